@@ -29,7 +29,7 @@ from cutesmith.emulator.program.basic_blocks import Program
 from cutesmith.emulator.ptx.parser import parse
 from cutesmith.emulator.sanitizer.access import access_ir
 from cutesmith.emulator.state.allocations import Allocation, Allocations
-from cutesmith.errors import CutesmithError
+from cutesmith.errors import CutesmithError, UnavailableError
 from cutesmith.recording.open_session import session
 
 if TYPE_CHECKING:
@@ -77,6 +77,11 @@ class EmulatedDevice:
     def forget_refusal(self) -> None:
         """Allow further calls after a launch that was refused, as on a GPU, or that took too many steps."""
         if self._session is not None and isinstance(self._session.failure, (LaunchRefused, EndlessLoop)):
+            self._session.failure = None
+
+    def forget_failure(self) -> None:
+        """Allow further calls after any error, as a new process would."""
+        if self._session is not None:
             self._session.failure = None
 
     @contextmanager
@@ -128,6 +133,7 @@ class EmulatedDevice:
         if not self._open:
             self.held += 1
             return
+        self._refuse_other_code(module)
         key = (id(module), launch.kernel)  # the module is kept, so that its identity is not used again
         if key not in self._programs:
             compiled = build_program(parse(module.ptx), launch.kernel)
@@ -165,6 +171,13 @@ class EmulatedDevice:
                 reads = tuple(found for found in report.findings if found.kind is FaultKind.UNINITIALISED_READ)
                 others = tuple(found for found in report.findings if found not in reads)
                 self.launches[-1] = replace(report, findings=others, unused_reads=reads)
+
+    def _refuse_other_code(self, module: Module) -> None:
+        """Raise UnavailableError for machine code that a GPU of this SM version would not load."""
+        code, own = parse_arch(module.arch).sm.capability, self.sm.capability
+        if code[0] != own[0] or code[1] > own[1]:
+            what = f"a kernel was compiled for {module.arch}, which the emulated {self.arch} cannot run"
+            raise UnavailableError(what, hint=f"Emulate it with --arch {module.arch}.")
 
     @contextmanager
     def closed(self) -> Iterator[None]:

@@ -54,7 +54,7 @@ class _Hooks:
         from cutlass.cutlass_dsl import cuda_jit_executor
 
         self._set_environment(patches, dsl.DSLSingletonMeta._instances.values())
-        answer_driver_calls(patches, parse_arch(self._recorded.arch).sm)
+        answer_driver_calls(patches, parse_arch(self._recorded.arch).sm, self._recorded)
         executor = cuda_jit_executor.CudaDialectJitCompiledFunction
         patches.set(executor, "num_devices", 1)
         for owner, name, wrap in (

@@ -1,15 +1,18 @@
-"""What `cuda.bindings.driver` and `.runtime` answer while recording: one device of the recorded SM version, no work.
+"""What `cuda.bindings.driver` and `.runtime` answer while recording: one device of the recorded SM version.
 
 Kernel files ask the driver for a stream or a device attribute before they compile, and `launch(min_blocks_per_mp=…)`
-asks while it is traced.
+asks while it is traced. Memory is the session's. A call that has no answer here is refused by its name.
 """
 
 from __future__ import annotations
 
+import ctypes
+import re
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 from cutesmith.devices import MAX_THREADS_PER_BLOCK, RESERVED_SMEM_PER_BLOCK, WARP_SIZE, SmVersion
+from cutesmith.errors import UnavailableError
 from cutesmith.recording.patches import Patches
 
 DRIVER_VERSION = 13000
@@ -43,12 +46,98 @@ def device_attributes(sm: SmVersion) -> dict[int, int]:
     }
 
 
-def answer_driver_calls(patches: Patches, sm: SmVersion) -> None:
-    """Replace the driver and runtime functions that host code calls around a launch."""
+class DeviceMemory(Protocol):
+    """Whoever owns device memory: addresses, fills and copies as `sessions.Session` has them."""
+
+    def allocate(self, size: int) -> int:
+        """A device address for `size` bytes."""
+
+    def free(self, address: int) -> None:
+        """A device address is given back."""
+
+    def fill(self, address: int, value: int, size: int) -> None:
+        """Set device memory to a byte."""
+
+    def copy(self, target: int, source: int, size: int) -> None:
+        """Copy bytes between any two addresses, of the host or the device."""
+
+
+def answer_driver_calls(patches: Patches, sm: SmVersion, memory: DeviceMemory) -> None:
+    """Replace the functions of the driver and the runtime: answered, or refused by name (UnavailableError)."""
     from cuda.bindings import driver, runtime
 
-    patches.set_existing(driver, _driver_answers(driver, sm))
-    patches.set_existing(runtime, _runtime_answers(runtime, sm))
+    for module, prefix, answers in (
+        (driver, "cu", {**_driver_answers(driver, sm), **_driver_memory(driver, memory)}),
+        (runtime, "cuda", {**_runtime_answers(runtime, sm), **_runtime_memory(runtime, memory)}),
+    ):
+        functions = (name for name, value in vars(module).items() if _is_function(value))
+        patches.set_existing(module, {name: _refusal(name) for name in functions if re.match(f"{prefix}[A-Z]", name)})
+        patches.set_existing(module, answers)
+
+
+def _is_function(value: Any) -> bool:
+    return callable(value) and not isinstance(value, type)
+
+
+def _refusal(name: str) -> Callable[..., Any]:
+    def refuse(*args: Any, **kwargs: Any) -> Any:
+        raise UnavailableError(f"the recorded GPU has no `{name}`", hint="Run what needs this call on a GPU.")
+
+    return refuse
+
+
+def _driver_memory(driver: Any, memory: DeviceMemory) -> dict[str, Callable[..., Any]]:
+    ok = driver.CUresult.CUDA_SUCCESS
+    calls = {
+        "cuMemAlloc": lambda size: (ok, driver.CUdeviceptr(memory.allocate(int(size)))),
+        "cuMemFree": lambda address: _done(ok, memory.free(int(address))),
+        "cuMemsetD8": lambda at, value, count: _done(ok, memory.fill(int(at), int(value) & 0xFF, int(count))),
+        "cuMemsetD32": lambda at, value, count: _done(ok, _fill_words(memory, int(at), int(value), int(count))),
+        "cuMemcpy": lambda to, source, size: _done(ok, memory.copy(_address(to), _address(source), int(size))),
+    }
+    calls |= {f"cuMemcpy{way}": calls["cuMemcpy"] for way in ("HtoD", "DtoH", "DtoD")}
+    calls |= {f"{name}Async": _without_stream(call) for name, call in calls.items()}
+    return calls | {
+        "cuGetErrorName": lambda error: (ok, error.name.encode()),
+        "cuGetErrorString": lambda error: (ok, error.name.encode()),
+    }
+
+
+def _runtime_memory(runtime: Any, memory: DeviceMemory) -> dict[str, Callable[..., Any]]:
+    ok = runtime.cudaError_t.cudaSuccess
+    calls = {
+        "cudaMalloc": lambda size: (ok, memory.allocate(int(size))),
+        "cudaFree": lambda address: _done(ok, memory.free(int(address))),
+        "cudaMemset": lambda at, value, size: _done(ok, memory.fill(int(at), int(value) & 0xFF, int(size))),
+        "cudaMemcpy": lambda to, source, size, kind: _done(ok, memory.copy(_address(to), _address(source), int(size))),
+    }
+    calls |= {f"{name}Async": _without_stream(call) for name, call in calls.items()}
+    return calls | {
+        "cudaGetErrorName": lambda error: (ok, error.name.encode()),
+        "cudaGetErrorString": lambda error: (ok, error.name.encode()),
+    }
+
+
+def _done(success: Any, nothing: None) -> tuple[Any]:
+    return (success,)
+
+
+def _without_stream(call: Callable[..., Any]) -> Callable[..., Any]:
+    """The asynchronous form: the same arguments, and a stream, which orders nothing."""
+    return lambda *args: call(*args[:-1])
+
+
+def _fill_words(memory: DeviceMemory, address: int, value: int, count: int) -> None:
+    words = (ctypes.c_uint32 * count)(*[value & 0xFFFFFFFF] * count)
+    memory.copy(address, ctypes.addressof(words), ctypes.sizeof(words))
+
+
+def _address(place: Any) -> int:
+    """The address of a handle, a number, or a buffer of the host."""
+    try:
+        return int(place)
+    except TypeError:
+        return ctypes.addressof(ctypes.c_char.from_buffer(place))
 
 
 def _driver_answers(driver: Any, sm: SmVersion) -> dict[str, Callable[..., Any]]:

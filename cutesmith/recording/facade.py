@@ -206,7 +206,12 @@ class Facade:
         if self.fake:
             raise ValuesNeeded("a tensor without values was copied to the CPU")
         with torch._C.DisableTorchFunction():
-            return tensor.clone()
+            copied = tensor.clone()
+            storage = copied.untyped_storage()
+            if hasattr(storage, _MARK):  # in a backward pass, where every result of posing tensors poses
+                delattr(storage, _MARK)
+                self._posing.pop(storage._cdata, None)
+            return copied
 
     def mark(self, tensor: torch.Tensor) -> torch.Tensor:
         """Let a CPU tensor pose as one on CUDA (a meta tensor always does)."""

@@ -9,9 +9,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from cutesmith.devices import parse_arch
+from cutesmith.recording.autograd import backward_within
 from cutesmith.recording.compiler_hooks import hook_compiler
 from cutesmith.recording.facade import cuda_as_cpu
 from cutesmith.recording.host_calls import set_recorder
+from cutesmith.recording.patches import Patches
 from cutesmith.recording.sessions import Executor, Session
 
 
@@ -32,10 +34,12 @@ def session(
     try:
         with (
             tempfile.TemporaryDirectory(prefix="cutesmith-") as scratch,
-            cuda_as_cpu(fake=fake, arch=str(target)),
+            cuda_as_cpu(fake=fake, arch=str(target)) as facade,
             hook_compiler(recorded, Path(scratch)),
+            Patches() as patches,
             warnings.catch_warnings(),
         ):
+            backward_within(patches, facade)
             warnings.simplefilter("default")  # the caller's filters must not decide whether a kernel compiles
             yield recorded
     finally:

@@ -8,9 +8,11 @@ from typing import Any
 
 import torch
 
-from cutesmith.devices import MAX_THREADS_PER_BLOCK, WARP_SIZE, SmVersion
+from cutesmith.devices import DEFAULT_ARCH, MAX_THREADS_PER_BLOCK, WARP_SIZE, SmVersion, parse_arch
+from cutesmith.errors import UnavailableError
 
 _MEMORY_BYTES = 80 << 30
+_ANY = parse_arch(DEFAULT_ARCH).sm
 
 
 class Stream:
@@ -125,7 +127,10 @@ def cuda_stand_ins(sm: SmVersion) -> dict[str, object]:
         "memory_reserved": 0,
         "max_memory_allocated": 0,
         "max_memory_reserved": 0,
+        "memory_stats": {},
         "initial_seed": 0,
+        "can_device_access_peer": False,
+        "is_tf32_supported": sm.capability >= (8, 0),
         "is_current_stream_capturing": False,
         "current_stream": null,
         "default_stream": null,
@@ -140,12 +145,33 @@ def cuda_stand_ins(sm: SmVersion) -> dict[str, object]:
         "StreamContext": contextlib.nullcontext,
         "device": _DeviceContext,
         "device_of": _DeviceContext,
+        # Values on "cuda" come from the CPU's generator.
+        **dict.fromkeys(("manual_seed", "manual_seed_all"), lambda seed: torch.default_generator.manual_seed(seed)),
+        "get_rng_state": lambda device=None: torch.default_generator.get_state(),
+        "set_rng_state": lambda state, device=None: torch.default_generator.set_state(state),
     }
 
 
+def cuda_refusals() -> dict[str, object]:
+    """All other functions and classes of `torch.cuda`, each replaced by one that refuses by name (UnavailableError)."""
+    kept = {"OutOfMemoryError", "DeferredCudaCallError", "CudaError", "cudaStatus", *cuda_stand_ins(_ANY)}
+    names = (name for name in torch.cuda.__all__ if name not in kept and not name.endswith("Storage"))
+    return {name: refused(f"torch.cuda.{name}") for name in names if callable(getattr(torch.cuda, name, None))}
+
+
+def refused(name: str) -> type:
+    """A class in the place of a function or class: making or calling it raises UnavailableError with its name."""
+
+    def refuse(cls: Any, *args: Any, **kwargs: Any) -> Any:
+        raise UnavailableError(f"the emulated GPU has no `{name}`", hint="Run what needs it on a GPU.")
+
+    return type(name.rsplit(".", 1)[-1], (), {"__new__": refuse})
+
+
 _NO_OPS = (
-    "synchronize init _lazy_init set_device set_stream empty_cache ipc_collect manual_seed manual_seed_all seed "
-    "seed_all reset_peak_memory_stats reset_max_memory_allocated _sleep"
+    "synchronize init _lazy_init set_device set_stream empty_cache ipc_collect seed seed_all reset_peak_memory_stats "
+    "reset_max_memory_allocated reset_accumulated_memory_stats set_per_process_memory_fraction set_sync_debug_mode "
+    "check_error _sleep"
 )
 
 

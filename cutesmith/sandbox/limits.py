@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import codecs
 import os
 import shutil
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -69,10 +71,14 @@ class Watch:
 
 
 class LogTail:
-    """The last bytes of what processes print into a pipe, and how many before them were dropped."""
+    """The last bytes of what processes print into a pipe, and how many before them were dropped.
 
-    def __init__(self) -> None:
+    `follow` is given all of it as it comes, as text without what acts on a terminal.
+    """
+
+    def __init__(self, follow: Callable[[str], None] | None = None) -> None:
         self._kept, self.dropped = bytearray(), 0
+        self._follow, self._decoder = follow, codecs.getincrementaldecoder("utf-8")(errors="replace")
 
     def drain(self, pipe: int, most: int) -> bool:
         """Read what is in a pipe that does not block, and keep the last `most` bytes; False once no one can write."""
@@ -84,6 +90,8 @@ class LogTail:
             if not part:
                 return False
             self._kept += part
+            if self._follow is not None:
+                self._follow(plain_text(self._decoder.decode(part)))
             if (excess := len(self._kept) - most) > 0:
                 del self._kept[:excess]
                 self.dropped += excess

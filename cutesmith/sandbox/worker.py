@@ -63,8 +63,8 @@ class Worker:
 
     The child calls each of `preload`, then `entry` (`messages.Entry`), and asks a handler of the class that it returns;
     a fork server has called them before. `scratch` is the child's current, home and temporary folder (one is made and
-    removed when None); `subject` is what messages name. With `gpu`, the address space is not limited (CUDA reserves far
-    more than it uses) and memory is only watched. `seconds` is what each kind of request has taken so far, from sending
+    removed when None); `subject` is what messages name; `follow` is given what the child prints. With `gpu`, the address
+    space is not limited (CUDA reserves far more than it uses) and memory is only watched. `seconds` is what each kind of request has taken so far, from sending
     to reply. `beside` are workers that are watched while this one is waited for. `call` raises `CandidateError`.
     """
 
@@ -78,13 +78,14 @@ class Worker:
         gpu: bool = False,
         environment: Mapping[str, str] | None = None,
         subject: str = "the kernel",
+        follow: Callable[[str], None] | None = None,
     ) -> None:
         self.entry, self.preload = entry, tuple(preload)
         self.limits, self.gpu, self.subject = limits or Limits(), gpu, subject
         self._own_scratch = scratch is None
         self.scratch = Path() if scratch is None else Path(scratch).resolve()
         self.environment = dict(environment or {})
-        self._log = LogTail()
+        self._log = LogTail(follow)
         self._process: WorkerProcess | None = None
         self._verdict: CandidateError | None = None
         self.not_forked = ""  # why, where it is a program of its own, whose imports take seconds

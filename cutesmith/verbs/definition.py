@@ -27,7 +27,7 @@ class Option:
     """One argument of a verb: `name` is "--arch" for an option, "file" for an operand. `type` bool makes a flag.
 
     `least` and `most` bound a tool's number, or how many values its list holds. `required` and `argument` (its name
-    where that is not the option's) concern tools only.
+    where that is not the option's) concern tools only. `nargs` "...": it takes all words after it, options too.
     """
 
     name: str
@@ -37,7 +37,7 @@ class Option:
     default: Any = None
     choices: tuple[str, ...] = ()
     metavar: str | None = None
-    nargs: Literal["?", "*", "+"] | None = None
+    nargs: Literal["?", "*", "+", "..."] | None = None
     const: str | None = None
     repeated: bool = False
     argument: str = ""
@@ -71,7 +71,12 @@ class Option:
 
     @property
     def _is_list(self) -> bool:
-        return self.repeated or self.nargs in ("*", "+")
+        return self.repeated or self.nargs in ("*", "+", "...")
+
+    @property
+    def takes_the_rest(self) -> bool:
+        """Whether it takes all words after it."""
+        return self.nargs == "..."
 
     def as_parameter(self, *, bounded: bool) -> Parameter:
         """The parameter that pydantic makes a JSON schema of; `bounded`: the schema states `least` and `most`."""
@@ -101,6 +106,8 @@ class Option:
         """
         if self._is_list and not (self.least or 0) <= len(value) <= (self.most or len(value)):
             raise UsageError(f"{self.parameter} holds {len(value)} values; give {self.least or 0} to {self.most}")
+        if self.takes_the_rest:
+            return [self.name, *value] if value else []
         if self.is_operand:
             return list(value) if self._is_list else [value]
         if self.type is bool:
@@ -136,10 +143,12 @@ class Tool:
         """The words after `cutesmith VERB` for these arguments: options first, then operands after `--`."""
         options: list[str] = []
         operands: list[str] = []
+        rest: list[str] = []
         for option in self.options:
             if option.parameter in given:
-                (operands if option.is_operand else options).extend(option.words(given[option.parameter]))
-        return [*options, "--", *operands] if operands else options
+                place = rest if option.takes_the_rest else operands if option.is_operand else options
+                place.extend(option.words(given[option.parameter]))
+        return [*options, "--", *operands] if operands else [*options, *rest]
 
     def dress(self, function: Callable[..., Any], signature: Signature) -> None:
         """Give a function that takes `**arguments` this tool's name, text and signature."""

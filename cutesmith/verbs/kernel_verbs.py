@@ -187,10 +187,21 @@ LANE = Option("--lane", type=int, default=0, metavar="N", help="the lane whose v
 LAUNCH = Option("--launch", type=int, default=0, metavar="N", help="the launch that is traced (default: 0)")
 STEPS = Option("--steps", type=int, default=2000, metavar="N", help="instructions of a trace (default: 2000)")
 
+SCRIPT = Option(
+    "--script",
+    nargs="...",
+    help="run this Python script, or -m MODULE, with all words after it; options of emulate come before",
+)
+READ = Option("--read", repeated=True, metavar="PATH", help="a further file or folder that the script may read")
+ENVIRONMENT = Option("--env", repeated=True, metavar="NAME=VALUE", help="a variable of the script's environment")
+
 EMULATE = Verb(
     "emulate",
     options=(
-        FILE,
+        replace(FILE, nargs="?"),
+        SCRIPT,
+        READ,
+        ENVIRONMENT,
         PROBLEM,
         COUNTED,
         TRACE,
@@ -207,6 +218,17 @@ EMULATE = Verb(
             "emulate_kernel",
             "Run one call on the emulated GPU: races, missing waits, bounds, by line; a profile; a warp's trace.",
             options=(MCP_PATH, MCP_PROBLEM, MCP_ARCH, COUNTED, replace(TRACE, help="BLOCK:WARP, such as 0:0")),
+        ),
+        Tool(
+            "emulate_script",
+            "Run a Python script, or pytest, unmodified on the emulated GPU, confined: findings of all its launches.",
+            options=(
+                replace(SCRIPT, required=True, least=1, help='the words after `python`, such as ["-m", "pytest", "t.py"]'),
+                replace(MCP_ARCH, help="architecture such as sm_90a; empty: sm_90a"),
+                replace(READ, help="further files or folders that it may read"),
+                replace(ENVIRONMENT, help="variables of its environment, NAME=VALUE"),
+                replace(TIMEOUT, least=1),
+            ),
         ),
     ),
     agent=(
@@ -226,6 +248,18 @@ wgmma, TMA or tcgen05. Inputs are those of get_inputs() with fewer rows.""",
                 replace(LANE, help="whose values a trace shows, 0 to 31."),
                 replace(LAUNCH, help="which launch is traced, from 0."),
                 replace(STEPS, default=120, least=1, most=400, help="the most instructions of a trace, at most 400."),
+            ),
+        ),
+        Tool(
+            "emulate_script",
+            """\
+Run a Python script of your folder, or pytest on it, on the emulated GPU: prints, failed assertions, races, bounds.
+
+For an experiment beside kernel.py: an instruction, a layout, a part of the kernel against PyTorch. Tensors on "cuda"
+work. It is confined, has no network and starts no processes; it judges nothing.""",
+            options=(
+                replace(SCRIPT, required=True, least=1, help='the words after `python`, such as ["try_swizzle.py"].'),
+                replace(TIMEOUT, default=60.0, least=1, most=300, help="seconds, at most 300 (default: 60)."),
             ),
         ),
     ),

@@ -28,6 +28,10 @@ from cutesmith.verdicts.emulation import EmulatedLaunch as EmulatedLaunch
 from cutesmith.verdicts.emulation import EmulatedLine as EmulatedLine
 from cutesmith.verdicts.emulation import EmulatedProfile as EmulatedProfile
 from cutesmith.verdicts.emulation import EmulateVerdict as EmulateVerdict
+from cutesmith.verdicts.emulation import ScriptFault as ScriptFault
+from cutesmith.verdicts.emulation import ScriptKernel as ScriptKernel
+from cutesmith.verdicts.emulation import ScriptTest as ScriptTest
+from cutesmith.verdicts.emulation import ScriptVerdict as ScriptVerdict
 from cutesmith.verdicts.emulation import TraceStep as TraceStep
 from cutesmith.verdicts.products import AgentLine as AgentLine
 from cutesmith.verdicts.products import AgentVerdict as AgentVerdict

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from cutesmith.verdicts.base import Verdict
+from cutesmith.verdicts.base import ExitCode, Verdict
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,4 +160,62 @@ class EmulateVerdict(Verdict):
     @property
     def status(self) -> str:
         """`emulated` rather than `passed`: nothing was compared with the reference."""
+        return "emulated" if self.passed else super().status
+
+
+@dataclass(frozen=True)
+class ScriptKernel:
+    """All launches of one kernel by a script: how many, the shape of the first, lane-instructions, CPU seconds."""
+
+    kernel: str
+    launches: int
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    instructions: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class ScriptFault:
+    """A finding in a launch of a script: in which kernel, and in which test where the script is pytest."""
+
+    kernel: str
+    test: str
+    fault: EmulatedFault
+
+
+@dataclass(frozen=True)
+class ScriptTest:
+    """One test of a script that is pytest: its node id and outcome; `exit_code` and `reason` where it did not pass.
+
+    `outcome`: passed, failed (an assertion), crashed, skipped, or not executed (the emulated GPU lacks what it needs).
+    """
+
+    name: str
+    outcome: str
+    exit_code: ExitCode = ExitCode.PASSED
+    reason: str = ""
+    launches: int = 0
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScriptVerdict(Verdict):
+    """What somebody's script did on the emulated GPU: launches by kernel, findings, tests where it is pytest."""
+
+    stage: ClassVar[str] = "emulate"
+
+    script: tuple[str, ...]
+    arch: str
+    kernels: tuple[ScriptKernel, ...] = ()
+    faults: tuple[ScriptFault, ...] = ()
+    tests: tuple[ScriptTest, ...] = ()
+    notes: tuple[str, ...] = ()
+    hint: str = ""
+    confinement: dict[str, bool] = field(default_factory=dict)
+    log_tail: str = ""
+
+    @property
+    def status(self) -> str:
+        """`emulated` rather than `passed`: the script decides what it compares."""
         return "emulated" if self.passed else super().status

@@ -1,0 +1,1 @@
+"""Somebody else's script, or pytest suite, on the emulated GPU."""

@@ -1,0 +1,71 @@
+"""Backward passes over tensors that pose as CUDA tensors.
+
+While `Tensor.backward` runs, PyTorch has taken its function modes off, so that a Python `backward` would see CPU tensors.
+Gradients that PyTorch itself computes come from no Python call that could mark them either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch.overrides import _get_current_function_mode_stack
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from cutesmith.recording.facade import Facade
+from cutesmith.recording.patches import Patches
+
+_ENGINE = "_engine_run_backward"  # torch.autograd's name for the function that runs a graph
+
+
+def backward_within(patches: Patches, facade: Facade) -> None:
+    """Let every backward pass run within the facade: in Python code on "cuda", with gradients on "cuda"."""
+    original = getattr(torch.autograd, _ENGINE, None)
+    if original is None:
+        return
+
+    def run_backward(*args: Any, **kwargs: Any) -> Any:
+        with entered(facade), _Marks(facade):
+            return original(*args, **kwargs)
+
+    patches.set(torch.autograd, _ENGINE, run_backward)
+
+
+class entered:  # noqa: N801 - a context manager
+    """Within it the facade sees the thread's calls, also where PyTorch has taken its modes off."""
+
+    def __init__(self, facade: Facade) -> None:
+        self._facade, self._entered = facade, False
+
+    def __enter__(self) -> None:
+        if self._facade.mode not in _get_current_function_mode_stack():
+            self._facade.mode.__enter__()
+            self._entered = True
+
+    def __exit__(self, *error: Any) -> None:
+        if self._entered:
+            self._facade.mode.__exit__(*error)
+
+
+class _Marks(TorchDispatchMode):
+    """Lets what an operation makes of posing tensors pose too, below autograd."""
+
+    def __init__(self, facade: Facade) -> None:
+        super().__init__()
+        self._facade = facade
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        result = func(*args, **(kwargs or {}))
+        given = [value for value in _flat(args) if isinstance(value, torch.Tensor)]
+        if any(self._facade.says_cuda(value) for value in given):
+            for made in _flat((result,)):
+                if isinstance(made, torch.Tensor) and not any(made is value for value in given):
+                    self._facade.mark(made)
+        return result
+
+
+def _flat(values: tuple[Any, ...]) -> list[Any]:
+    return [inner for value in values for inner in (value if isinstance(value, (tuple, list)) else (value,))]
