@@ -17,6 +17,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cutesmith import resources
@@ -63,11 +64,17 @@ def _nothing() -> Iterator[Loan]:
 
 
 async def run_verb(
-    verb: str, *arguments: str, follower: Follower = ignore, keys: bool = False, lender: Lender = _nothing
+    verb: str,
+    *arguments: str,
+    follower: Follower = ignore,
+    keys: bool = False,
+    lender: Lender = _nothing,
+    folder: Path | None = None,
 ) -> dict[str, Any]:
     """Run a verb in a child process and give its JSON object; raises VerbError when it gave none.
 
-    It is given no keys, but for one that itself asks a model (`keys`). `lender` is held while the child is started.
+    It is given no keys, but for one that itself asks a model (`keys`). `lender` is held while the child is started;
+    `folder` is the child's current one (default: this process's).
     """
     import anyio
 
@@ -78,6 +85,7 @@ async def run_verb(
     with lender() as (variables, descriptors):
         started = await anyio.open_process(
             command,
+            cwd=folder,
             stdin=subprocess.DEVNULL,
             env={**environment, **variables},
             pass_fds=descriptors,

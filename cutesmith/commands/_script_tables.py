@@ -24,8 +24,6 @@ def script_table(verdict: ScriptVerdict) -> Iterator[str]:
     for note in verdict.notes:
         yield f"note: {note}"
     yield from unconfined_lines("the script", verdict.confinement)
-    if not verdict.passed and not verdict.tests and not verdict.faults and verdict.log_tail:
-        yield "(what it printed stands above)"
     yield from _wrapped(f"{verdict.status}: {verdict.summary} ({verdict.seconds:.1f} s)")
     if verdict.hint:
         yield from _wrapped(verdict.hint)

@@ -33,12 +33,13 @@ they are not times: those are measured by `cutesmith benchmark`, on a GPU.
 --trace prints every instruction that one warp executes (branches show by what follows; `fused` is a product and a sum
 that ptxas makes one fma), the lanes that took part, and what it set in one of them.
 
---script runs somebody else's Python script, or a test suite, as it is: tensors on "cuda", streams, events, questions to
-torch.cuda and the driver, cute.compile with and without TVM-FFI. What it prints passes through (on stderr with --json); its
-launches and their findings stand at the end. It is confined: it reads its own folder (the current one, where it lies
-below), what its arguments name and --read, and writes only into a folder that is gone afterwards. Nothing is timed:
-benchmark helpers run the kernel once and give NaN, torch.compile runs the function as written. Exit code: 1 an assertion
-failed, 5 a finding or another exception, 7 it needs what the emulated GPU lacks (NCCL, Triton, a CUDA library)."""
+--script runs somebody else's Python script, or a test suite, as it is: tensors on "cuda", streams, events, questions
+to torch.cuda and the driver, cute.compile with and without TVM-FFI. What it prints passes through (on stderr with
+--json); its launches and their findings stand at the end. It is confined: it reads its own folder (the current one,
+where it lies below), what its arguments name and --read, and writes only into a folder that is gone afterwards.
+Nothing is timed: benchmark helpers run the kernel once and give NaN, torch.compile runs the function as written. Exit
+code: 1 an assertion failed, 5 a finding or another exception, 7 it needs what the emulated GPU lacks (NCCL, Triton, a
+CUDA library)."""
 
 EXAMPLES = (
     "cutesmith emulate kernel.py                          findings, printf, instructions",

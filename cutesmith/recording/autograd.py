@@ -1,16 +1,17 @@
 """Backward passes over tensors that pose as CUDA tensors.
 
-While `Tensor.backward` runs, PyTorch has taken its function modes off, so that a Python `backward` would see CPU tensors.
+While `Tensor.backward` runs, PyTorch has taken its function modes off: a Python `backward` would see CPU tensors.
 Gradients that PyTorch itself computes come from no Python call that could mark them either.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
-from torch.overrides import _get_current_function_mode_stack
+import torch.overrides
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from cutesmith.recording.facade import Facade
@@ -32,27 +33,17 @@ def backward_within(patches: Patches, facade: Facade) -> None:
     patches.set(torch.autograd, _ENGINE, run_backward)
 
 
-class entered:  # noqa: N801 - a context manager
+def entered(facade: Facade) -> AbstractContextManager[object]:
     """Within it the facade sees the thread's calls, also where PyTorch has taken its modes off."""
-
-    def __init__(self, facade: Facade) -> None:
-        self._facade, self._entered = facade, False
-
-    def __enter__(self) -> None:
-        if self._facade.mode not in _get_current_function_mode_stack():
-            self._facade.mode.__enter__()
-            self._entered = True
-
-    def __exit__(self, *error: Any) -> None:
-        if self._entered:
-            self._facade.mode.__exit__(*error)
+    active: list[Any] = torch.overrides._get_current_function_mode_stack()  # type: ignore[no-untyped-call]
+    return nullcontext() if facade.mode in active else facade.mode
 
 
-class _Marks(TorchDispatchMode):
+class _Marks(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Lets what an operation makes of posing tensors pose too, below autograd."""
 
     def __init__(self, facade: Facade) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self._facade = facade
 
     def __torch_dispatch__(

@@ -81,45 +81,47 @@ def _is_function(value: Any) -> bool:
 
 def _refusal(name: str) -> Callable[..., Any]:
     def refuse(*args: Any, **kwargs: Any) -> Any:
-        raise UnavailableError(f"the recorded GPU has no `{name}`", hint="Run what needs this call on a GPU.")
+        raise UnavailableError(f"there is no `{name}` without a GPU", hint="Run what needs this call on a GPU.")
 
     return refuse
 
 
 def _driver_memory(driver: Any, memory: DeviceMemory) -> dict[str, Callable[..., Any]]:
     ok = driver.CUresult.CUDA_SUCCESS
-    calls = {
+    copy = _answered(ok, lambda to, source, size: memory.copy(_address(to), _address(source), int(size)))
+    calls: dict[str, Callable[..., Any]] = {
         "cuMemAlloc": lambda size: (ok, driver.CUdeviceptr(memory.allocate(int(size)))),
-        "cuMemFree": lambda address: _done(ok, memory.free(int(address))),
-        "cuMemsetD8": lambda at, value, count: _done(ok, memory.fill(int(at), int(value) & 0xFF, int(count))),
-        "cuMemsetD32": lambda at, value, count: _done(ok, _fill_words(memory, int(at), int(value), int(count))),
-        "cuMemcpy": lambda to, source, size: _done(ok, memory.copy(_address(to), _address(source), int(size))),
+        "cuMemFree": _answered(ok, lambda address: memory.free(int(address))),
+        "cuMemsetD8": _answered(ok, lambda at, value, count: memory.fill(int(at), int(value) & 0xFF, int(count))),
+        "cuMemsetD32": _answered(ok, lambda at, value, count: _fill_words(memory, int(at), int(value), int(count))),
+        **dict.fromkeys(("cuMemcpy", "cuMemcpyHtoD", "cuMemcpyDtoH", "cuMemcpyDtoD"), copy),
     }
-    calls |= {f"cuMemcpy{way}": calls["cuMemcpy"] for way in ("HtoD", "DtoH", "DtoD")}
     calls |= {f"{name}Async": _without_stream(call) for name, call in calls.items()}
-    return calls | {
-        "cuGetErrorName": lambda error: (ok, error.name.encode()),
-        "cuGetErrorString": lambda error: (ok, error.name.encode()),
-    }
+    return calls | dict.fromkeys(("cuGetErrorName", "cuGetErrorString"), lambda error: (ok, error.name.encode()))
 
 
 def _runtime_memory(runtime: Any, memory: DeviceMemory) -> dict[str, Callable[..., Any]]:
     ok = runtime.cudaError_t.cudaSuccess
-    calls = {
+    calls: dict[str, Callable[..., Any]] = {
         "cudaMalloc": lambda size: (ok, memory.allocate(int(size))),
-        "cudaFree": lambda address: _done(ok, memory.free(int(address))),
-        "cudaMemset": lambda at, value, size: _done(ok, memory.fill(int(at), int(value) & 0xFF, int(size))),
-        "cudaMemcpy": lambda to, source, size, kind: _done(ok, memory.copy(_address(to), _address(source), int(size))),
+        "cudaFree": _answered(ok, lambda address: memory.free(int(address))),
+        "cudaMemset": _answered(ok, lambda at, value, size: memory.fill(int(at), int(value) & 0xFF, int(size))),
+        "cudaMemcpy": _answered(
+            ok, lambda to, source, size, kind: memory.copy(_address(to), _address(source), int(size))
+        ),
     }
     calls |= {f"{name}Async": _without_stream(call) for name, call in calls.items()}
-    return calls | {
-        "cudaGetErrorName": lambda error: (ok, error.name.encode()),
-        "cudaGetErrorString": lambda error: (ok, error.name.encode()),
-    }
+    return calls | dict.fromkeys(("cudaGetErrorName", "cudaGetErrorString"), lambda error: (ok, error.name.encode()))
 
 
-def _done(success: Any, nothing: None) -> tuple[Any]:
-    return (success,)
+def _answered(success: Any, act: Callable[..., object]) -> Callable[..., Any]:
+    """A call that does something and gives success alone."""
+
+    def call(*args: Any) -> tuple[Any]:
+        act(*args)
+        return (success,)
+
+    return call
 
 
 def _without_stream(call: Callable[..., Any]) -> Callable[..., Any]:
@@ -135,9 +137,12 @@ def _fill_words(memory: DeviceMemory, address: int, value: int, count: int) -> N
 def _address(place: Any) -> int:
     """The address of a handle, a number, or a buffer of the host."""
     try:
-        return int(place)
+        buffer = memoryview(place)
     except TypeError:
-        return ctypes.addressof(ctypes.c_char.from_buffer(place))
+        return int(place)
+    if isinstance(place, bytes):
+        return ctypes.cast(ctypes.c_char_p(place), ctypes.c_void_p).value or 0
+    return ctypes.addressof(ctypes.c_char.from_buffer(buffer))
 
 
 def _driver_answers(driver: Any, sm: SmVersion) -> dict[str, Callable[..., Any]]:

@@ -63,9 +63,10 @@ class Worker:
 
     The child calls each of `preload`, then `entry` (`messages.Entry`), and asks a handler of the class that it returns;
     a fork server has called them before. `scratch` is the child's current, home and temporary folder (one is made and
-    removed when None); `subject` is what messages name; `follow` is given what the child prints. With `gpu`, the address
-    space is not limited (CUDA reserves far more than it uses) and memory is only watched. `seconds` is what each kind of request has taken so far, from sending
-    to reply. `beside` are workers that are watched while this one is waited for. `call` raises `CandidateError`.
+    removed when None); `subject` is what messages name; `follow` is given what the child prints. With `gpu`, the
+    address space is not limited (CUDA reserves far more than it uses) and memory is only watched. `seconds` is what
+    each kind of request has taken so far, from sending to reply. `beside` are workers that are watched while this one
+    is waited for. `call` raises `CandidateError`.
     """
 
     def __init__(

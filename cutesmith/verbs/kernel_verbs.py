@@ -223,7 +223,9 @@ EMULATE = Verb(
             "emulate_script",
             "Run a Python script, or pytest, unmodified on the emulated GPU, confined: findings of all its launches.",
             options=(
-                replace(SCRIPT, required=True, least=1, help='the words after `python`, such as ["-m", "pytest", "t.py"]'),
+                replace(
+                    SCRIPT, required=True, least=1, help='the words after `python`, such as ["-m", "pytest", "t.py"]'
+                ),
                 replace(MCP_ARCH, help="architecture such as sm_90a; empty: sm_90a"),
                 replace(READ, help="further files or folders that it may read"),
                 replace(ENVIRONMENT, help="variables of its environment, NAME=VALUE"),

@@ -203,7 +203,7 @@ class ScriptTest:
 class ScriptVerdict(Verdict):
     """What somebody's script did on the emulated GPU: launches by kernel, findings, tests where it is pytest."""
 
-    stage: ClassVar[str] = "emulate"
+    stage: ClassVar[str] = "script"
 
     script: tuple[str, ...]
     arch: str

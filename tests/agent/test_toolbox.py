@@ -22,7 +22,8 @@ from tests.agent.tool_bench import PROBLEM, RELU, ToolBench
 CHEAT = "    return torch.relu(x)"
 TOOLS = """
 search_references read_reference find_example fetch_example view_file create_file edit_file backup_file revert_file
-list_checkpoints lint_kernel compile_kernel verify_kernel benchmark_kernel profile_kernel emulate_kernel note finish
+list_checkpoints lint_kernel compile_kernel verify_kernel benchmark_kernel profile_kernel emulate_kernel emulate_script
+note finish
 """.split()
 
 
@@ -249,6 +250,18 @@ def test_the_emulated_gpu_is_an_instrument_whose_word_changes_nothing(solved):
     assert "values of lane 3" in text and "kernel.py:" in text and text.count("\n") < 80
     assert not said["emulate_kernel"].effects and not said["emulate_kernel"].is_error
     assert str(bench.root) not in text
+
+
+@pytest.mark.slow
+def test_a_script_of_the_work_folder_runs_on_the_emulated_gpu_and_reaches_nothing_else(bench):
+    text = "import torch\nfrom kernel import kernel_fn\nx = torch.randn(512, device='cuda')\n"
+    bench.call("create_file", path="kernel.py", text=RELU)
+    bench.call("create_file", path="try.py", text=text + "print('sum', kernel_fn(x).sum() >= 0)\n")
+    said = bench.call("emulate_script", script=["try.py"])
+    assert said.text.startswith("script: emulated (exit code 0") and "sum tensor(True)" in said.text
+    assert not said.effects and not said.is_error
+    for outside in ("/etc/passwd", "../problem.py"):
+        assert bench.call("emulate_script", script=["try.py", outside]).is_error
 
 
 @pytest.mark.slow

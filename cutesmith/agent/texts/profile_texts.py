@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from cutesmith.agent.texts.stage_texts import dims
@@ -15,6 +15,8 @@ _MOST_LINES = 12
 _MOST_FAULTS = 6
 _MOST_PRINTED = 600  # characters
 _MOST_EMULATED_ADVICE = 8
+_MOST_TESTS = 12
+_MOST_REASON = 300
 _MOST_VALUES = 200  # characters of the values of one traced step
 
 
@@ -49,8 +51,11 @@ def _measured(kernel: Object) -> Iterator[str]:
 
 
 def fault_lines(emulated: Object) -> Iterator[str]:
-    """What the emulated GPU found, with both places of a race."""
-    faults = [fault for launch in emulated.get("launches", ()) for fault in launch["faults"]]
+    """What the emulated GPU found in all launches, with both places of a race."""
+    yield from _described([fault for launch in emulated.get("launches", ()) for fault in launch["faults"]])
+
+
+def _described(faults: Sequence[Object]) -> Iterator[str]:
     for fault in faults[:_MOST_FAULTS]:
         against = f"; the other access is at {fault['other']}" if fault["other"] else ""
         where = f"thread {fault['thread']}, block {fault['block']}"
@@ -109,3 +114,13 @@ def emulate_lines(verdict: Object) -> Iterator[str]:
         mask = step["mask"]
         values = ", ".join(f"{name} = {value}" for name, value in step["values"].items())[:_MOST_VALUES]
         yield f"  {shown}{step['instruction']}" + (f"   {values}" if values else "")
+
+
+def script_lines(verdict: Object) -> Iterator[str]:
+    """Kernels that a script launched, tests that did not pass, findings; what it printed follows as its log."""
+    for kernel in verdict.get("kernels", ()):
+        yield f"{kernel['launches']} launches of {kernel['kernel']}, {kernel['instructions']:.3g} lane-instructions"
+    for test in [test for test in verdict.get("tests", ()) if test["outcome"] != "passed"][:_MOST_TESTS]:
+        yield f"{test['outcome'].upper()} {test['name']}: {' '.join(test['reason'].split())[:_MOST_REASON]}"
+    yield from _described([found["fault"] for found in verdict.get("faults", ())])
+    yield from (f"note: {note}" for note in verdict.get("notes", ()))

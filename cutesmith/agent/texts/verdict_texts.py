@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from cutesmith import resources
 from cutesmith.agent.texts.bounded_text import bounded
-from cutesmith.agent.texts.profile_texts import emulate_lines, profile_lines
+from cutesmith.agent.texts.profile_texts import emulate_lines, profile_lines, script_lines
 from cutesmith.agent.texts.stage_texts import Verdict, benchmark_lines, compile_lines, lint_lines, verify_lines
 from cutesmith.verdicts import ExitCode
 
@@ -39,6 +39,7 @@ STAGES: dict[str, Callable[[Verdict], Iterator[str]]] = {
     "benchmark": benchmark_lines,
     "profile": profile_lines,
     "emulate": emulate_lines,
+    "script": script_lines,
 }
 
 
@@ -68,7 +69,7 @@ def describe(verdict: Verdict, *, closing: Sequence[str] = (), names: Mapping[st
     `names` gives the paths of this machine that become names of the work folder.
     """
     details = list(STAGES[verdict["stage"]](verdict))
-    if verdict["exit_code"] != ExitCode.PASSED:
+    if verdict["exit_code"] != ExitCode.PASSED or verdict["stage"] == "script":  # a script is run for what it prints
         details += log_tail(str(verdict.get("log_tail", "")))
     text = "\n".join([first_line(verdict), *details, *_advice(verdict), *closing])
     for path, name in (names or {}).items():

@@ -1,12 +1,17 @@
-"""What the judge says of `kernel.py`: `lint_kernel` and its like for every stage; and `emulate_kernel`."""
+"""What the judge says of `kernel.py`: `lint_kernel` and its like for every stage; and what the emulated GPU shows."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 from cutesmith.agent.outcome import Effect, Outcome, RecordVerdict
 from cutesmith.agent.texts.verdict_texts import describe
 from cutesmith.agent.tools import judging
 from cutesmith.agent.tools.judging import Snapshot, Verdict, take_snapshot
 from cutesmith.agent.tools.workspace import Workbench
+from cutesmith.errors import UsageError
+from cutesmith.sandbox.shared_fork_server import lend_fork_server
+from cutesmith.verb_process import run_verb
 from cutesmith.verdicts import ExitCode
 
 LINT_FIRST = "{} was not run: correct these findings in kernel.py first, then call it again."
@@ -74,6 +79,20 @@ class JudgingTools:
         bench, kernel = self.workbench, take_snapshot(self.workbench)
         verdict = await judging.judge(bench, "emulate", kernel, *words)
         text = describe(verdict, names=judging.shown_names(bench, kernel))
+        return Outcome(text=text, is_error=verdict["exit_code"] == ExitCode.USAGE)
+
+    async def emulate_script(self, *words: str) -> Outcome:
+        """A script of the work folder on the emulated GPU; it may read that folder alone."""
+        bench = self.workbench
+        for word in words:
+            path = Path(word.split("::")[0])
+            if path.is_absolute() or ".." in path.parts:
+                raise UsageError(f"{word}: a script and its arguments name files of your folder, such as try.py")
+        arguments = (f"--arch={bench.arch}", *words)
+        verdict = await run_verb(
+            "emulate", *arguments, follower=bench.follower, lender=lend_fork_server, folder=bench.folder
+        )
+        text = describe({**verdict, "stage": "script"}, names={str(bench.folder.resolve()): "."})
         return Outcome(text=text, is_error=verdict["exit_code"] == ExitCode.USAGE)
 
     def _told(self, kernel: Snapshot, verdict: Verdict, *, closing: str = "") -> Outcome:

@@ -169,6 +169,7 @@ def _tools(workbench: Workbench) -> tuple[Callable[..., Any], ...]:
         *judging,
         of_verb(PROFILE, judge.profile_kernel),
         of_verb(EMULATE, judge.emulate_kernel),
+        of_verb(EMULATE, judge.emulate_script),
         closing.note,
         closing.finish,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,10 @@ from cutesmith.sandbox.failures import describe_failure
 from cutesmith.verdicts import ExitCode
 
 _MOST = 2000
+_CONFINED = (
+    "A script may read its own folder, what its arguments name and --read; it may write only into its temporary folder "
+    "(TMPDIR), and starts no process."
+)
 
 
 class TimeUp(BaseException):
@@ -43,7 +48,20 @@ def ending_of(error: BaseException, script: Path, seconds: float) -> RunError | 
     if isinstance(error, AssertionError):
         return _asserted(error)
     told = describe_failure(script, error)
-    return RunError(told.exit_code, told.message, told.hint, told.log_tail)
+    hint = _CONFINED if isinstance(error, PermissionError) else told.hint
+    return RunError(told.exit_code, told.message, hint, told.log_tail)
+
+
+def print_traceback(error: BaseException, script: Path) -> None:
+    """On stderr, from the script's own first frame on, as Python would."""
+    if isinstance(error, SystemExit):
+        if error.code is not None and not isinstance(error.code, int):
+            print(error.code, file=sys.stderr)
+        return
+    trace = error.__traceback__
+    while trace is not None and Path(trace.tb_frame.f_code.co_filename) != script:
+        trace = trace.tb_next
+    traceback.print_exception(type(error), error, trace or error.__traceback__)
 
 
 def _asserted(error: AssertionError) -> RunError:

@@ -91,7 +91,9 @@ class Outcomes:
             told = self._ending(error.__cause__ or error)
             if told is not None:
                 word = _WORDS.get(told.exit_code, "crashed")
-                self.tests.append(ScriptTest(f"{Path(node.nodeid).name} (its import)", word, told.exit_code, told.message))
+                self.tests.append(
+                    ScriptTest(f"{Path(node.nodeid).name} (its import)", word, told.exit_code, told.message)
+                )
 
 
 def run_pytest(words: list[str], outcomes: Outcomes) -> RunError | None:

@@ -138,13 +138,14 @@ def concluded(blank: ScriptVerdict, reply: ScriptRan, name: str, log_tail: str) 
     done = f"{launches} launch{'es' if launches != 1 else ''}"
     tests = f"; {counted(verdict.tests)}" if verdict.tests else ""
     error, faults = reply.error, verdict.faults
-    if error is not None and not (faults and error.exit_code == ExitCode.CRASHED):
-        return replace(verdict, exit_code=error.exit_code, summary=f"{name}: {error.message}{tests}", hint=error.hint)
-    if faults:
+    if faults and not (error is not None and error.exit_code == ExitCode.INTERNAL):
         more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
         fault = faults[0].fault
         what = f"{fault.kind.replace('_', ' ')} at {fault.where}: {fault.message}{more}"
-        return replace(verdict, exit_code=ExitCode.CRASHED, summary=f"{name}: {what}{tests}")
+        then = f"; then {error.message}" if error is not None and error.exit_code != ExitCode.CRASHED else ""
+        return replace(verdict, exit_code=ExitCode.CRASHED, summary=f"{name}: {what}{then}{tests}")
+    if error is not None:
+        return replace(verdict, exit_code=error.exit_code, summary=f"{name}: {error.message}{tests}", hint=error.hint)
     if worst := next((code for code in _WORST_FIRST if any(t.exit_code == code for t in verdict.tests)), None):
         first = next(test for test in verdict.tests if test.exit_code == worst)
         reason = first.reason.strip().splitlines()[0] if first.reason.strip() else "it gave no reason"

@@ -18,7 +18,7 @@ from cutesmith.emulator.machine.launch import LaunchReport
 from cutesmith.emulator.ptx.syntax import Location
 from cutesmith.judge.candidate_side.candidate import start_device
 from cutesmith.profiling.requests import RunError, Start
-from cutesmith.profiling.scripts.endings import TimeUp, ending_of
+from cutesmith.profiling.scripts.endings import TimeUp, ending_of, print_traceback
 from cutesmith.profiling.scripts.requests import RunScript, ScriptRan
 from cutesmith.profiling.scripts.stand_ins import script_stand_ins
 from cutesmith.recording.facade import active_facade
@@ -49,6 +49,7 @@ class ScriptRun:
         confinement = confine(readable=request.readable)
         tempfile.tempdir = None  # the fork server may have asked for it in a folder of its own
         os.chdir(request.folder)
+        sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
         script = request.folder if request.words[0] == "-m" else Path(request.words[0])
         device: EmulatedDevice | None = None
         error: RunError | None = None
@@ -64,6 +65,7 @@ class ScriptRun:
                     device.check()
                 device.forget_failure()
         except BaseException as raised:  # noqa: BLE001 - a script raises what it likes
+            print_traceback(raised, script)
             error = ending_of(raised, script, request.seconds)
         launches = device.launches if device else []
         return ScriptRan(

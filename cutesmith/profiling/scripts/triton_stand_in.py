@@ -1,6 +1,6 @@
 """A module that stands in for Triton: scripts may import it, whatever would run on a GPU refuses by name.
 
-QuACK's and others' modules import Triton for a base class, a decorator or a timing helper that their kernels do not need.
+QuACK and others import Triton for a base class, a decorator or a timing helper that their kernels do not need.
 Sizes (`cdiv`, `next_power_of_2`) are computed. A function under `triton.jit` can be defined, not launched.
 """
 

@@ -1,0 +1,309 @@
+#!/usr/bin/env python3
+"""Scripts and tests that others wrote, unmodified, on the emulated GPU: a table of script, arguments, result, seconds.
+
+    python evals/studies/emulator/foreign_scripts.py --cutlass DIR --quack DIR --out evals/results/emulator/scripts
+    python evals/studies/emulator/foreign_scripts.py --cutlass DIR --out /tmp/table --only 'ampere/*'
+
+DIR of CUTLASS is a checkout of github.com/NVIDIA/cutlass (BSD-3), that of QuACK one of github.com/Dao-AILab/quack
+(Apache-2.0), whose `tests` run on the installed package; neither is part of this repository. Every row is one
+`cutesmith emulate --script`. Writes table.md and table.json. Exit code: 1 where a row did not end as it is expected to.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import asdict, dataclass
+from fnmatch import fnmatch
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
+
+from cutesmith.verdicts import ExitCode  # noqa: E402
+
+ROOT = Path(__file__).resolve().parents[3]
+EXAMPLES = Path("examples/python/CuTeDSL")
+LONGEST_REASON = 220
+
+
+@dataclass(frozen=True)
+class Row:
+    """One script with its arguments; `why` says what it lacks where it is not expected to pass."""
+
+    name: str
+    arch: str
+    words: str
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class Result:
+    """How a row ended."""
+
+    name: str
+    arch: str
+    words: str
+    exit_code: int
+    status: str
+    summary: str
+    launches: int
+    findings: int
+    seconds: float
+    why: str
+
+
+GEMM = "--ab_dtype Float16 --c_dtype Float16 --acc_dtype Float32 --a_major m --b_major n --c_major n"
+UNROUNDED = "compares f16 bit by bit with cuBLAS; here PyTorch's CPU is the reference, which sums in another order"
+
+
+def pytest_row(name: str, file: str, which: str) -> Row:
+    """Some tests of one of QuACK's files (`pytest -k`)."""
+    return Row(f"quack/{name}", "sm_90a", f"-m pytest -q {file} -k {shlex.quote(which)}")
+
+
+CUTLASS = (
+    Row("ampere/elementwise_add 64x512", "sm_80", "cute/ampere/kernel/elementwise/elementwise_add.py --M 64 --N 512"),
+    Row("ampere/elementwise_add 63x500", "sm_80", "cute/ampere/kernel/elementwise/elementwise_add.py --M 63 --N 500"),
+    Row("ampere/elementwise_apply", "sm_80", "cute/ampere/kernel/elementwise/elementwise_apply.py --M 64 --N 256"),
+    Row(
+        "ampere/elementwise_apply leaky_relu",
+        "sm_80",
+        "cute/ampere/kernel/elementwise/elementwise_apply.py --M 64 --N 256 --op leaky_relu",
+    ),
+    Row("ampere/elementwise_add_autotune", "sm_80", "cute/ampere/tutorial/elementwise_add_autotune.py --M 64 --N 512"),
+    Row("ampere/sgemm", "sm_80", "cute/ampere/kernel/dense_gemm/sgemm.py --mnk 128,128,32"),
+    Row("ampere/sgemm odd", "sm_80", "cute/ampere/kernel/dense_gemm/sgemm.py --mnk 200,136,40 --a_major k --b_major k"),
+    Row(
+        "ampere/tensorop_gemm",
+        "sm_80",
+        f"cute/ampere/kernel/dense_gemm/tensorop_gemm.py --mnkl 128,128,64,1 --atom_layout_mnk 2,2,1 {GEMM}",
+    ),
+    Row(
+        "ampere/tensorop_gemm batched",
+        "sm_80",
+        f"cute/ampere/kernel/dense_gemm/tensorop_gemm.py --mnkl 256,128,96,2 --atom_layout_mnk 2,2,1 {GEMM}",
+    ),
+    Row(
+        "ampere/flash_attention_v2",
+        "sm_80",
+        "cute/ampere/kernel/attention/flash_attention_v2.py --dtype Float16 --head_dim 64 --batch_size 1 "
+        "--seqlen_q 128 --seqlen_k 128 --num_head 2",
+    ),
+    Row(
+        "ampere/flash_attention_v2 causal",
+        "sm_80",
+        "cute/ampere/kernel/attention/flash_attention_v2.py --dtype BFloat16 --head_dim 64 --batch_size 1 "
+        "--seqlen_q 128 --seqlen_k 128 --num_head 2 --is_causal",
+    ),
+    Row(
+        "ampere/hstu_attention",
+        "sm_80",
+        "cute/ampere/kernel/attention/hstu_attention.py --batch_size 1 --num_head 1 --seqlen_q 128 --seqlen_kv 128 "
+        "--head_dim 64",
+    ),
+    Row("ampere/memcpy_simt_universal_copy", "sm_80", "cute_ext/ampere/memcpy_simt_universal_copy.py"),
+    Row("tutorial/call_from_jit", "sm_80", "dsl_tutorials/call_from_jit.py", UNROUNDED),
+    Row("tutorial/call_bypass_dlpack", "sm_80", "dsl_tutorials/call_bypass_dlpack.py", UNROUNDED),
+    Row("tutorial/torch_fake_tensor", "sm_80", "dsl_tutorials/torch_fake_tensor.py", "compiles only"),
+    Row("tutorial/dataclass_immutable", "sm_80", "dsl_tutorials/dataclass_immutable.py"),
+    Row(
+        "tutorial/cooperative_launch",
+        "sm_90a",
+        "dsl_tutorials/cooperative_launch.py",
+        "expects the refusal of a launch as the DSL's exception, not as ours",
+    ),
+    Row("tutorial/dynamic_smem_size", "sm_80", "dsl_tutorials/dynamic_smem_size.py"),
+    Row("tutorial/inline_ptx", "sm_80", "dsl_tutorials/inline_ptx.py"),
+    Row("tutorial/smem_allocator", "sm_80", "dsl_tutorials/smem_allocator.py"),
+    Row("tutorial/print_latex", "sm_80", "dsl_tutorials/print_latex.py", "prints layouts only"),
+    Row("tutorial/programmatic_dependent_launch", "sm_90a", "dsl_tutorials/programmatic_dependent_launch.py"),
+    Row(
+        "tvm_ffi/compile_with_fake_tensor",
+        "sm_80",
+        "dsl_tutorials/tvm_ffi/compile_with_fake_tensor.py",
+        "compiles only",
+    ),
+    Row("tvm_ffi/jit_and_use_in_torch", "sm_80", "dsl_tutorials/tvm_ffi/jit_and_use_in_torch.py"),
+    Row(
+        "tvm_ffi/ampere_gemm_with_fake_tensor",
+        "sm_80",
+        "dsl_tutorials/tvm_ffi/ampere_gemm_with_fake_tensor.py",
+        UNROUNDED,
+    ),
+    Row("tvm_ffi/error_reporting", "sm_80", "dsl_tutorials/tvm_ffi/error_reporting.py", "ends in its own ValueError"),
+    Row("tvm_ffi/aot_export", "sm_80", "dsl_tutorials/tvm_ffi/aot_export.py", "writes into its own folder"),
+    Row("tvm_ffi/fp4_x2_tensor", "sm_100a", "cute/tvm_ffi/fp4_x2_tensor.py"),
+    Row("jax/elementwise_apply", "sm_80", "dsl_tutorials/jax/elementwise_apply_example.py", "needs jax"),
+    *(
+        Row(f"primitives/{name}", "sm_90a", f"experimental/primitives/{name}.py")
+        for name in (
+            "shfl_sync vote_sync elect_sync redux_sync bar_warp_sync warp_named_barrier barrier_cta_sync "
+            "barrier_cta_red basic_types red mapa ldmatrix_stmatrix mbarrier mbarrier_lifecycle cp_async_shared_global "
+            "cp_async_shared_global_swizzled cp_async_mbarrier_arrive_cta cp_async_mbarrier_arrive_cluster "
+            "async_pipeline pipeline_software_fill cp_async_bulk cp_async_bulk_prefetch "
+            "tutorial/01_hello_world tutorial/02_naive_gemm tutorial/03_gemm_tiled_smem tutorial/04_tma_load "
+            "tutorial/05_minimal_tensor_mma tutorial/06_softmax tutorial/07_vectorized_array tutorial/09_tma_4d_to_2d "
+            "reduction/thread_vector_reduce reduction/warp_vector_reduce reduction/block_smem_reduce "
+            "reduction/cluster_smem_reduce tma/tma_store tma/tma_load_store tma/tma_1cta_mbarrier "
+            "tma/tma_swizzle_modes tma/tma_multicast tma/tma_pipeline_single_warp tma/tma_pipeline_warpspec "
+            "tma/tma_pipeline_pingpong tma/tma_pipeline_count2 tma/tma_load_to_ldmatrix tma/tma_tensormap_replace"
+        ).split()
+    ),
+    Row("hopper/dense_gemm", "sm_90a", "cute/hopper/kernel/dense_gemm/dense_gemm.py --mnkl 128,128,128,1"),
+    Row(
+        "hopper/dense_gemm cluster 2x1",
+        "sm_90a",
+        "cute/hopper/kernel/dense_gemm/dense_gemm.py --mnkl 256,128,128,1 --cluster_shape_mn 2,1",
+    ),
+    Row(
+        "hopper/dense_gemm_persistent",
+        "sm_90a",
+        "cute/hopper/kernel/dense_gemm/dense_gemm_persistent.py --mnkl 128,256,128,1",
+    ),
+    Row(
+        "hopper/dense_gemm_fp8_2xacc",
+        "sm_90a",
+        "cute/hopper/kernel/dense_gemm/dense_gemm_fp8_2xacc.py --mnkl 128,256,256,1",
+    ),
+    Row(
+        "hopper/grouped_gemm",
+        "sm_90a",
+        "cute/hopper/kernel/grouped_gemm/grouped_gemm.py --num_groups 2 "
+        "--problem_sizes_mnkl (128,128,128,1),(128,256,64,1)",
+    ),
+    Row("hopper/fmha", "sm_90a", "cute/hopper/kernel/attention/fmha.py --q_shape 1,128,1,64 --k_shape 1,128,1,64"),
+    Row(
+        "hopper/fmha causal",
+        "sm_90a",
+        "cute/hopper/kernel/attention/fmha.py --q_shape 1,128,1,64 --k_shape 1,128,1,64 --is_causal",
+    ),
+    Row("hopper/cta_norm layer", "sm_90a", "cute/hopper/kernel/cta_norm/cta_norm.py --M 16 --N 1024"),
+    Row("hopper/cta_norm rms", "sm_90a", "cute/hopper/kernel/cta_norm/cta_norm.py --M 16 --N 1024 --norm_type rms"),
+)
+
+QUACK = (
+    pytest_row("softmax", "tests/test_softmax.py", "False and -1- and (192 or 1128 or 4096)"),
+    pytest_row("softmax extreme values", "tests/test_softmax.py", "False and (extreme or translation)"),
+    pytest_row("rmsnorm", "tests/test_rmsnorm.py", "forward_backward and False and -1- and (192 or 760)"),
+    pytest_row(
+        "rmsnorm with an offset", "tests/test_rmsnorm.py", "(offset and False and -1- and 1024) or noncontiguous"
+    ),
+    pytest_row("layernorm", "tests/test_layernorm.py", "(256 and (-1- or -37-)) or not forward_backward"),
+    pytest_row("cross_entropy", "tests/test_cross_entropy.py", "False and -1- and 192"),
+    pytest_row(
+        "cross_entropy special cases", "tests/test_cross_entropy.py", "False and (extreme or edge or stability)"
+    ),
+    pytest_row("topk", "tests/test_topk.py", "False and -1- and 64"),
+    Row("quack/rotary", "sm_90a", "-m pytest -q tests/test_rotary.py"),
+    Row("quack/rounding", "sm_90a", "-m pytest -q tests/test_rounding.py"),
+    Row("quack/fast_math", "sm_90a", "-m pytest -q tests/test_fast_math.py"),
+    Row("quack/hadamard", "sm_90a", "-m pytest -q tests/transform/test_hadamard.py"),
+    Row("quack/dsl", "sm_90a", "-m pytest -q tests/dsl"),
+    Row("quack/barrier", "sm_90a", "-m pytest -q tests/sync"),
+    Row("quack/namedtuple", "sm_90a", "-m pytest -q tests/test_namedtuple_tvm_ffi.py"),
+    Row("quack/torch_library_op", "sm_90a", "-m pytest -q tests/test_torch_library_op.py"),
+    Row("quack/linear_cross_entropy", "sm_90a", "-m pytest -q tests/test_linear_cross_entropy.py"),
+    Row("quack/distributed_gemm", "sm_90a", "-m pytest -q tests/test_distributed_gemm.py"),
+)
+
+
+def main() -> int:
+    """Run the rows that are there; returns the exit code."""
+    options = parse()
+    options.out.mkdir(parents=True, exist_ok=True)
+    results = []
+    for row, folder in rows(options):
+        results.append(run(row, folder, options.timeout))
+        print(f"{results[-1].status:12} {results[-1].seconds:6.1f} s  {row.name}", file=sys.stderr)
+        write(results, options.out)
+    return int(any(result.exit_code and not result.why for result in results))
+
+
+def parse() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--cutlass", type=Path, metavar="DIR", help="a checkout of CUTLASS")
+    parser.add_argument("--quack", type=Path, metavar="DIR", help="a checkout of QuACK")
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="for table.md and table.json")
+    parser.add_argument("--only", nargs="*", default=["*"], metavar="GLOB", help="rows by name, such as 'hopper/*'")
+    parser.add_argument("--timeout", type=float, default=240.0, metavar="S", help="seconds a row (default: 240)")
+    return parser.parse_args()
+
+
+def rows(options: argparse.Namespace) -> list[tuple[Row, Path]]:
+    """The rows that are asked for, each with the folder that it is run in.
+
+    QuACK's tests are copied away from its sources, so that the installed package is what they import.
+    """
+    found = []
+    if options.cutlass:
+        found += [(row, options.cutlass.resolve() / EXAMPLES) for row in CUTLASS]
+    if options.quack:
+        alone = Path(tempfile.mkdtemp(prefix="quack-tests-"))
+        shutil.copytree(options.quack / "tests", alone / "tests")
+        shutil.copy(options.quack / "pyproject.toml", alone)
+        found += [(row, alone) for row in QUACK]
+    return [(row, folder) for row, folder in found if any(fnmatch(row.name, glob) for glob in options.only)]
+
+
+def run(row: Row, folder: Path, timeout: float) -> Result:
+    """One row as a child process; its verdict's JSON is what it prints."""
+    command = [sys.executable, "-m", "cutesmith", "emulate", "--json", "--arch", row.arch, "--timeout", str(timeout)]
+    begin = time.monotonic()
+    done = subprocess.run(
+        [*command, "--script", *shlex.split(row.words)],
+        cwd=folder,
+        env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT), "HOME": tempfile.gettempdir()},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        check=False,
+    )
+    verdict = json.loads(done.stdout)
+    kernels, faults = verdict.get("kernels", []), verdict.get("faults", [])
+    return Result(
+        name=row.name,
+        arch=row.arch,
+        words=row.words,
+        exit_code=done.returncode,
+        status=verdict["status"],
+        summary=verdict["summary"],
+        launches=sum(kernel["launches"] for kernel in kernels),
+        findings=len(faults),
+        seconds=round(time.monotonic() - begin, 1),
+        why=row.why,
+    )
+
+
+def write(results: list[Result], out: Path) -> None:
+    """table.md for people, table.json with all fields."""
+    (out / "table.json").write_text(json.dumps([asdict(result) for result in results], indent=1) + "\n")
+    passed = sum(result.exit_code == ExitCode.PASSED for result in results)
+    lines = [
+        "# Other people's scripts on the emulated GPU",
+        "",
+        f"{passed} of {len(results)} end without an error and without findings. "
+        "`evals/studies/emulator/foreign_scripts.py` made this table; seconds include the start of the process and "
+        "compilation, on a shared machine.",
+        "",
+        "| script | arch | result | launches | findings | seconds | reason |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for result in results:
+        reason = "" if not result.exit_code else result.why or result.summary
+        reason = " ".join(reason.split()).replace("|", "\\|")[:LONGEST_REASON]
+        lines.append(
+            f"| {result.name} | {result.arch} | {result.status} | {result.launches} | {result.findings} | "
+            f"{result.seconds} | {reason} |"
+        )
+    (out / "table.md").write_text("\n".join(lines) + "\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
