@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import shlex
 import shutil
 import subprocess
@@ -273,7 +274,7 @@ def run(row: Row, folder: Path, timeout: float) -> Result:
         words=row.words,
         exit_code=done.returncode,
         status=verdict["status"],
-        summary=verdict["summary"],
+        summary=re.sub(r"(?<![\w.])/[\w./-]+/", "", verdict["summary"]),  # without this machine's folders
         launches=sum(kernel["launches"] for kernel in kernels),
         findings=len(faults),
         seconds=round(time.monotonic() - begin, 1),
