@@ -17,7 +17,7 @@ TOOLS = [(verb, tool) for verb in VERBS for tool in (*verb.mcp, *verb.agent)]
 def example(option) -> object:
     """A value of the option's type that is not its default and lies within its bounds."""
     one = option.choices[-1] if option.choices else {int: 3, float: 0.5, bool: True}.get(option.type, "--odd\nvalue")
-    return [one] if option.repeated or option.nargs in ("*", "+") else one
+    return [one] if option.repeated or option.nargs in ("*", "+", "...") else one
 
 
 @pytest.mark.parametrize(("verb", "tool"), TOOLS, ids=lambda value: value.name)
@@ -25,7 +25,8 @@ def test_what_a_tool_is_given_arrives_at_the_verb(verb, tool):
     assert verb.name in cli.VERBS
     given = {option.parameter: example(option) for option in tool.options}
     words = tool.words(given)
-    if verb.options[0].name == "file" and "--" not in words:  # a session's own kernel.py
+    whole = any(option.takes_the_rest for option in tool.options)
+    if verb.options[0].name == "file" and "--" not in words and not whole:  # a session's own kernel.py
         words += ["--", "kernel.py"]
     parsed = vars(verb_parser(verb, "").parse_args(words))
     for option in tool.options:

@@ -47,7 +47,7 @@ def device_attributes(sm: SmVersion) -> dict[int, int]:
 
 
 class DeviceMemory(Protocol):
-    """Whoever owns device memory: addresses, fills and copies as `sessions.Session` has them."""
+    """The owner of device memory: addresses, fills and copies as those of `sessions.Session`."""
 
     def allocate(self, size: int) -> int:
         """A device address for `size` bytes."""
