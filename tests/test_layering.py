@@ -35,6 +35,7 @@ SUBROOMS = {
     "judge": "draws transfer | candidate_side | reference_side",
     "patterns": "graph | tracing writing | contraction elementwise rows | attention chains | generation",
     "patterns.tracing": "lowering",
+    "profiling": "scripts",
     "report": "runs session",
 }
 """The packages of a room from its foot, `|` between floors: one may import its own floor and what is below."""
