@@ -106,7 +106,11 @@ def path_chart(
     compared = [(scale.y(value), f"{name} {_us(value)}", False) for name, value in levels.items()]
     compared += [(scale.y(floor_us), f"floor {_us(floor_us)}", True)] if floor_us else []
     return PathChart(
-        *(WIDTH, TOP + PLOT + ROW * rows + 46, LEFT, across.right, TOP + PLOT),
+        WIDTH,
+        TOP + PLOT + ROW * rows + 46,
+        LEFT,
+        across.right,
+        TOP + PLOT,
         x_ticks=across.ticks(),
         y_ticks=scale.ticks(),
         marks=marks,
@@ -131,7 +135,11 @@ def _ladder(attempts: Sequence[Attempt], across: _Turns) -> PathChart | None:
     heights = {rung: bottom - RUNG * (index + 0.5) for index, rung in enumerate(rungs)}
     marks, best = _improvements([(a, across.x(a.turn), heights[a.rung or 0]) for a in placed], across.right)
     return PathChart(
-        *(WIDTH, bottom + 46, LEFT, across.right, bottom),
+        WIDTH,
+        bottom + 46,
+        LEFT,
+        across.right,
+        bottom,
         x_ticks=across.ticks(),
         y_ticks=tuple(Tick(y, str(rung)) for rung, y in heights.items()),
         marks=marks,

@@ -54,8 +54,14 @@ def test_a_bare_session_sends_nothing_of_the_skill_and_has_no_tool_of_it(tmp_pat
     sent = json.dumps([request.system, request.messages[0], list(request.tools)])
     names = [tool["name"] for tool in request.tools]
     assert names == [
-        *("view_file", "create_file", "edit_file"),
-        *("lint_kernel", "compile_kernel", "verify_kernel", "benchmark_kernel", "finish"),
+        "view_file",
+        "create_file",
+        "edit_file",
+        "lint_kernel",
+        "compile_kernel",
+        "verify_kernel",
+        "benchmark_kernel",
+        "finish",
     ]
     assert [line for line in paragraphs(manifest_body()) if line in request.system] == []
     for word in ("references", "fetch_example", "scripts/", "Workflow", "SKILL", "DEVLOG", "profile_kernel"):

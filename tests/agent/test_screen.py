@@ -157,9 +157,20 @@ def test_the_panel_shows_the_state_and_limits():
     view.stream(2, "thinking", "What about the tail?")
     text = "\n".join(shown(view, 100, 30))
     for expected in (
-        *("fused add + RMSNorm", "139.9 µs", "1.22× torch.compile", "4.37× eager", "92 % of the floor", "line 2"),
-        *("$0.99 of $5.00", "17.1k in, 11.2k out", "cached", "of 1:00:00"),
-        *("line 3  turn 2", "no progress", "402.7 µs", "thinking: What about the tail?"),
+        "fused add + RMSNorm",
+        "139.9 µs",
+        "1.22× torch.compile",
+        "4.37× eager",
+        "92 % of the floor",
+        "line 2",
+        "$0.99 of $5.00",
+        "17.1k in, 11.2k out",
+        "cached",
+        "of 1:00:00",
+        "line 3  turn 2",
+        "no progress",
+        "402.7 µs",
+        "thinking: What about the tail?",
         "benchmark: passed · 151.3 µs",
     ):
         assert expected in text, expected

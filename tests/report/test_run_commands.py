@@ -42,7 +42,10 @@ def test_csv_holds_every_kernel_unrounded_and_no_formula():
     made = run([noisy("a", 1.7, 1), wrong("b", summary="=1+1\n|x"), attempt("c", sample=2)], planned="abcd")
     rows = list(csv.DictReader(io.StringIO(csv_text([made]))))
     assert [(row["task"], row["outcome"], row["sample"]) for row in rows] == [
-        *(("a", "timed", "0"), ("b", "failed", "0"), ("c", "untimed", "2"), ("d", "not attempted", "")),
+        ("a", "timed", "0"),
+        ("b", "failed", "0"),
+        ("c", "untimed", "2"),
+        ("d", "not attempted", ""),
     ]
     assert float(rows[0]["speedup_eager"]) == made.tasks[0].speedups("eager")[0]
     assert rows[1]["summary"] == "'=1+1 |x" and rows[1]["speedup_eager"] == "" and rows[0]["samples"] == "40"

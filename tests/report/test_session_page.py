@@ -88,32 +88,33 @@ def test_lines_that_had_no_draft_began_with_nothing():
 def test_a_search_is_told_whole(pages):
     text = text_of(pages["timed_search"])
     for expected in (
-        *(
-            "fused add + RMSNorm, bf16, 16384×5120, H100 verified",
-            "134.2 µs median time",
-            "1.27× against torch.compile",
-        ),
-        *(
-            "95.7 % of the measured floor",
-            "5 of 10 judged kernels passed",
-            "1 times rejected as a cheat",
-            "$1.32 spent",
-        ),
-        *(
-            f"prices of {PRICES_AS_OF}",
-            "claude-opus-4-8 · finished: 134.2 µs is 96 % of the floor",
-            "6 min 7 s wall time",
-        ),
-        *("the best of 3 lines of work: 10 kernels were judged, 5 passed verification", "Kept 1, 2; dropped 3."),
-        *("no progress", "Scalar loads cost a factor of 2.6", "one read of x less: 150 µs", "turns 60, dollars 5"),
-        *(
-            "5120 of 168960 elements of output 0 differ",
-            "Could PyTorch do it?",
-            "reference_fn (x, residual, weight)",
-        ),
-        *("Changes since kernel 3", "The turn that wrote it", "FLOP/byte", "20,000 read from the cache"),
-        *("line 2 turn 4 create_file, verify_kernel, benchmark_kernel, profile_kernel 139.9 µs $0.11",),
-        *("have two in flight a thread.", "long_scoreboard = 0.62", "profile profiled memory-bound, 88 % of DRAM"),
+        "fused add + RMSNorm, bf16, 16384×5120, H100 verified",
+        "134.2 µs median time",
+        "1.27× against torch.compile",
+        "95.7 % of the measured floor",
+        "5 of 10 judged kernels passed",
+        "1 times rejected as a cheat",
+        "$1.32 spent",
+        f"prices of {PRICES_AS_OF}",
+        "claude-opus-4-8 · finished: 134.2 µs is 96 % of the floor",
+        "6 min 7 s wall time",
+        "the best of 3 lines of work: 10 kernels were judged, 5 passed verification",
+        "Kept 1, 2; dropped 3.",
+        "no progress",
+        "Scalar loads cost a factor of 2.6",
+        "one read of x less: 150 µs",
+        "turns 60, dollars 5",
+        "5120 of 168960 elements of output 0 differ",
+        "Could PyTorch do it?",
+        "reference_fn (x, residual, weight)",
+        "Changes since kernel 3",
+        "The turn that wrote it",
+        "FLOP/byte",
+        "20,000 read from the cache",
+        "line 2 turn 4 create_file, verify_kernel, benchmark_kernel, profile_kernel 139.9 µs $0.11",
+        "have two in flight a thread.",
+        "long_scoreboard = 0.62",
+        "profile profiled memory-bound, 88 % of DRAM",
     ):
         assert expected in text, expected
     assert text.count("delivered") == 2  # its badge, and the heading of its chart
@@ -123,8 +124,10 @@ def test_a_diff_is_to_what_the_line_judged_before(pages):
     session = sample_session.timed_search()
     rows = {row.number: row for row in History.of(session.events).rows(TextBudget(), set())}
     assert [rows[n].diff_title for n in (1, 2, 3, 9)] == [
-        *("The whole text: 22 lines", "Changes since what line 1 began with"),
-        *("Changes since what line 2 began with", "Changes since kernel 8"),
+        "The whole text: 22 lines",
+        "Changes since what line 1 began with",
+        "Changes since what line 2 began with",
+        "Changes since kernel 8",
     ]
     kinds = list(diff_lines(rows[2].diff.full))
     assert ("removed", "-THREADS = 128") in kinds and ("added", "+THREADS = 256") in kinds and ("", " ") in kinds

@@ -228,8 +228,14 @@ ENTRIES = (
     drafting.drafter,
     problem_audit.auditor,
     emulation.emulator,
-    *(judging.reference, judging.confined_reference, judging.candidate, judging.device_time),
-    *(timing.baselines, timing.compiling_baselines, timing.confined_compiling_baselines, timing.candidates),
+    judging.reference,
+    judging.confined_reference,
+    judging.candidate,
+    judging.device_time,
+    timing.baselines,
+    timing.compiling_baselines,
+    timing.confined_compiling_baselines,
+    timing.candidates,
     trial_processes.tiling_trials,
 )
 PRELOADS = (import_dsl, import_emulator, timing.import_for_gpu)
