@@ -32,7 +32,7 @@ SUBROOMS = {
     "operations profiling | positions",
     "evals": "selftest | suites | engines scores | running",
     "examples": "index | fetch search",
-    "judge": "draws transfer | candidate_side | reference_side",
+    "judge": "draws transfer | candidate_side reference_side",
     "patterns": "graph | tracing writing | contraction elementwise rows | attention chains | generation",
     "patterns.tracing": "lowering",
     "profiling": "scripts",
@@ -202,6 +202,11 @@ def test_every_package_of_a_room_has_a_floor():
     packages = (path.parent.relative_to(PACKAGE) for path in PACKAGE.rglob("__init__.py"))
     inner = {(".".join(path.parent.parts), path.name) for path in packages if len(path.parts) > 1}
     assert inner == {(room, name) for room, floors in SUBROOMS.items() for name in floors.replace("|", " ").split()}
+
+
+def test_every_package_says_what_it_holds():
+    silent = {path.parent.name for path in PACKAGE.rglob("__init__.py") if not ast.get_docstring(tree(path))}
+    assert silent == set()
 
 
 def upward(floors: str, folder: str, arrows: Mapping[str, Iterable[str]]) -> list[str]:

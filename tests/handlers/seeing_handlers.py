@@ -7,7 +7,7 @@ import torch
 
 from cutesmith.judge.candidate_side.requests import Load, Run, Step
 from cutesmith.judge.candidate_side.trial import Trial
-from cutesmith.judge.candidate_side.watching import Surroundings
+from cutesmith.judge.surroundings import Surroundings
 from cutesmith.judge.transfer import tensors
 from cutesmith.judge.transfer.requests import Start, TensorFile
 from cutesmith.sandbox.confinement import confine

@@ -11,11 +11,11 @@ from typing import Any
 from cutesmith.judge.candidate_side.candidate import candidate_code, load_kernel
 from cutesmith.judge.candidate_side.requests import Loaded
 from cutesmith.judge.candidate_side.trial import Trial
-from cutesmith.judge.candidate_side.watching import Surroundings
 from cutesmith.judge.reference_side.reference import Reference
 from cutesmith.judge.reference_side.requests import Judge as JudgeOutputs
 from cutesmith.judge.reference_side.requests import Load, Tolerances
 from cutesmith.judge.rounds import VerifyOptions
+from cutesmith.judge.surroundings import Surroundings
 from cutesmith.judge.transfer.requests import Start
 from cutesmith.judge.transfer.tensors import write_tensor
 from cutesmith.judge.verification import Judge

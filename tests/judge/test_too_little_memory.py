@@ -6,9 +6,9 @@ import torch
 from cutesmith.errors import CandidateError, ContractError, UnavailableError
 from cutesmith.judge.candidate_side.candidate import Candidate
 from cutesmith.judge.candidate_side.requests import Run, Step
-from cutesmith.judge.candidate_side.watching import Surroundings
 from cutesmith.judge.reference_side.reference import Reference
 from cutesmith.judge.reference_side.requests import Judge, Load
+from cutesmith.judge.surroundings import Surroundings
 from cutesmith.judge.transfer import tensors
 from cutesmith.judge.transfer.device_memory import own_copies, room_here
 from cutesmith.judge.transfer.requests import Start

@@ -12,9 +12,9 @@ import torch
 from cutesmith.commands.benchmark import main, plot, table
 from cutesmith.devices import current_device
 from cutesmith.errors import UnavailableError
-from cutesmith.judge.candidate_side.watching import Surroundings
 from cutesmith.judge.kept_references import keeping_references
 from cutesmith.judge.problem_process import ASKED, OWN
+from cutesmith.judge.surroundings import Surroundings
 from cutesmith.judge.transfer.chunks import LARGEST_FILE
 from cutesmith.judge.transfer.transfer import Transfer
 from cutesmith.judge.verification import verify_kernel

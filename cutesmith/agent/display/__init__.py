@@ -1,1 +1,1 @@
-"""What people see: the live screen and the report page of a session."""
+"""What people see while a session runs: its live screen."""

@@ -1,0 +1,1 @@
+"""Instructions that compute or access memory, as LLVM IR for one lane."""

@@ -1,0 +1,1 @@
+"""The table of instructions: their forms, and which operands they read and write."""

@@ -1,0 +1,1 @@
+"""A wave that runs: its scheduler, memory, barriers and suspension points."""

@@ -1,0 +1,1 @@
+"""Instructions that the machine executes: copies, barriers, tensor cores, shuffles."""

@@ -1,0 +1,1 @@
+"""A PTX function made ready to run: basic blocks, calls inlined, parameters placed, liveness."""

@@ -1,0 +1,1 @@
+"""PTX read: tokens, declarations, bodies, operands and source lines."""

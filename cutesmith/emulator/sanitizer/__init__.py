@@ -1,0 +1,1 @@
+"""Faults and races: every access checked, shadow cells, happens-before, findings in words."""

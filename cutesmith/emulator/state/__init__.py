@@ -1,0 +1,1 @@
+"""The state of blocks that run side by side: geometry, frames, allocations, findings."""

@@ -1,0 +1,1 @@
+"""Tensor cores: products of warps and warpgroups, their descriptors, fragments, and what is still under way."""

@@ -31,7 +31,8 @@ from cutesmith.judge.candidate_side.outputs import (
 )
 from cutesmith.judge.candidate_side.requests import Load, Loaded, Ran, Record, Recorded, Run, Step, StepReport
 from cutesmith.judge.candidate_side.stream_hold import StreamHold
-from cutesmith.judge.candidate_side.watching import KernelWatch, Surroundings
+from cutesmith.judge.candidate_side.watching import KernelWatch
+from cutesmith.judge.surroundings import Surroundings
 from cutesmith.judge.transfer import tensors
 from cutesmith.judge.transfer.device_memory import fair_room, own_copies, release_unused, room_here, whole_gpu
 from cutesmith.judge.transfer.requests import Give, Scalar, Start, Take, TensorFile, Value

@@ -1,19 +1,13 @@
-"""What `kernel_fn` asks of torch while it runs, and what it has changed of the process round it.
+"""What `kernel_fn` asks of torch while it runs.
 
 Rule W1 at run time: only allocation and view operations are torch's business inside `kernel_fn`. The same dispatch mode
-serves those allocations from guarded, poisoned memory. Rules T2, T4 and H1: threads and identities before and after.
+serves those allocations from guarded, poisoned memory.
 """
 
 from __future__ import annotations
 
-import builtins
-import json
-import os
-import sys
-import time
 from collections import Counter
 from contextlib import nullcontext
-from types import FunctionType
 from typing import Any
 
 import torch
@@ -22,7 +16,6 @@ from cutesmith.judge.candidate_side.device_only import DeviceOnlyMemory
 from cutesmith.judge.transfer.tensors import GUARD_BYTES, NAN_POISON, Guarded
 from cutesmith.recording.facade import active_facade
 from cutesmith.sandbox.dispatch_modes import LightMode
-from cutesmith.verdicts import Mechanism, Rule, Violation
 
 ALLOCATIONS = frozenset({"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"})
 CONSTANTS = frozenset("zeros zeros_like new_zeros ones ones_like new_ones full full_like new_full".split())
@@ -30,7 +23,6 @@ FILLS = frozenset({"zero_", "fill_"})
 HARMLESS = FILLS | {"record_stream", "lift_fresh", "detach_", "sym_size", "sym_stride", "is_pinned"}
 MOST_FILLS = 64  # of a call: who writes an output element by element computes with torch
 COPIES = frozenset({"clone", "copy_", "_to_copy"})
-_frames = sys._current_frames  # captured before any candidate is loaded
 
 
 class KernelWatch(LightMode):
@@ -115,70 +107,3 @@ def _keeps_values(args: tuple[Any, ...], result: Any) -> bool:
         return False
     moved_off = source.device.type != "cpu" and result.device.type != source.device.type
     return source.dtype == result.dtype and not moved_off
-
-
-class Surroundings:
-    """Identities of what a candidate might replace, and the number of Python threads, at one moment."""
-
-    def __init__(self) -> None:
-        self._identities = dict(_identities())
-        self._threads = len(_frames())
-
-    def changes(self) -> list[Violation]:
-        """Everything that is no longer what it was."""
-        now = dict(_identities())
-        changed = [name for name, identity in self._identities.items() if now.get(name) != identity]
-        rules = [Rule.H1 if name.startswith("cutesmith.") else Rule.T4 for name in changed]
-        replaced = [f"the kernel replaced {name}" for name in changed]
-        found = [Violation(rule, Mechanism.IDENTITIES, text) for rule, text in zip(rules, replaced)]
-        if (extra := len(_frames()) - self._threads) > 0:
-            text = f"the kernel left {extra} background thread{'s' if extra > 1 else ''} running"
-            found.append(Violation(Rule.T2, Mechanism.THREADS, text))
-        return found
-
-
-_WATCHED: tuple[tuple[str, Any, tuple[str, ...]], ...] = (
-    ("time", time, ("perf_counter", "perf_counter_ns", "monotonic", "time", "time_ns", "sleep")),
-    ("os", os, ("read", "write", "_exit", "kill")),
-    ("json", json, ("dumps", "loads")),
-    ("builtins", builtins, ("open", "len", "isinstance", "type", "max", "min", "sum", "sorted", "all", "any")),
-    ("torch", torch, ("allclose", "isclose", "equal", "isnan", "empty", "empty_like", "full", "frombuffer", "testing")),
-    (
-        "torch.cuda",
-        torch.cuda,
-        ("Event", "Stream", "synchronize", "current_stream", "_sleep", "init", "default_stream"),
-    ),
-    ("torch.testing", torch.testing, ("assert_close",)),
-    ("torch.Tensor", torch.Tensor, ("copy_", "equal", "view", "set_", "__eq__", "data_ptr", "cpu", "clone", "zero_")),
-)
-
-
-def _identities() -> list[tuple[str, tuple[int, int]]]:
-    watched = [(f"{title}.{name}", _identity(owner, name)) for title, owner, names in _WATCHED for name in names]
-    event = [(f"torch.cuda.Event.{name}", _identity(torch.cuda.Event, name)) for name in _EVENT_METHODS]
-    ours = [module for name, module in list(sys.modules.items()) if name.startswith(_OWN_ROOMS)]
-    return watched + event + [pair for module in ours for pair in _functions(module.__name__, vars(module))]
-
-
-_OWN_ROOMS = tuple(
-    f"cutesmith.{room}." for room in "sandbox lint compiling judge timing profiling audit".split()
-)  # the rooms whose functions decide
-_EVENT_METHODS = ("record", "elapsed_time", "synchronize", "query", "wait")
-
-
-def _functions(prefix: str, names: dict[str, Any]) -> list[tuple[str, tuple[int, int]]]:
-    """Functions and classes of a module (with their methods): which object, and which code."""
-    found = []
-    for name, value in list(names.items()):
-        if isinstance(value, FunctionType):
-            found.append((f"{prefix}.{name}", (id(value), id(value.__code__))))
-        elif isinstance(value, type) and value.__module__ == prefix:
-            found.append((f"{prefix}.{name}", (id(value), 0)))
-            found += _functions(f"{prefix}.{name}", dict(vars(value)))
-    return found
-
-
-def _identity(owner: Any, name: str) -> tuple[int, int]:
-    value = getattr(owner, name, None)
-    own = vars(owner).get(name, value)  # a method looked up on a class may be a new object each time
-    return id(own), id(getattr(value, "__code__", None))

@@ -16,9 +16,9 @@ from typing import Any
 
 import torch
 
-from cutesmith.judge.candidate_side.watching import Surroundings
 from cutesmith.judge.reference_side.reference import Reference
 from cutesmith.judge.reference_side.requests import Forget, Load
+from cutesmith.judge.surroundings import Surroundings
 from cutesmith.judge.transfer.mapped_files import FILES
 from cutesmith.problems.loading import FILE_MODULE
 from cutesmith.sandbox.messages import Request

@@ -12,10 +12,10 @@ import torch
 from cutesmith.errors import CandidateError
 from cutesmith.judge.candidate_side.candidate import Candidate
 from cutesmith.judge.candidate_side.requests import Run, Step
-from cutesmith.judge.candidate_side.watching import Surroundings
 from cutesmith.judge.problem_process import OWN
 from cutesmith.judge.reference_side.requests import Judge as JudgeOutputs
 from cutesmith.judge.rounds import VerifyOptions
+from cutesmith.judge.surroundings import Surroundings
 from cutesmith.judge.transfer import tensors
 from cutesmith.judge.transfer.chunks import CHUNK_BYTES, chunk_file, hand_over
 from cutesmith.judge.transfer.requests import Scalar, TensorFile
