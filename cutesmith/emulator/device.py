@@ -26,9 +26,11 @@ from cutesmith.emulator.machine.settings import Settings
 from cutesmith.emulator.native.jit import compile_program
 from cutesmith.emulator.native.logs import Instrumentation
 from cutesmith.emulator.program.basic_blocks import Program
+from cutesmith.emulator.program.spinning import depends_on_other_blocks
 from cutesmith.emulator.ptx.parser import parse
 from cutesmith.emulator.sanitizer.access import access_ir
 from cutesmith.emulator.state.allocations import Allocation, Allocations
+from cutesmith.emulator.state.geometry import some_clusters
 from cutesmith.errors import CutesmithError, UnavailableError
 from cutesmith.recording.open_session import session
 
@@ -53,6 +55,7 @@ class EmulatedDevice:
         self.observer = observer
         self.launches: list[LaunchReport] = []
         self.held = 0  # launches that were held back
+        self._some_blocks = False
         self._open = True
         self._allocations = Allocations()
         self._memory = DeviceMemory(self._allocations)
@@ -98,6 +101,15 @@ class EmulatedDevice:
                 yield recorder.launches
         finally:
             self._session.executor, self._session.failure = self, None
+
+    @contextmanager
+    def some_blocks(self) -> Iterator[None]:
+        """Within it, a launch whose blocks do not depend on each other is executed for 20 to 60 of its clusters."""
+        self._some_blocks = True
+        try:
+            yield
+        finally:
+            self._some_blocks = False
 
     @property
     def programs(self) -> tuple[Program, ...]:
@@ -157,6 +169,8 @@ class EmulatedDevice:
 
         before = Snapshot.take(self._allocations) if self.settings.sanitize else None
         run = prepare(self.settings, self.observer)
+        if self._some_blocks and not depends_on_other_blocks(program):
+            run.chosen = some_clusters(run.geometry)
         try:
             run.run()
         finally:

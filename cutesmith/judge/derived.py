@@ -80,16 +80,23 @@ def _run(turn: Round, case: DerivedCase, drawn: Sequence[Draw]) -> CaseReport:
 
 
 def judge_derived(
-    turn: Round, report: CaseReport, reply: Ran, case: DerivedCase, *, draws: Sequence[Draw], note: str = ""
+    turn: Round,
+    report: CaseReport,
+    reply: Ran,
+    case: DerivedCase,
+    *,
+    draws: Sequence[Draw],
+    note: str = "",
+    unwritten: int | None = None,
 ) -> CaseReport:
-    """What came of a case; `note` is a remark on it."""
+    """What came of a case; `note` is a remark on it, `unwritten` as of `Judge`."""
     try:
         if why := reply.declined or reply.stopped:
             outcome = CaseOutcome.DECLINED if reply.declined else CaseOutcome.NOT_RUN
             done = replace(report, outcome=outcome, remark=why[:300])
             return report.violated(reply.changes[0]) if reply.changes else done
         for draw, step in zip(draws, reply.steps):
-            report = _judged(turn, report, reply, step, case, draw, note)
+            report = _judged(turn, report, reply, step, case, draw, note, unwritten)
             if not report.passed:
                 break
         return report
@@ -98,11 +105,18 @@ def judge_derived(
 
 
 def _judged(
-    turn: Round, report: CaseReport, reply: Ran, step: StepReport, case: DerivedCase, draw: Draw, note: str
+    turn: Round,
+    report: CaseReport,
+    reply: Ran,
+    step: StepReport,
+    case: DerivedCase,
+    draw: Draw,
+    note: str,
+    unwritten: int | None,
 ) -> CaseReport:
     if found := behaviour(step, reply.changes, own=False):
         return report.violated(found)
-    judged = turn.judge(draw.key, step, strict=case.strict)
+    judged = turn.judge(draw.key, step, strict=case.strict, unwritten=unwritten)
     remark = "; ".join(dict.fromkeys(filter(None, (report.remark, note, judged.note))))
     report = replace(report, outputs=report.outputs or judged.outputs, remark=remark)
     if (wrong := explained(judged, step)) is None:

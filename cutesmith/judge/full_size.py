@@ -13,11 +13,12 @@ from cutesmith.judge.derived import Draw, judge_derived
 from cutesmith.judge.draws.derived_case import DerivedCase
 from cutesmith.judge.problem_process import reference_call
 from cutesmith.judge.reference_side import requests as of_reference
-from cutesmith.judge.rounds import DERIVED, NAN_POISON, Round
+from cutesmith.judge.rounds import DERIVED, LARGE_POISON, NAN_POISON, Round
 from cutesmith.verdicts import CaseOutcome, CaseReport, ExitCode, Mechanism, Rule, Violation
 
 INSTRUCTIONS = 1 << 26  # lane-instructions of a longer case: about a second
 FOR_A_GRID = 3 * INSTRUCTIONS  # of one beyond the last block of a grid that is smaller than the inputs ask for
+GROWTH = 4  # of the inputs, from one case to the next that looks for code of full size
 LEAST_ELEMENTS, MOST_ELEMENTS = 1 << 19, 1 << 24  # of a case, however slow or quick the kernel is
 
 
@@ -30,6 +31,7 @@ class FullSize:
     long_sizes: Sequence[int]
     elements: int
     blocks: tuple[int, ...] = ()
+    crowded: str = ""  # blocks that wait for each other and are more than a GPU holds
 
     def launches(self) -> CaseReport:
         """Call `kernel_fn` on inputs of full size, its launches recorded instead of executed."""
@@ -54,10 +56,53 @@ class FullSize:
             return case.violated(Violation(Rule.W1, Mechanism.NO_LAUNCH, text))
         if reply.wraps:
             return case.violated(Violation(None, Mechanism.INDEX_WIDTH, reply.wraps, reject=False))
-        self.blocks = reply.blocks
+        self.blocks, self.crowded = reply.blocks, reply.crowded
         grids = ", ".join(f"{blocks:,}" for blocks in self.blocks[:8])
-        recorded = f"recorded, not executed: {grids} block{'s' * (self.blocks != (1,))}"
-        return replace(case, remark="; ".join(filter(None, (recorded, reply.remark))))
+        recorded = f"{grids} block{'s' * (self.blocks != (1,))}, not executed"
+        return replace(case, outcome=CaseOutcome.RECORDED, remark="; ".join(filter(None, (recorded, reply.remark))))
+
+    def fewer_blocks_at_once(self) -> Iterator[CaseReport]:
+        """`get_inputs()` where blocks wait for each other, on a GPU that does not hold all blocks, as at full size."""
+        if not self.crowded:
+            return
+        turn = self.turn
+        drawn = turn.draw("a", index=-1)
+        case = CaseReport(name="fewer blocks at once than the grid has", inputs=drawn.summary)
+        room = max(1, max(turn.base.blocks) // 2)
+        steps = (turn.step(0, drawn, reuse=False, poison=NAN_POISON),)
+        reply = turn.run(case.name, drawn, of_candidate.Run(steps, limited=True, resident_blocks=room))
+        if reply.stopped:
+            text = f"a block waits for one that has not started; at full size there are {self.crowded}"
+            yield case.violated(Violation(Rule.S5, Mechanism.FULL_SIZE_LAUNCHES, text, reject=False))
+        else:
+            yield judge_derived(
+                turn, case, reply, DerivedCase(case.name, (case.name,), Rule.S5), draws=[Draw(case.name, "a", drawn)]
+            )
+
+    def not_executed(self) -> Iterator[CaseReport]:
+        """Cases for code that the call at full size takes and no case executed: the smallest inputs that take it.
+
+        Where none can be had, the last says what was not executed.
+        """
+        missing, elements = self._missing(), self.turn.base_elements
+        while missing and elements < self.elements:
+            elements = min(GROWTH * elements, self.elements)
+            name = f"code of full size: {elements:,} elements"
+            most = elements if elements == self.elements else elements // 2  # sizes are halved: it may be twice that
+            some = len(self.blocks) == 1 and elements > self._affordable(FOR_A_GRID)
+            case = self._tried(name, beyond=most, elements=self.elements, some_blocks=some, rule=Rule.S1)
+            left = self._missing()
+            if left != missing or not case.passed:
+                yield case
+            missing = left
+            if not case.passed or case.outcome is CaseOutcome.NOT_RUN:
+                break
+        if missing:
+            text = f"at full size {' and '.join(missing)}"
+            yield CaseReport(name="code of full size", inputs="", outcome=CaseOutcome.NOT_EXECUTED, remark=text)
+
+    def _missing(self) -> tuple[str, ...]:
+        return self.turn.candidate.call(of_candidate.NotExecuted(), timeout=self.turn.options.timeout)
 
     def longer(self) -> Iterator[CaseReport]:
         """A case for each size that was shrunk, and one beyond the last block of a grid that ends early."""
@@ -89,20 +134,32 @@ class FullSize:
         return wanted if wanted > few_elements * 1.25 else 0
 
     def _tried(
-        self, name: str, *, elements: int, longer: int = 0, beyond: int = 0, columns: bool = False
+        self,
+        name: str,
+        *,
+        elements: int,
+        longer: int = 0,
+        beyond: int = 0,
+        columns: bool = False,
+        some_blocks: bool = False,
+        rule: Rule | None = None,
     ) -> CaseReport:
         """One case; the numbers are those of `Draw`."""
         turn, case = self.turn, CaseReport(name=name, inputs="", outcome=CaseOutcome.NOT_RUN)
-        if beyond > self._affordable(FOR_A_GRID):
+        if not rule and beyond > self._affordable(FOR_A_GRID):
             return replace(case, remark="its grid ends early, and that many elements take the emulated GPU too long")
-        drawn = turn.draw(DERIVED, elements=elements, longer=longer, beyond=beyond, columns=columns)
+        sizes = {"elements": elements, "longer": longer, "beyond": beyond, "columns": columns}
+        drawn = turn.draw(DERIVED, some_blocks=some_blocks, **sizes)
         if not drawn.accepted:
             return replace(case, remark=drawn.why)
         case = CaseReport(name=name, inputs=drawn.summary)
-        steps = (turn.step(0, drawn, reuse=False, poison=NAN_POISON),)
-        call = of_candidate.Run(steps, may_decline=True, limited=True, fresh=not self.columns)
+        poison = LARGE_POISON if some_blocks else NAN_POISON
+        steps = (turn.step(0, drawn, reuse=False, poison=poison),)
+        fresh = not self.columns
+        call = of_candidate.Run(steps, may_decline=True, limited=True, fresh=fresh, some_blocks=some_blocks)
         reply = turn.run(name, drawn, call)
         if reply.steps:
             turn.note_sizes(drawn)
-        judged = DerivedCase(name, (name,), strict=True)
-        return judge_derived(turn, case, reply, judged, draws=[Draw(name, DERIVED, drawn)], note=drawn.why)
+        judged = DerivedCase(name, (name,), rule, strict=True)
+        draws, unwritten = [Draw(name, DERIVED, drawn)], poison if some_blocks else None
+        return judge_derived(turn, case, reply, judged, draws=draws, note=drawn.why, unwritten=unwritten)

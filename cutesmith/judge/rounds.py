@@ -176,10 +176,18 @@ class Round:
                 raise
             raise too_slow(error, drawn.summary, drawn.size, case=f"{name}: ") from error
 
-    def judge(self, key: str, report: StepReport, *, default: bool = False, strict: bool = True) -> Judged:
+    def judge(
+        self,
+        key: str,
+        report: StepReport,
+        *,
+        default: bool = False,
+        strict: bool = True,
+        unwritten: int | None = None,
+    ) -> Judged:
         """What the reference's side says of outputs; `default`: by the tolerances of their types alone.
 
-        Without `strict`, elements that the reference gives NaN for are not decided.
+        Without `strict`, elements that the reference gives NaN for are not decided. `unwritten` as of `Judge`.
         """
         hand_over(
             lambda chunk: self.candidate.call(chunk, timeout=self.options.timeout),
@@ -191,7 +199,7 @@ class Round:
         derived = key in (DERIVED, OTHER_DERIVED)
         given = {"rtol": self.options.rtol, "atol": self.options.atol}
         tolerances = Tolerances(**given, derived=derived, default=default, strict=strict)
-        judged = reference_call(self.reference, Judge(key, report.outputs, report.is_tuple, tolerances))
+        judged = reference_call(self.reference, Judge(key, report.outputs, report.is_tuple, tolerances, unwritten))
         for output in report.outputs:
             self.sums.pop(output.file, None)
         self.sums.update(zip((output.file for output in report.outputs), judged.sums))

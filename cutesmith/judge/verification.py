@@ -86,6 +86,7 @@ class Judge:
     device_name: str = ""
     cases: list[CaseReport] = field(default_factory=list)
     reduced: str = ""
+    shapes: bool = True  # whether the problem promises other sizes
     kinds: tuple[InputKind, ...] = ()
     confinement: dict[str, bool] = field(default_factory=dict)
     problem_confinement: dict[str, bool] = field(default_factory=dict)
@@ -200,6 +201,7 @@ class Judge:
             self.cases.append(whole.launches())
             if not self.cases[-1].passed:  # a call that fails at full size fails the kernel
                 return
+            self.cases += whole.fewer_blocks_at_once()
         for case in self._derived_cases(turn, plan):
             with self._sharing():
                 report = run_derived(turn, case)
@@ -208,6 +210,8 @@ class Judge:
                 return
         if whole and all(case.passed for case in self.cases):
             self.cases += whole.longer()
+        if whole and all(case.passed for case in self.cases):
+            self.cases += whole.not_executed()
         if turn.ran_as:  # such as "16384x8192 as 32x8192, 16384x32"
             self.reduced = f"{turn.ran_as[0]} as {', '.join(turn.ran_as[1:])}"
 
@@ -281,6 +285,7 @@ class Judge:
             with loading("the file", timeout):
                 loaded = tried.reply(timeout=timeout)
         self.confinement, self.problem_confinement = loaded.confinement, plan.confinement or {}
+        self.shapes = plan.shapes
         for change in loaded.changes:
             raise CandidateError.rejecting(change)
         return plan
@@ -292,15 +297,23 @@ class Judge:
             done += f" at reduced sizes ({self.reduced})" if self.reduced else ""
             declared = [f"`{kind.name}` {kind.domain}" for kind in self.kinds if kind.domain]
             done += f" for {' and '.join(declared)} only" if declared else ""
+            done += "" if self.shapes else " for these sizes"
             whose = ", by the file's own reference" if self.own_problem else ""
-            declined, tried = self._declined(), sum(case.outcome is not CaseOutcome.NOT_RUN for case in self.cases)
-            counted = f"{tried - declined} of {tried} cases, {declined} declined" if declined else f"{tried} cases"
-            return self._ended(ExitCode.PASSED, f"{self.path.name}: {done}, {counted}{whose}", log_tail=tail)
+            if missing := [case.remark for case in self.cases if case.outcome is CaseOutcome.NOT_EXECUTED]:
+                text = f"{self.path.name}: not verified: {missing[0]}, which was not executed; else {self._counted()}"
+                return self._ended(ExitCode.UNAVAILABLE, text, mechanism=Mechanism.FULL_SIZE_LAUNCHES, log_tail=tail)
+            return self._ended(ExitCode.PASSED, f"{self.path.name}: {done}, {self._counted()}{whose}", log_tail=tail)
         worst = next((case for case in wrong if case.outcome is CaseOutcome.REJECTED), wrong[0])
         assert worst.violation is not None, "what did not pass says why"
         more = f" (and {len(wrong) - 1} other cases)" if len(wrong) > 1 else ""
         text = f"{self.path.name}: {worst.name}: {worst.explanation}{more}"
         return self._ended(EXIT_CODES[worst.outcome], text, worst.violation.rule, worst.violation.mechanism, tail)
+
+    def _counted(self) -> str:
+        """How many cases were executed and right, of those that could be tried."""
+        tried = sum(case.outcome in (CaseOutcome.PASSED, CaseOutcome.DECLINED) for case in self.cases)
+        declined = self._declined()
+        return f"{tried - declined} of {tried} cases, {declined} declined" if declined else f"{tried} cases"
 
     def _declined(self) -> int:
         return sum(case.outcome is CaseOutcome.DECLINED for case in self.cases)

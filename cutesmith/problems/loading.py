@@ -89,10 +89,17 @@ class LoadedFile:
         return function  # type: ignore[no-any-return]
 
 
-def load_file(path: str | Path, strip: Sequence[str] = (), *, with_problem: bool = False) -> LoadedFile:
+def load_file(
+    path: str | Path,
+    strip: Sequence[str] = (),
+    *,
+    with_problem: bool = False,
+    rewrite: Callable[[ast.Module], ast.Module] | None = None,
+) -> LoadedFile:
     """Run the file as a module and give its functions.
 
-    Top-level definitions named in `strip` (functions, classes, assignments, imports) are removed before it is compiled.
+    Top-level definitions named in `strip` (functions, classes, assignments, imports) are removed before it is compiled;
+    then `rewrite` may change the tree, but no line number.
     Raises ContractError for a broken contract and LoadError when the file raises; SystemExit passes through.
     """
     contract = inspect(path, with_problem=with_problem)
@@ -100,7 +107,7 @@ def load_file(path: str | Path, strip: Sequence[str] = (), *, with_problem: bool
     source = contract.source
     if wraps_model:
         source = kernelbench.rename_inputs(contract)
-    module = _run(contract, source, frozenset(strip))
+    module = _run(contract, source, frozenset(strip), rewrite)
     if wraps_model:
         source += kernelbench.adapt(contract, module)
     tolerance = check_tolerance(getattr(module, "TOLERANCE", None), contract.path)
@@ -113,9 +120,15 @@ def run_file(path: str | Path) -> ModuleType:
     return _run(FileContract(path=Path(path), kind="module", source=source, names={}), source, frozenset())
 
 
-def _run(contract: FileContract, source: str, strip: Collection[str]) -> ModuleType:
+def _run(
+    contract: FileContract,
+    source: str,
+    strip: Collection[str],
+    rewrite: Callable[[ast.Module], ast.Module] | None = None,
+) -> ModuleType:
     path = contract.path.resolve()
     tree = strip_names(parse(source, path), strip)
+    tree = tree if rewrite is None else rewrite(tree)
     lines = source.splitlines(keepends=True)
     linecache.cache[str(path)] = (len(source), None, lines, str(path))  # a confined process may not read the file
     name = re.sub(r"\W", "_", f"{path.stem}_{hashlib.sha256(os.fsencode(path)).hexdigest()[:8]}")

@@ -15,7 +15,7 @@ import torch
 
 from cutesmith.errors import ContractError, UnavailableError
 from cutesmith.judge.candidate_side.candidate import candidate_code, hold_text, load_kernel, start_device
-from cutesmith.judge.candidate_side.outputs import bytes_of, same_bytes, take_outputs
+from cutesmith.judge.candidate_side.outputs import same_bytes, take_outputs
 from cutesmith.judge.reference_side.confined_problem import ConfinedProblem
 from cutesmith.judge.reference_side.problem_calls import native_outputs, seed_everything
 from cutesmith.judge.reference_side.reference import Reference
@@ -24,7 +24,7 @@ from cutesmith.judge.surroundings import Surroundings
 from cutesmith.judge.transfer import tensors
 from cutesmith.judge.transfer.device_memory import release_unused
 from cutesmith.judge.transfer.requests import Give, Scalar, Start, Take, TensorFile, Value
-from cutesmith.judge.transfer.tensors import bytes_of_values, copy_of
+from cutesmith.judge.transfer.tensors import bytes_of, bytes_of_values, copy_of
 from cutesmith.judge.transfer.transfer import Transfer
 from cutesmith.sandbox.confinement import confine
 from cutesmith.sandbox.messages import Request

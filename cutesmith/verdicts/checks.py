@@ -109,6 +109,8 @@ _BEFORE_THE_REASON = {
     CaseOutcome.FAULT: "sanitizer: ",
     CaseOutcome.DECLINED: "declined: ",
     CaseOutcome.NOT_RUN: "not run: ",
+    CaseOutcome.RECORDED: "recorded: ",
+    CaseOutcome.NOT_EXECUTED: "not executed: ",
     CaseOutcome.NOT_LAUNCHED: "cannot be launched at full size: ",
     CaseOutcome.RAISED: "raises at full size: ",
 }

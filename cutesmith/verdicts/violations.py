@@ -51,6 +51,11 @@ class Rule(str, enum.Enum):
     V3 = "V3"
     V4 = "V4"
     V5 = "V5"
+    S1 = "S1"
+    S2 = "S2"
+    S3 = "S3"
+    S4 = "S4"
+    S5 = "S5"
 
     __str__ = str.__str__
 
@@ -122,6 +127,8 @@ class CaseOutcome(enum.Enum):
     PASSED = "passed"
     DECLINED = "declined"  # the kernel refused inputs that it need not take
     NOT_RUN = "not run"  # the judge itself could not try it
+    RECORDED = "recorded"  # launches were written down and checked, and not executed
+    NOT_EXECUTED = "not executed"  # code that a call at full size takes: nothing is held against it, or known of it
     WRONG_RESULT = "wrong result"
     REJECTED = "rejected"
     FAULT = "fault"  # a sanitizer found that the kernel accesses what it must not
@@ -131,7 +138,16 @@ class CaseOutcome(enum.Enum):
     @property
     def passed(self) -> bool:
         """Whether nothing is held against the kernel."""
-        return self in (CaseOutcome.PASSED, CaseOutcome.DECLINED, CaseOutcome.NOT_RUN)
+        return self in _HARMLESS
+
+
+_HARMLESS = (
+    CaseOutcome.PASSED,
+    CaseOutcome.DECLINED,
+    CaseOutcome.NOT_RUN,
+    CaseOutcome.RECORDED,
+    CaseOutcome.NOT_EXECUTED,
+)
 
 
 _SANITIZERS = (Mechanism.EMULATED_SANITIZER, Mechanism.COMPUTE_SANITIZER)

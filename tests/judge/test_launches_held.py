@@ -11,16 +11,10 @@ from cutlass.base_dsl import compiler
 from cutlass.runtime import find_runtime_libraries
 
 from cutesmith.judge.candidate_side.candidate import Candidate
-from cutesmith.judge.candidate_side.outputs import (
-    appeared,
-    poisoned_elements,
-    sample_of,
-    written_late,
-    written_too_early,
-)
+from cutesmith.judge.candidate_side.outputs import appeared, sample_of, written_late, written_too_early
 from cutesmith.judge.candidate_side.requests import Run, Step
 from cutesmith.judge.transfer import tensors
-from cutesmith.judge.transfer.tensors import LARGE_POISON
+from cutesmith.judge.transfer.tensors import LARGE_POISON, poisoned_elements
 from cutesmith.recording import host_calls
 from cutesmith.recording.launch_gate import LAUNCHES, LaunchGate, launch_gate
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from cutesmith.errors import ContractError, UsageError
-from cutesmith.judge.candidate_side.outputs import never_written, poisoned_elements
+from cutesmith.judge.candidate_side.outputs import never_written
 from cutesmith.judge.candidate_side.watching import KernelWatch
 from cutesmith.judge.reference_side.cases import derive, derived_cases
 from cutesmith.judge.reference_side.precision import in_float64
@@ -18,7 +18,7 @@ from cutesmith.judge.reference_side.structure import structure_violation
 from cutesmith.judge.rounds import VerifyOptions
 from cutesmith.judge.transfer.chunks import LARGEST_FILE
 from cutesmith.judge.transfer.requests import TensorLayout
-from cutesmith.judge.transfer.tensors import GUARD_BYTES, Guarded, read_tensor, write_tensor
+from cutesmith.judge.transfer.tensors import GUARD_BYTES, Guarded, poisoned_elements, read_tensor, write_tensor
 from cutesmith.judge.verification import Judge, verify_kernel
 from cutesmith.verdicts import CaseOutcome, ExitCode
 from tests.judge.in_process import verdict_here

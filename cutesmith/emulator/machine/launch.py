@@ -149,11 +149,8 @@ class LaunchRun:
 
     @property
     def resident_blocks(self) -> int:
-        """How many blocks the GPU holds at once, whole clusters and at least one."""
-        shape = launch_shape(self.launch, self.kernel)
-        smem = shape.static_smem + shape.dynamic_smem
-        held = occupancy(self.sm, threads=prod(self.launch.block), registers=shape.registers, smem=smem).blocks
-        return max(1, held) * self.sm.multiprocessors
+        """How many blocks the GPU holds at once."""
+        return self.settings.resident_blocks or resident_blocks(self.launch, self.kernel, self.sm)
 
     def _wave_ranges(self) -> Iterator[tuple[int, int]]:
         """(first, last) of each wave, of all clusters or of the chosen ones."""
@@ -162,7 +159,7 @@ class LaunchRun:
         by_shared = self.settings.shared_bytes_per_wave // max(1, self.shared_bytes)
         blocks = min(by_lanes, by_shared)
         if waits_for_other_blocks(self.program) or self.launch.attributes.get("cooperative"):
-            blocks = max(blocks, self.resident_blocks)
+            blocks = self.resident_blocks
         clusters = max(1, blocks // geometry.cluster_blocks)
         waves = -(-self._clusters // clusters)
         bounds = [wave * self._clusters // waves for wave in range(waves + 1)]
@@ -240,6 +237,14 @@ class LaunchRun:
             wave.context[word] = value
         self.memory.attach(wave)
         return wave
+
+
+def resident_blocks(launch: Launch, kernel: CubinKernel, sm: SmVersion) -> int:
+    """How many blocks of a launch a GPU of this SM version holds at once, one a multiprocessor at least."""
+    shape = launch_shape(launch, kernel)
+    smem = shape.static_smem + shape.dynamic_smem
+    held = occupancy(sm, threads=prod(launch.block), registers=shape.registers, smem=smem).blocks
+    return max(1, held) * sm.multiprocessors
 
 
 def refuse_over_limits(launch: Launch, kernel: CubinKernel, sm: SmVersion) -> None:

@@ -11,7 +11,8 @@ class Settings:
 
     `step_limit` counts back edges of loops and lanes at suspension points over the whole launch: some ten times as many
     instructions. `lanes_per_wave` and `shared_bytes_per_wave` bound what runs side by side (whole clusters, at least
-    one); a kernel that waits on memory for other blocks gets as many blocks as the GPU holds. `fuel` is how many back
+    one); a kernel that waits on memory for other blocks gets as many blocks as the GPU holds, or `resident_blocks` of a
+    smaller one. `fuel` is how many back
     edges a lane takes before it gives way. `tensor_core_sm`: whose tensor cores matrix products round like, such as 90
     for code of sm_80 that runs on an H200; 0 means those of the program's target. `fill` is the byte that shared and
     local memory hold before they are written. `order`: in which order asynchronous work completes
@@ -24,5 +25,6 @@ class Settings:
     shared_bytes_per_wave: int = 8 << 20  # the sanitizer keeps some 20 bytes for each
     fuel: int = 4096
     tensor_core_sm: int = 0
+    resident_blocks: int = 0
     fill: int = 0
     order: int = 0

@@ -6,7 +6,6 @@ import re
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import product
 from typing import Protocol
 
 import numpy as np
@@ -29,15 +28,13 @@ from cutesmith.emulator.ptx.parser import parse
 from cutesmith.emulator.ptx.syntax import Address, Function, Location, Module
 from cutesmith.emulator.sanitizer.access import access_ir
 from cutesmith.emulator.state.allocations import Allocations
-from cutesmith.emulator.state.geometry import Geometry
+from cutesmith.emulator.state.geometry import some_clusters
 from cutesmith.recording.cubin import CubinKernel
 from cutesmith.recording.sessions import Launch
 from cutesmith.recording.sessions import Module as Compiled
 
 LARGE = 1 << 30  # bytes: of a tensor of two elements a byte, the first whose positions leave 31 bits
 _MOST_STEPS = 30_000_000  # some seconds; see Settings.step_limit
-_FARTHEST = 17  # blocks 2^0 to 2^16 before the last: those that an index of 16 bits confuses with it
-_BETWEEN = 8
 _MASKS = "|".join(str(mask << low) for mask in (0x7FFF, 0xFFFF) for low in range(16))
 _MAY_BE_NARROW = re.compile(
     r"\bcvt\.(?:[us]\d+\.[us](?:8|16)|[us](?:8|16)\.[us]\d+)\b|\bshr\.s32\b.*, (?:16|24);"
@@ -137,22 +134,9 @@ class _Search:
             memory=log,
             settings=Settings(sanitize=False, step_limit=_MOST_STEPS),
         )
-        run.chosen = _chosen(run.geometry)
+        run.chosen = some_clusters(run.geometry)
         run.run()
         return Searched(len(run.chosen) * run.geometry.cluster_blocks, log.wrap)
-
-
-def _chosen(geometry: Geometry) -> Array:
-    """Numbers of the clusters to run: corners of the grid, some between, and those 2^n before the last of each axis."""
-    x, y, z = geometry.cluster_grid
-    last = np.array([x - 1, y - 1, z - 1])
-    places = {tuple(int(i) for i in last * corner) for corner in product((0, 1), repeat=3)}
-    places |= {tuple(int(i) for i in last * part // _BETWEEN) for part in range(_BETWEEN)}
-    for axis, power in product(range(3), range(_FARTHEST)):
-        before = last.copy()
-        before[axis] -= 1 << power
-        places |= {tuple(int(i) for i in before)} if before[axis] >= 0 else set()
-    return np.array(sorted(i + x * (j + y * k) for i, j, k in places), np.int64)
 
 
 class _Log(Memory):

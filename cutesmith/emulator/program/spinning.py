@@ -19,6 +19,13 @@ def waits_for_other_blocks(program: Program) -> bool:
     )
 
 
+def depends_on_other_blocks(program: Program) -> bool:
+    """Whether blocks meet in global memory: by atomics, or by waiting for each other."""
+    atomics = (i for i in program.instructions if i.opcode in ("atom", "red"))
+    shared = (any(word.startswith("shared") for word in i.modifiers) for i in atomics)
+    return not all(shared) or waits_for_other_blocks(program)
+
+
 def _reads_what_others_write(instruction: Instruction) -> bool:
     words = set(instruction.modifiers)
     if any(word.startswith("shared") for word in words):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from itertools import product
 from math import prod
 
 import numpy as np
@@ -16,6 +17,8 @@ Triple = tuple[int, int, int]
 
 _ALWAYS_NEEDED = ("%tid.x", "%tid.y", "%tid.z", "%cluster_ctarank", "%gridid_lo", "%gridid_hi")
 """To name a thread in a message, to give shared addresses their rank, and the halves of `%gridid`."""
+_FARTHEST = 17  # clusters 2^0 to 2^16 before the last: those that an index of 16 bits confuses with it
+_BETWEEN = 8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,6 +55,19 @@ class Geometry:
         """The grid in clusters."""
         x, y, z = (size // cluster for size, cluster in zip(self.grid, self.cluster, strict=True))
         return (x, y, z)
+
+
+def some_clusters(geometry: Geometry) -> Array:
+    """int64 numbers of 20 to 60 clusters: corners of the grid, some between, those 2^n before the last of each axis."""
+    x, y, z = geometry.cluster_grid
+    last = np.array([x - 1, y - 1, z - 1])
+    places = {tuple(int(i) for i in last * corner) for corner in product((0, 1), repeat=3)}
+    places |= {tuple(int(i) for i in last * part // _BETWEEN) for part in range(_BETWEEN)}
+    for axis, power in product(range(3), range(_FARTHEST)):
+        before = last.copy()
+        before[axis] -= 1 << power
+        places |= {tuple(int(i) for i in before)} if before[axis] >= 0 else set()
+    return np.array(sorted(i + x * (j + y * k) for i, j, k in places), np.int64)
 
 
 def blocks_of(geometry: Geometry, numbers: Array) -> Array:

@@ -17,12 +17,11 @@ import torch
 
 from cutesmith.emulator.faults import KernelFault
 from cutesmith.errors import CandidateError, ContractError, CutesmithError, UnavailableError
+from cutesmith.judge.candidate_side.host_branches import with_marks
 from cutesmith.judge.candidate_side.outputs import (
     appeared,
-    bytes_of,
     never_written,
     plain_tensors,
-    poisoned_elements,
     same_bytes,
     sample_of,
     take_outputs,
@@ -36,7 +35,7 @@ from cutesmith.judge.surroundings import Surroundings
 from cutesmith.judge.transfer import tensors
 from cutesmith.judge.transfer.device_memory import fair_room, own_copies, release_unused, room_here, whole_gpu
 from cutesmith.judge.transfer.requests import Give, Scalar, Start, Take, TensorFile, Value
-from cutesmith.judge.transfer.tensors import Guarded
+from cutesmith.judge.transfer.tensors import Guarded, bytes_of, poisoned_elements
 from cutesmith.judge.transfer.transfer import Transfer
 from cutesmith.problems import contract
 from cutesmith.problems.loading import load_file
@@ -132,8 +131,12 @@ class Candidate:
         self.surroundings = Surroundings()
         layers = confine(readable=[Path.cwd().parent / INPUTS])
         with candidate_code(self.path):
-            self.kernel_fn = load_kernel(self.path)
+            self.kernel_fn = self.loaded_again()
         return Loaded(layers, self.changes())
+
+    def loaded_again(self) -> Callable[..., Any]:
+        """`kernel_fn` of the file; on the emulated GPU the branches that its host code takes are noted."""
+        return load_kernel(self.path, marked=self.emulated is not None)
 
     def changes(self) -> tuple[Violation, ...]:
         """What the candidate changed of this process so far."""
@@ -367,9 +370,10 @@ def hold_text(source: str, name: str, number: int = 0) -> Path:
     return path
 
 
-def load_kernel(path: Path) -> Callable[..., Any]:
-    """`kernel_fn` of a file from which reference and inputs have been removed."""
-    return load_file(path, strip=contract.PROBLEM_NAMES, with_problem=True).kernel_fn
+def load_kernel(path: Path, *, marked: bool = False) -> Callable[..., Any]:
+    """`kernel_fn` of a file from which reference and inputs have been removed; `marked`: its branches are noted."""
+    rewrite = with_marks if marked else None
+    return load_file(path, strip=contract.PROBLEM_NAMES, with_problem=True, rewrite=rewrite).kernel_fn
 
 
 @contextlib.contextmanager

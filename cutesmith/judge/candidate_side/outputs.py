@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from cutesmith.errors import ContractError
+from cutesmith.judge.transfer.tensors import bytes_of, poisoned_elements
 from cutesmith.verdicts import Mechanism, Rule, Violation
 
 FEW_CONSTANTS = 4
@@ -72,16 +73,6 @@ def appeared(index: int, output: torch.Tensor, usual: torch.Tensor, poison: int)
     count = f"{elements.shape[0]} elements of output {index}"
     text = f"{count} have values without its launches: they do not come from the CuTe kernel"
     return [Violation(Rule.W2, Mechanism.STUBBED_LAUNCHES, text)]
-
-
-def bytes_of(tensor: torch.Tensor) -> torch.Tensor:
-    """The elements as bytes, so that NaN equals itself."""
-    return tensor.detach().contiguous().view(-1).view(torch.uint8)
-
-
-def poisoned_elements(output: torch.Tensor, poison: int) -> torch.Tensor:
-    """Which elements hold the byte that their memory was filled with, in the order of a contiguous copy."""
-    return (bytes_of(output).view(-1, output.element_size()) == poison).all(dim=1)
 
 
 def never_written(runs: Sequence[Sequence[torch.Tensor]]) -> int:

@@ -15,11 +15,18 @@ import torch
 
 from cutesmith.emulator.errors import LaunchRefused
 from cutesmith.emulator.faults import own_line
+from cutesmith.emulator.instruction_set import build_program
+from cutesmith.emulator.machine.launch import resident_blocks
 from cutesmith.emulator.positions.search import Tensor, Wrap, search
+from cutesmith.emulator.program.spinning import waits_for_other_blocks
+from cutesmith.emulator.ptx.parser import parse
+from cutesmith.judge.candidate_side.code_taken import CodeTaken, launched, opcodes_of
+from cutesmith.judge.candidate_side.host_branches import noted
 from cutesmith.judge.candidate_side.requests import FullSizeCall
 from cutesmith.judge.candidate_side.watching import KernelWatch
 from cutesmith.judge.transfer import tensors
 from cutesmith.judge.transfer.requests import Scalar, TensorFile, TensorLayout
+from cutesmith.recording.cubin import source_name
 
 if TYPE_CHECKING:
     from cutesmith.emulator.device import EmulatedDevice, Unexecuted
@@ -35,8 +42,10 @@ _WIDER = (
 
 def record_call(
     device: EmulatedDevice, kernel: Callable[..., Any], inputs: Sequence[Input], path: Path
-) -> FullSizeCall:
+) -> tuple[FullSizeCall, CodeTaken]:
     """Call the kernel of the file `path` on tensors without storage, or with storage where its host code needs one.
+
+    What came of it, and which code it takes.
 
     Raises what the kernel raises the second time, and LaunchRefused at once.
     """
@@ -47,26 +56,43 @@ def record_call(
     except Exception:  # noqa: BLE001 - it may want values, or memory that it keeps from an earlier call
         size = sum(0 if isinstance(value, Scalar) else tensors.bytes_spanned(value) for value in inputs)
         if size > MOST_BYTES:
-            return FullSizeCall(untried=f"host code wants values, and the inputs have {size / 2**30:.1f} GiB")
+            text = f"host code wants values, and the inputs have {size / 2**30:.1f} GiB"
+            return FullSizeCall(untried=text), CodeTaken()
     try:
         return _recorded(device, kernel, inputs, path, storage=True)
     except MemoryError as error:
-        return FullSizeCall(untried=f"this machine has too little memory: {error}")
+        return FullSizeCall(untried=f"this machine has too little memory: {error}"), CodeTaken()
 
 
 def _recorded(
     device: EmulatedDevice, kernel: Callable[..., Any], inputs: Sequence[Input], path: Path, *, storage: bool
-) -> FullSizeCall:
+) -> tuple[FullSizeCall, CodeTaken]:
     watch = KernelWatch("emulator" if storage else "meta", poison=None)
     with device.unexecuted(storage=storage) as launches:
         arguments = [_input(description, storage) for description in inputs]
-        with watch:
+        with watch, noted() as branches:
             outputs = kernel(*arguments)
         device.check()  # what ended a launch reaches host code only as an error number
         named = _memory_named(device, arguments, outputs)
     wraps, remark = _indices_wrap(device, launches, named, path)
     blocks = tuple(prod(held.launch.grid) for held in launches)
-    return FullSizeCall(blocks, dict(watch.computed), wraps=wraps, remark=remark)
+    call = FullSizeCall(
+        blocks, dict(watch.computed), wraps=wraps, remark=remark, crowded=_crowded(device, launches)
+    )
+    kernels = {(held.launch.kernel, id(held.module)): held.module.ptx for held in launches}
+    opcodes = {key: opcodes_of(parse(ptx), key[0]) for key, ptx in kernels.items()}
+    taken = launched((held.launch, opcodes[held.launch.kernel, id(held.module)]) for held in launches)
+    return call, CodeTaken(frozenset(branches), taken)
+
+
+def _crowded(device: EmulatedDevice, launches: Sequence[Unexecuted]) -> str:
+    """Of a kernel whose blocks wait for each other, how many there are where the GPU does not hold them all at once."""
+    for held in launches:
+        count, room = prod(held.launch.grid), resident_blocks(held.launch, held.kernel, device.sm)
+        program = build_program(parse(held.module.ptx), held.launch.kernel) if count > room else None
+        if program is not None and waits_for_other_blocks(program):
+            return f"{count:,} blocks of {source_name(held.launch.kernel)}, of which the GPU holds {room:,} at once"
+    return ""
 
 
 def _input(value: Input, storage: bool) -> Any:

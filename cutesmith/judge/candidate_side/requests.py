@@ -80,7 +80,8 @@ class Run(Request[Ran]):
 
     `stub`: once more while launches do nothing. `may_decline`: a refusal is a reply, with `may_raise` any exception is.
     `limited`: so is a call that takes too many steps. `fresh`: load the file again, as one copy need not take several
-    shapes.
+    shapes. On the emulated GPU, `some_blocks`: execute some of a launch's blocks, if it is the only one; of blocks that
+    wait for each other it holds `resident_blocks` at once, 0 for as many as a GPU.
     """
 
     steps: tuple[Step, ...]
@@ -89,6 +90,8 @@ class Run(Request[Ran]):
     may_raise: bool = False
     limited: bool = False
     fresh: bool = False
+    some_blocks: bool = False
+    resident_blocks: int = 0
 
 
 @dataclass(frozen=True)
@@ -111,8 +114,8 @@ class Record(Request[Recorded]):
 class FullSizeCall:
     """What a call did: blocks of each launch, torch operations by name, and `untried`, why there was none to judge.
 
-    `wraps` says what is wrong with an index, `remark` what was tried to find out. `error` and the exit code say why a
-    GPU would not do the call.
+    `wraps` says what is wrong with an index, `remark` what was tried to find out. `crowded`: blocks that wait for each
+    other and are more than the GPU holds. `error` and the exit code say why a GPU would not do the call.
     """
 
     blocks: tuple[int, ...] = ()
@@ -120,6 +123,7 @@ class FullSizeCall:
     untried: str = ""
     wraps: str = ""
     remark: str = ""
+    crowded: str = ""
     error: str = ""
     exit_code: ExitCode = ExitCode.PASSED
     changes: tuple[Violation, ...] = ()
@@ -131,6 +135,11 @@ class FullSize(Request[FullSizeCall]):
 
     inputs: tuple[Scalar | TensorFile | TensorLayout, ...]
     fresh: bool
+
+
+@dataclass(frozen=True)
+class NotExecuted(Request[tuple[str, ...]]):
+    """Tell what code the recorded call at full size takes that no executed call took, a clause each."""
 
 
 @dataclass(frozen=True)

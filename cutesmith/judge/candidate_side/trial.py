@@ -6,19 +6,32 @@ full size.
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
 
 from cutesmith.compiling.narrowing import Compiled
 from cutesmith.emulator.errors import EmulationError, EndlessLoop, LaunchRefused
 from cutesmith.emulator.faults import own_line
+from cutesmith.emulator.program.basic_blocks import Program
 from cutesmith.errors import CandidateError
-from cutesmith.judge.candidate_side.candidate import Candidate, candidate_code, load_kernel
+from cutesmith.judge.candidate_side.candidate import Candidate, candidate_code
+from cutesmith.judge.candidate_side.code_taken import CodeTaken, launched, opcodes_of
+from cutesmith.judge.candidate_side.host_branches import noted
 from cutesmith.judge.candidate_side.recorded_call import record_call
-from cutesmith.judge.candidate_side.requests import FullSize, FullSizeCall, Opcodes, Ran, Run
+from cutesmith.judge.candidate_side.requests import (
+    FullSize,
+    FullSizeCall,
+    NotExecuted,
+    Opcodes,
+    Ran,
+    Run,
+    Step,
+    StepReport,
+)
 from cutesmith.sandbox.messages import Request
 from cutesmith.verdicts import ExitCode
 
@@ -30,12 +43,21 @@ MISTAKES = (
 )
 
 
+@dataclass
 class Trial(Candidate):
-    """A candidate that also answers `FullSize` and `Opcodes`, and `Run` as its fields ask."""
+    """A candidate that also answers `FullSize`, `NotExecuted` and `Opcodes`, and `Run` as its fields ask.
+
+    `executed` is the code that calls on the emulated GPU took, `recorded` that of the call at full size.
+    """
+
+    executed: CodeTaken = CodeTaken()
+    recorded: CodeTaken = CodeTaken()
+    digests: dict[int, str] = field(default_factory=dict)  # opcodes of programs, by their identity
 
     def actions(self) -> dict[type[Request[Any]], Callable[[Any], Any]]:
         """Which method answers which request."""
-        return {**super().actions(), FullSize: self.full_size, Opcodes: self.opcodes}
+        own = {FullSize: self.full_size, Opcodes: self.opcodes, NotExecuted: self.not_executed}
+        return {**super().actions(), **own}
 
     def opcodes(self, request: Opcodes) -> Compiled:
         """How often each full opcode stands in the kernels that were executed, and the line where it does first."""
@@ -51,13 +73,11 @@ class Trial(Candidate):
         """Run each step; what it cost, or why nothing came of it."""
         if request.fresh:
             with candidate_code(self.path):
-                self.kernel_fn = load_kernel(self.path)
+                self.kernel_fn = self.loaded_again()
         before = self.launches()
-        usual: Any = self.emulated.settings if request.limited else None
         try:
-            if request.limited:
-                self.emulated.settings = replace(usual, step_limit=MOST_STEPS)
-            reply = super().run(request)
+            with self._restricted(request):
+                reply = super().run(request)
         except CandidateError as error:
             if request.limited and isinstance(error.__cause__, EndlessLoop):
                 return Ran(changes=self.changes(), stopped=f"more than {MOST_STEPS:,} steps")
@@ -66,22 +86,58 @@ class Trial(Candidate):
             if request.may_decline and declines(error.__cause__, any_mistake=request.may_raise):
                 return Ran(changes=self.changes(), declined=error.message)
             raise
-        finally:
-            if request.limited:
-                self.emulated.settings = usual
         if self.emulated is None:
             return reply
         launches, steps = self.emulated.launches[before:], len(request.steps)
+        if request.some_blocks and len(launches) > steps:
+            return Ran(changes=self.changes(), stopped="of several launches some blocks say nothing")
         blocks = tuple(prod(report.launch.grid) for report in launches[: len(launches) // steps])
         return replace(reply, instructions=sum(report.instructions for report in launches) // steps, blocks=blocks)
+
+    @contextlib.contextmanager
+    def _restricted(self, request: Run) -> Iterator[None]:
+        """Within it, the emulated GPU does as much as the request asks for."""
+        if self.emulated is None:
+            yield
+            return
+        usual = self.emulated.settings
+        steps = MOST_STEPS if request.limited else usual.step_limit
+        sanitize = usual.sanitize and not request.some_blocks  # of large tensors it would take as much memory again
+        self.emulated.settings = replace(
+            usual, step_limit=steps, sanitize=sanitize, resident_blocks=request.resident_blocks
+        )
+        try:
+            with self.emulated.some_blocks() if request.some_blocks else contextlib.nullcontext():
+                yield
+        finally:
+            self.emulated.settings = usual
+
+    def _step(self, step: Step) -> StepReport:
+        """As of a candidate; the code that the call took is kept in mind."""
+        before = self.launches()
+        with noted() as branches:
+            report = super()._step(step)
+        done = () if self.emulated is None else self.emulated.launches[before:]
+        taken = launched((each.launch, self._opcodes_of(each.program)) for each in done)
+        self.executed |= CodeTaken(frozenset(branches), taken)
+        return report
+
+    def _opcodes_of(self, program: Program) -> str:
+        if id(program) not in self.digests:
+            self.digests[id(program)] = opcodes_of(program.module, program.function.name)
+        return self.digests[id(program)]
+
+    def not_executed(self, request: NotExecuted) -> tuple[str, ...]:
+        """What of the recorded code was not executed."""
+        return self.recorded.beyond(self.executed)
 
     def full_size(self, request: FullSize) -> FullSizeCall:
         """Record the launches of a call on inputs of these layouts; `error` says why a GPU would not do them."""
         try:
             with candidate_code(self.path):
-                kernel = load_kernel(self.path) if request.fresh else self.kernel_fn
+                kernel = self.loaded_again() if request.fresh else self.kernel_fn
                 assert kernel is not None, "load comes first"
-                call = record_call(self.emulated, kernel, request.inputs, self.path)
+                call, self.recorded = record_call(self.emulated, kernel, request.inputs, self.path)
         except CandidateError as error:
             if error.exit_code in (ExitCode.UNAVAILABLE, ExitCode.INTERNAL):
                 call = FullSizeCall(untried=error.message)

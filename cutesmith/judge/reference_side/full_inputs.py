@@ -21,6 +21,8 @@ from cutesmith.judge.transfer.requests import Scalar, TensorFile, TensorLayout
 FEW_VALUES, MOST_INTEGER_BYTES = 1 << 16, 64 << 20  # of a tensor that the candidate gets with its values
 MULTIPLY_ADDS = 1 << 26  # of a longer case: about a second on the emulated GPU's tensor cores
 REFERENCE_SECONDS = 0.5  # of CPU time that the reference may take on a longer case
+FEW_BLOCKS = 1 << 6  # times the multiply-adds, where only some blocks of the kernel run
+FEW_BLOCKS_SECONDS, FEW_BLOCKS_BYTES = 1.0, 512 << 20  # of the reference and of all inputs there
 
 
 @dataclass(frozen=True)
@@ -42,14 +44,14 @@ class FullInputs:
 
     def longer(self, request: Draw, reference_fn: Callable[..., Any]) -> Longer:
         """The sizes of a case that keeps the size `longer`, or that has `beyond` elements."""
-        if self.declared:
+        if self.declared and not request.some_blocks:
             return Longer(request.longer, 0, {}, "EMULATED_SIZES are the sizes of this problem's smaller inputs")
         growth = Growth(
             inputs=self.values,
             shrunk=self.shrunk,
             other_columns=request.columns,
             elements=request.elements,
-            refusal=lambda values: too_much(reference_fn, values),
+            refusal=lambda values: too_much(reference_fn, values, few_blocks=request.some_blocks),
         )
         return growth.beyond(request.beyond) if request.beyond else growth.longest(request.longer)
 
@@ -66,8 +68,14 @@ class FullInputs:
         return full, smaller
 
 
-def too_much(reference_fn: Callable[..., Any], values: Sequence[Any]) -> str:
-    """Why a longer case cannot have these inputs: the reference refuses them or computes too much; else empty."""
+def too_much(reference_fn: Callable[..., Any], values: Sequence[Any], *, few_blocks: bool = False) -> str:
+    """Why a longer case cannot have these inputs: the reference refuses them or computes too much; else empty.
+
+    `few_blocks`: the kernel does not compute all of it.
+    """
+    seconds_allowed = FEW_BLOCKS_SECONDS if few_blocks else REFERENCE_SECONDS
+    if few_blocks and (size := tensors.bytes_of_values(values)) > FEW_BLOCKS_BYTES:
+        return f"its inputs have {size:,} bytes"
     begin = time.thread_time()
     try:
         with torch.no_grad(), _Products() as products:
@@ -75,9 +83,9 @@ def too_much(reference_fn: Callable[..., Any], values: Sequence[Any]) -> str:
     except Exception as error:  # noqa: BLE001 - whatever it is, the reference refuses these inputs
         return f"reference_fn refuses it: {type(error).__name__}: {str(error)[:300]}"
     seconds = time.thread_time() - begin
-    if products.multiply_adds > MULTIPLY_ADDS:
+    if products.multiply_adds > MULTIPLY_ADDS * (FEW_BLOCKS if few_blocks else 1):
         return f"{products.multiply_adds:,} multiply-adds take the emulated GPU too long"
-    return f"reference_fn takes {seconds:.1f} s on it" if seconds > REFERENCE_SECONDS else ""
+    return f"reference_fn takes {seconds:.1f} s on it" if seconds > seconds_allowed else ""
 
 
 class _Products(TorchFunctionMode):  # type: ignore[misc,no-untyped-call,unused-ignore]

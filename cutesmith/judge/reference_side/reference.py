@@ -44,11 +44,11 @@ from cutesmith.judge.transfer import tensors
 from cutesmith.judge.transfer.device_memory import own_copies, release_unused
 from cutesmith.judge.transfer.given_outputs import no_meddling
 from cutesmith.judge.transfer.requests import Give, Start, Take, TensorLayout
-from cutesmith.judge.transfer.tensors import copy_of
+from cutesmith.judge.transfer.tensors import copy_of, poisoned_elements
 from cutesmith.judge.transfer.transfer import Transfer
 from cutesmith.problems import contract
 from cutesmith.sandbox.messages import R, Request
-from cutesmith.verdicts import Violation
+from cutesmith.verdicts import Mechanism, Rule, Violation
 
 KEPT_BYTES = 2 << 30  # of results that are kept for the next output of the same inputs: others are on the GPU too
 Outputs = list[torch.Tensor]
@@ -278,7 +278,8 @@ class Reference:
 
         def outputs() -> Outputs:
             with no_meddling():
-                return [self.transfer.read_tensor(output) for output in given]
+                read = [self.transfer.read_tensor(output) for output in given]
+            return read if request.unwritten is None else self._written(request.key, read, request.unwritten)
 
         try:
             judged = self.judged(request.key, given, outputs, is_tuple=request.is_tuple, tolerances=request.tolerances)
@@ -288,6 +289,14 @@ class Reference:
         finally:
             self.transfer.taken.clear()
             release_unused()
+
+    def _written(self, key: str, outputs: Outputs, byte: int) -> Outputs:
+        """The outputs with PyTorch's own results where no block that ran has written."""
+        native, _, _ = self._results(key, self.drawn[key])
+        absent = [poisoned_elements(output, byte).view(output.shape) for output in outputs]
+        if all(bool(places.all()) for places in absent):
+            raise CandidateError.rejecting(Violation(Rule.O1, Mechanism.POISON, "the blocks that ran wrote nothing"))
+        return [torch.where(places, own, output) for places, own, output in zip(absent, native, outputs)]
 
     def take(self, request: Take) -> str:
         """Take a chunk of a large output; a file that was changed is told, as what is raised is the problem's fault."""

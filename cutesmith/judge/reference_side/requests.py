@@ -73,7 +73,8 @@ class Draw(Request[Drawn]):
     """Draw the inputs of a case under a key, those of `get_inputs()` with `index` -1.
 
     `derive` names a draw of a derived case; the one that `begins` a run makes room. `longer` keeps that size whole,
-    `beyond` has so many elements; then `elements` bounds the inputs, and with `columns` these may change.
+    `beyond` has so many elements; then `elements` bounds the inputs, and with `columns` these may change. With
+    `some_blocks` the reference may take longer, as not all blocks run.
     """
 
     key: str
@@ -86,6 +87,7 @@ class Draw(Request[Drawn]):
     beyond: int = 0
     elements: int = 0
     columns: bool = False
+    some_blocks: bool = False
 
 
 @dataclass(frozen=True)
@@ -168,12 +170,16 @@ class Tolerances:
 
 @dataclass(frozen=True)
 class Judge(Request[Judged]):
-    """Compare a candidate's outputs with the reference for the inputs that were drawn under a key."""
+    """Compare a candidate's outputs with the reference for the inputs that were drawn under a key.
+
+    Where only some blocks ran, elements that hold nothing but the byte `unwritten` are not compared.
+    """
 
     key: str
     outputs: tuple[TensorFile, ...]
     is_tuple: bool
     tolerances: Tolerances = Tolerances()
+    unwritten: int | None = None
 
 
 @dataclass(frozen=True)

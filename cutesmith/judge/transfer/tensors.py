@@ -111,6 +111,16 @@ def copy_of(value: Any) -> Any:
     return value.as_strided((span,), (1,)).clone().as_strided(value.shape, value.stride())
 
 
+def bytes_of(tensor: torch.Tensor) -> torch.Tensor:
+    """The elements as bytes, so that NaN equals itself."""
+    return tensor.detach().contiguous().view(-1).view(torch.uint8)
+
+
+def poisoned_elements(output: torch.Tensor, poison: int) -> torch.Tensor:
+    """Which elements hold the byte that their memory was filled with, in the order of a contiguous copy."""
+    return (bytes_of(output).view(-1, output.element_size()) == poison).all(dim=1)
+
+
 class Guarded:
     """A tensor between two zones of known bytes, so that a write beside it shows.
 

@@ -1,0 +1,102 @@
+"""Branches that host code of a kernel's file takes, noted by marks that the file is loaded with; lines stay as they are."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+Place = tuple[int, int]  # line and column of what is run where a condition holds, or does not
+MARK = "_branch_taken"
+_TRACED = ("jit", "kernel")  # decorators of functions that the DSL runs from its own copy of their source
+
+
+@dataclass
+class _Notes:
+    places: set[Place] = field(default_factory=set)
+
+
+_notes = _Notes()
+
+
+def note(line: int, column: int) -> None:
+    """What a mark calls."""
+    _notes.places.add((line, column))
+
+
+@contextmanager
+def noted() -> Iterator[set[Place]]:
+    """The branches that are taken within it, as they are."""
+    before, _notes.places = _notes.places, set()
+    try:
+        yield _notes.places
+    finally:
+        _notes.places = before
+
+
+def with_marks(tree: ast.Module) -> ast.Module:
+    """The file's tree with a mark in each branch of functions that run on the host, also where `else` is not written."""
+    tree = _Marks().visit(tree)
+    own = ast.ImportFrom(module=__name__, names=[ast.alias(name="note", asname=MARK)], level=0)
+    first = next((i for i, statement in enumerate(tree.body) if not _comes_first(statement)), len(tree.body))
+    tree.body.insert(first, own)
+    return ast.fix_missing_locations(tree)
+
+
+def _comes_first(statement: ast.stmt) -> bool:
+    future = isinstance(statement, ast.ImportFrom) and statement.module == "__future__"
+    return future or (isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant))
+
+
+class _Marks(ast.NodeTransformer):
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.FunctionDef:
+        if not any(_word_of(decorator) in _TRACED for decorator in node.decorator_list):
+            self.generic_visit(node)
+        return node
+
+    def visit_If(self, node: ast.If) -> ast.If:
+        self.generic_visit(node)
+        node.body = _marked(node.body, node)
+        node.orelse = _marked(node.orelse, node, shift=1)
+        return node
+
+    def visit_For(self, node: ast.For) -> ast.For:
+        self.generic_visit(node)
+        node.body = _marked(node.body, node)
+        return node
+
+    def visit_While(self, node: ast.While) -> ast.While:
+        self.generic_visit(node)
+        node.body = _marked(node.body, node)
+        return node
+
+    def visit_ExceptHandler(self, node: ast.ExceptHandler) -> ast.ExceptHandler:
+        self.generic_visit(node)
+        node.body = _marked(node.body, node)
+        return node
+
+    def visit_IfExp(self, node: ast.IfExp) -> ast.IfExp:
+        """`note(…) or value` is the value, as the mark gives None."""
+        self.generic_visit(node)
+        arms = [ast.BoolOp(ast.Or(), [_call(arm), arm]) for arm in (node.body, node.orelse)]
+        node.body, node.orelse = (ast.copy_location(both, both.values[1]) for both in arms)
+        return node
+
+
+def _word_of(decorator: ast.expr) -> str:
+    """The last name of a decorator, such as "jit" of `@cute.jit(preprocess=True)`."""
+    called = decorator.func if isinstance(decorator, ast.Call) else decorator
+    return called.attr if isinstance(called, ast.Attribute) else getattr(called, "id", "")
+
+
+def _marked(body: list[ast.stmt], owner: ast.AST, *, shift: int = 0) -> list[ast.stmt]:
+    """A block that begins with its mark; `shift` tells the absent `else` of a condition from its other block."""
+    place = body[0] if body else owner
+    return [ast.copy_location(ast.Expr(_call(place, 0 if body else shift)), place), *body]
+
+
+def _call(place: ast.AST, shift: int = 0) -> ast.Call:
+    line, column = getattr(place, "lineno", 0), getattr(place, "col_offset", 0) + shift
+    arguments: list[ast.expr] = [ast.Constant(line), ast.Constant(column)]
+    return ast.copy_location(ast.Call(ast.Name(MARK, ast.Load()), arguments, []), place)
