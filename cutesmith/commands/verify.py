@@ -70,7 +70,8 @@ def table(verdict: VerifyVerdict) -> Iterator[str]:
         left_out = (
             f"; not: {', '.join(f'{name} ({why})' for name, why in kind.left_out.items())}" if kind.left_out else ""
         )
-        yield f"drawn for `{kind.name}` ({kind.kind}): {', '.join(kind.drawn) or 'nothing'}{left_out}"
+        declined = f"; declined by the kernel: {', '.join(kind.declined)}" if kind.declined else ""
+        yield f"drawn for `{kind.name}` ({kind.kind}): {', '.join(kind.drawn) or 'nothing'}{declined}{left_out}"
     yield from unconfined_lines("the kernel", verdict.confinement)
     yield from unconfined_lines("its own problem", verdict.problem_confinement)
     if not verdict.passed:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import cycle
 
 from cutesmith.errors import CutesmithError
 from cutesmith.judge.candidate_side.requests import Ran, Run, StepReport
@@ -38,28 +39,47 @@ class Draw:
 def run_derived(turn: Round, case: DerivedCase) -> CaseReport | None:
     """One derived case, two of its draws a run; None when the reference refuses them all."""
     reports: list[CaseReport] = []
-    together = 1 if case.may_decline else len(KEYS)  # a refusal ends a run
-    for begin in range(0, len(case.draws), together):
+    for begin in range(0, len(case.draws), len(KEYS)):
         try:
-            drawn = _draws(turn, case.draws[begin : begin + together])
+            drawn = _draws(turn, case.draws[begin : begin + len(KEYS)])
         except CutesmithError:  # the reference process died on it: nothing more can be derived
             gone = CaseReport(name=f"derived: {case.name}", inputs="", outcome=CaseOutcome.NOT_RUN)
             reports += [] if turn.reference.alive else [replace(gone, remark="the reference process ended")]
             break
-        if drawn:
-            reports.append(_run(turn, case, drawn))
-            if not reports[-1].passed:
-                return _with_unread_input(turn, case, reports[-1])
+        for report in _run_all(turn, case, drawn):
+            reports.append(report)
+            if not report.passed:
+                return _with_unread_input(turn, case, report)
     done = [report for report in reports if report.outcome is CaseOutcome.PASSED]
-    return next(iter(done or reports), None)
+    declined = [name for name in case.draws if name in turn.declined]
+    if not done or not declined:
+        return next(iter(done or reports), None)
+    told = f"declined: {', '.join(declined)}"
+    return replace(done[0], remark="; ".join(filter(None, (done[0].remark, told))))
+
+
+def _run_all(turn: Round, case: DerivedCase, drawn: Sequence[Draw]) -> Iterator[CaseReport]:
+    """The draws in one run, or each in its own where the kernel refuses one, as a refusal ends a run."""
+    if not drawn:
+        return
+    report = _run(turn, case, drawn)
+    if report.outcome is not CaseOutcome.DECLINED:
+        yield report
+    elif len(drawn) == 1:
+        turn.declined[drawn[0].name] = report.remark
+        yield report
+    else:
+        for draw in drawn:
+            yield from _run_all(turn, case, [draw])
 
 
 def _draws(turn: Round, names: Sequence[str]) -> list[Draw]:
     """Those draws that the reference takes; the others are noted in `turn.refused`."""
     drawn: list[Draw] = []
+    seed = new_seed()
     for name in names:
         key = KEYS[len(drawn)]
-        inputs = turn.draw(key, derive=name, begins=not drawn)
+        inputs = turn.draw(key, derive=name, begins=not drawn, seed=seed)
         if inputs.accepted:
             drawn.append(Draw(name, key, inputs))
         else:
@@ -71,12 +91,14 @@ def _run(turn: Round, case: DerivedCase, drawn: Sequence[Draw]) -> CaseReport:
     """A draw without another runs twice, as what was never written shows by another poison."""
     report = CaseReport(name=f"derived: {case.name}", inputs=drawn[0].inputs.summary)
     single = len(drawn) == 1 and not (case.may_decline and len(case.draws) > 1)
-    twice = (*drawn, *drawn) if single else drawn
+    again = drawn if single else drawn[:1] if case.back and len(drawn) > 1 else ()
+    calls = (*drawn, *again)
     steps = tuple(
-        turn.step(i, draw.inputs, reuse=False, poison=poison) for i, (draw, poison) in enumerate(zip(twice, POISONS))
+        turn.step(i, draw.inputs, reuse=False, poison=poison)
+        for i, (draw, poison) in enumerate(zip(calls, cycle(POISONS)))
     )
     reply = turn.run(report.name, drawn[0].inputs, Run(steps, may_decline=case.may_decline, may_raise=case.may_raise))
-    return judge_derived(turn, report, reply, case, draws=twice)
+    return judge_derived(turn, report, reply, case, draws=calls)
 
 
 def judge_derived(

@@ -73,11 +73,11 @@ class FullSize:
         reply = turn.run(case.name, drawn, of_candidate.Run(steps, limited=True, resident_blocks=room))
         if reply.stopped:
             text = f"a block waits for one that has not started; at full size there are {self.crowded}"
-            yield case.violated(Violation(Rule.S5, Mechanism.FULL_SIZE_LAUNCHES, text, reject=False))
+            violation = Violation(Rule.S5, Mechanism.FULL_SIZE_LAUNCHES, text, reject=False)
+            yield case.violated(violation, CaseOutcome.HANGS)
         else:
-            yield judge_derived(
-                turn, case, reply, DerivedCase(case.name, (case.name,), Rule.S5), draws=[Draw(case.name, "a", drawn)]
-            )
+            judged = DerivedCase(case.name, (case.name,), Rule.S5)
+            yield judge_derived(turn, case, reply, judged, draws=[Draw(case.name, "a", drawn)])
 
     def not_executed(self) -> Iterator[CaseReport]:
         """Cases for code that the call at full size takes and no case executed: the smallest inputs that take it.
@@ -89,8 +89,10 @@ class FullSize:
             elements = min(GROWTH * elements, self.elements)
             name = f"code of full size: {elements:,} elements"
             most = elements if elements == self.elements else elements // 2  # sizes are halved: it may be twice that
-            some = len(self.blocks) == 1 and elements > self._affordable(FOR_A_GRID)
-            case = self._tried(name, beyond=most, elements=self.elements, some_blocks=some, rule=Rule.S1)
+            some = elements > self._affordable(FOR_A_GRID)
+            if some and len(self.blocks) > 1:
+                break  # of several launches some blocks say nothing
+            case = self._tried(name, beyond=most, elements=self.elements, some_blocks=some, missing=missing)
             left = self._missing()
             if left != missing or not case.passed:
                 yield case
@@ -142,11 +144,11 @@ class FullSize:
         beyond: int = 0,
         columns: bool = False,
         some_blocks: bool = False,
-        rule: Rule | None = None,
+        missing: tuple[str, ...] = (),
     ) -> CaseReport:
-        """One case; the numbers are those of `Draw`."""
+        """One case; the numbers are those of `Draw`. It is judged if it executes some of what is `missing`."""
         turn, case = self.turn, CaseReport(name=name, inputs="", outcome=CaseOutcome.NOT_RUN)
-        if not rule and beyond > self._affordable(FOR_A_GRID):
+        if not missing and beyond > self._affordable(FOR_A_GRID):
             return replace(case, remark="its grid ends early, and that many elements take the emulated GPU too long")
         sizes = {"elements": elements, "longer": longer, "beyond": beyond, "columns": columns}
         drawn = turn.draw(DERIVED, some_blocks=some_blocks, **sizes)
@@ -158,8 +160,10 @@ class FullSize:
         fresh = not self.columns
         call = of_candidate.Run(steps, may_decline=True, limited=True, fresh=fresh, some_blocks=some_blocks)
         reply = turn.run(name, drawn, call)
+        if missing and reply.steps and self._missing() == missing:
+            return case
         if reply.steps:
             turn.note_sizes(drawn)
-        judged = DerivedCase(name, (name,), rule, strict=True)
+        judged = DerivedCase(name, (name,), Rule.S1 if missing else None, strict=True)
         draws, unwritten = [Draw(name, DERIVED, drawn)], poison if some_blocks else None
         return judge_derived(turn, case, reply, judged, draws=draws, note=drawn.why, unwritten=unwritten)

@@ -45,6 +45,7 @@ EXIT_CODES = {
     CaseOutcome.FAULT: ExitCode.CRASHED,
     CaseOutcome.NOT_LAUNCHED: ExitCode.DOES_NOT_COMPILE,
     CaseOutcome.RAISED: ExitCode.CRASHED,
+    CaseOutcome.HANGS: ExitCode.TIMED_OUT,
 }  # of a verdict whose worst case came out so
 MODES = ("auto", "gpu", "emulator", "compile", "cpu")
 NO_GPU_AT_ALL = "this machine has no NVIDIA GPU; use --on emulator"
@@ -219,7 +220,7 @@ class Judge:
         """Those of the plan, one after another; then what was drawn for each input is known."""
         planned = reference_call(turn.reference, of_reference.Plan(plan.shapes, quick=self.options.quick))
         yield from planned.cases
-        self.kinds = tuple(_without(turn.refused, kind) for kind in planned.kinds)
+        self.kinds = tuple(_without(turn, kind) for kind in planned.kinds)
 
     def _sanitized(self, verdict: VerifyVerdict, arch: str) -> VerifyVerdict:
         """memcheck and racecheck of compute-sanitizer, then the shares of device time, in processes of their own."""
@@ -347,10 +348,12 @@ class Judge:
         )
 
 
-def _without(refused: dict[str, str], kind: InputKind) -> InputKind:
-    """The kind with those of its draws that the reference did not take apart."""
-    left_out = {name: refused[name] for name in kind.drawn if name in refused}
-    return replace(kind, drawn=tuple(name for name in kind.drawn if name not in left_out), left_out=left_out)
+def _without(turn: Round, kind: InputKind) -> InputKind:
+    """The kind with those of its draws apart that the reference or the kernel did not take."""
+    left_out = {name: turn.refused[name] for name in kind.drawn if name in turn.refused}
+    declined = tuple(name for name in kind.drawn if name in turn.declined)
+    drawn = tuple(name for name in kind.drawn if name not in left_out and name not in declined)
+    return replace(kind, drawn=drawn, left_out=left_out, declined=declined)
 
 
 def _set_name(index: int) -> str:

@@ -113,6 +113,7 @@ _BEFORE_THE_REASON = {
     CaseOutcome.NOT_EXECUTED: "not executed: ",
     CaseOutcome.NOT_LAUNCHED: "cannot be launched at full size: ",
     CaseOutcome.RAISED: "raises at full size: ",
+    CaseOutcome.HANGS: "hangs: ",
 }
 
 
@@ -174,7 +175,8 @@ QUICK_VALUES = ", with quick values"  # added to a status: few values were drawn
 class InputKind:
     """What one input was taken for, the draws that changed it, and those that the reference did not take, with why.
 
-    `domain`: what the problem declares that it always is, empty where it declares nothing.
+    `declined`: those that the kernel refused. `domain`: what the problem declares that it always is, empty where it
+    declares nothing.
     """
 
     name: str
@@ -182,6 +184,7 @@ class InputKind:
     domain: str = ""
     drawn: tuple[str, ...] = ()
     left_out: dict[str, str] = field(default_factory=dict)
+    declined: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -134,6 +134,7 @@ class CaseOutcome(enum.Enum):
     FAULT = "fault"  # a sanitizer found that the kernel accesses what it must not
     NOT_LAUNCHED = "not launched"  # a GPU would refuse a launch at full size
     RAISED = "raised"  # at full size
+    HANGS = "hangs"  # on a GPU that does not hold the whole grid at once
 
     @property
     def passed(self) -> bool:

@@ -181,7 +181,13 @@ def test_other_values_of_a_scalar_are_others_of_its_type(value):
 
 def other_inputs(reference, inputs, domain=None) -> OtherInputs:
     return OtherInputs.of(
-        reference, inputs, inputs, lambda values: native_outputs(reference, values), gpu=False, domain=domain
+        reference,
+        inputs,
+        inputs,
+        lambda values: native_outputs(reference, values),
+        gpu=False,
+        domain=domain,
+        sizes=False,
     )
 
 
@@ -236,8 +242,12 @@ def masked_sum(x, mask, k):
 )
 def test_what_a_problem_declares_keeps_its_inputs(domain, unchanged):
     inputs = [torch.randn(40, 40), TRIANGLE.bool(), 3]
-    planned = other_inputs(masked_sum, inputs, domain).plan(inputs, shapes=False, quick=False)
-    assert {kind.name for kind in planned.kinds if not kind.drawn} == unchanged
+    planned = other_inputs(masked_sum, inputs, domain).plan(inputs, quick=False)
+    of_values = {
+        kind.name: [draw for draw in kind.drawn if not draw.startswith(f"`{kind.name}` with")] for kind in planned.kinds
+    }
+    layouts = {"`mask` transposed", "`mask` one element past an aligned address"}
+    assert {name for name, draws in of_values.items() if set(draws) <= layouts} == unchanged
     assert {kind.name: kind.domain for kind in planned.kinds if kind.domain} == domain
 
 

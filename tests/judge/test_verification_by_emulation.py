@@ -104,7 +104,7 @@ def test_get_inputs_runs_with_the_sizes_that_the_file_declares():
     assert verdict.reduced == "39999x64 as 99x64"
     own, whole = verdict.cases[:2]
     assert own.inputs == "float32[99, 64], int64[51] for float32[39999, 64], int64[20001]"
-    assert whole.name == "launches at full size" and whole.explanation == "recorded, not executed: 20,000 blocks"
+    assert whole.name == "launches at full size" and whole.explanation == "recorded: 20,000 blocks, not executed"
     assert [case.name for case in verdict.cases if not case.name.startswith("derived")] == [own.name, whole.name]
 
 
@@ -134,7 +134,7 @@ def recorded(name):
     shapes = ((1 << 31) // 4096 + 8, 4096), (4096,)
     layouts = [tensors.describe_layout(torch.empty(shape, dtype=torch.bfloat16, device="meta")) for shape in shapes]
     with emulated_device("sm_90a") as device:
-        return record_call(device, load_kernel(path), layouts, path)
+        return record_call(device, load_kernel(path), layouts, path)[0]
 
 
 def test_an_index_of_32_bits_that_wraps_is_named_with_its_line():

@@ -35,6 +35,10 @@ from cutesmith.recording.sessions import Module as Compiled
 
 LARGE = 1 << 30  # bytes: of a tensor of two elements a byte, the first whose positions leave 31 bits
 _MOST_STEPS = 30_000_000  # some seconds; see Settings.step_limit
+BITS_OF_FLOATS = 24  # of an integer that float32 holds
+EXACT_IN_FLOATS = 1 << BITS_OF_FLOATS
+_THROUGH_FLOATS = re.compile(r"\bcvt\.r[nzmp]i\.(?:ftz\.)?(?:sat\.)?[su](?:32|64)\.f32\b")
+"""In PTX text: integers that are made of float32, perhaps an index."""
 _MASKS = "|".join(str(mask << low) for mask in (0x7FFF, 0xFFFF) for low in range(16))
 _MAY_BE_NARROW = re.compile(
     r"\bcvt\.(?:[us]\d+\.[us](?:8|16)|[us](?:8|16)\.[us]\d+)\b|\bshr\.s32\b.*, (?:16|24);"
@@ -99,10 +103,11 @@ def search(held: Held, tensors: Sequence[Tensor], sm: SmVersion) -> Searched:
     Nothing is run where no tensor is large and no integer that an address is made of is narrow.
     """
     large = any(tensor.size >= LARGE for tensor in tensors)
-    if not large and not _MAY_BE_NARROW.search(held.module.ptx):
+    floats = any(tensor.size > EXACT_IN_FLOATS for tensor in tensors) and bool(_THROUGH_FLOATS.search(held.module.ptx))
+    if not large and not floats and not _MAY_BE_NARROW.search(held.module.ptx):
         return Searched()
     try:
-        return _Search(held, tensors, sm).result(large)
+        return _Search(held, tensors, sm).result(large=large, floats=floats)
     except EmulationError as error:
         return Searched(untried=error.message)
 
@@ -113,15 +118,19 @@ class _Search:
         self._module = parse(held.module.ptx)
         self._function = reduced(without_calls(self._module, self._module.functions[held.launch.kernel]))
 
-    def result(self, large: bool) -> Searched:
+    def result(self, *, large: bool, floats: bool) -> Searched:
         searched = self._run(self._function, _Wrapped) if large else Searched()
+        if searched.wrap is None and floats:
+            rounded = self._run(self._function, _Rounded)
+            searched = replace(rounded, blocks=max(rounded.blocks, searched.blocks))
         if searched.wrap is None and widened(self._function).narrow:
             narrow = self._run(self._function, _Collisions)
             return replace(narrow, blocks=max(narrow.blocks, searched.blocks))
         return searched
 
     def _run(self, function: Function, kind: type[_Log]) -> Searched:
-        function = widened(function, through_16_bits=kind is _Collisions).function
+        through = {"through_16_bits": kind is _Collisions, "through_floats": kind is _Rounded}
+        function = widened(function, **through).function
         module: Module = replace(self._module, functions={function.name: function})
         program = build_program(module, function.name)
         log = kind(program, self._tensors)
@@ -180,6 +189,15 @@ class _Wrapped(_Log):
         wrapped = (addresses != wide) & self.in_tensors(wide)[1]
         if wrapped.any():
             self.keep(batch, addresses, wide, int(np.flatnonzero(wrapped)[0]), 32)
+
+
+class _Rounded(_Log):
+    """Accesses whose address is another one where the positions that become float32 keep all their bits."""
+
+    def note(self, batch: LaneBatch, addresses: Array, wide: Array) -> None:
+        rounded = (addresses != wide) & self.in_tensors(wide)[1]
+        if rounded.any():
+            self.keep(batch, addresses, wide, int(np.flatnonzero(rounded)[0]), BITS_OF_FLOATS)
 
 
 class _Collisions(_Log):

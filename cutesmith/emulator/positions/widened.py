@@ -6,6 +6,9 @@ positions (loads, shuffles, unsigned division, packed halves) has itself as twin
 
 Indices of 16 bits are written as masks, shifts and conversions that an honest kernel may mean as such (packed
 coordinates). They have themselves as twin too, unless `through_16_bits` asks what there would be without them.
+
+With `through_floats` a position that becomes a float32 has its exact value as twin, in float64. What follows is
+computed in float64 from the first value on that float32 does not hold.
 """
 
 from __future__ import annotations
@@ -46,21 +49,23 @@ class Widened:
     narrow: tuple[Instruction, ...]
 
 
-def widened(function: Function, *, through_16_bits: bool = False) -> Widened:
+def widened(function: Function, *, through_16_bits: bool = False, through_floats: bool = False) -> Widened:
     """A function of `elision.reduced`, its positions now with the address that wide integers give as second operand."""
-    return _Twins(function, through_16_bits).widened()
+    floats = float_registers(function) if through_floats else frozenset()
+    return _Twins(function, through_16_bits, floats).widened()
 
 
 @dataclass
 class _Twins:
     function: Function
     through: bool
+    floats: frozenset[str] = frozenset()
     added: dict[str, str] = field(default_factory=dict)
     narrow: list[Instruction] = field(default_factory=list)
     wanted: set[str] = field(default_factory=set)
 
     def widened(self) -> Widened:
-        self.wanted = _in_addresses(self.function)
+        self.wanted = _in_addresses(self.function, self.floats)
         body = [part for statement in self.function.body for part in self._statement(statement)]
         registers = {**self.function.registers, **self.added}
         return Widened(with_body(replace(self.function, registers=registers), body), tuple(self.narrow))
@@ -71,7 +76,7 @@ class _Twins:
         elif statement.opcode == POSITION:
             address = statement.operands[0]
             assert isinstance(address, Address)
-            yield replace(statement, operands=(address, replace(address, base=self._twin(address.base))))
+            yield replace(statement, operands=(address, replace(address, base=self.twin_of(address.base))))
         elif self.wanted.isdisjoint(writes(statement)):
             yield statement
         else:
@@ -92,8 +97,9 @@ class _Twins:
     def itself(self, instruction: Instruction, name: str) -> Instruction:
         """The register's own value as its twin."""
         bits = bits_of(self.function.registers[name])
-        target = self._twin(Register(name))
-        return self.make(instruction, "mov.b64" if bits == 64 else f"cvt.s64.s{bits}", target, Register(name))
+        target = self.twin_of(Register(name))
+        wider = "cvt.f64.f32" if name in self.floats else "mov.b64" if bits == 64 else f"cvt.s64.s{bits}"
+        return self.make(instruction, wider, target, Register(name))
 
     def make(self, instruction: Instruction, opcode: str, *operands: Operand) -> Instruction:
         """An instruction at the place of another."""
@@ -110,7 +116,7 @@ class _Twins:
         """Width of a register; 0 for anything else."""
         return bits_of(self.function.registers[operand.name]) if isinstance(operand, Register) else 0
 
-    def _twin(self, operand: Operand) -> Register:
+    def twin_of(self, operand: Operand) -> Register:
         assert isinstance(operand, Register)
         self.added[operand.name + _TWIN] = "b64"
         return Register(operand.name + _TWIN)
@@ -121,7 +127,7 @@ class _Twins:
             value = operand.value & ((1 << bits) - 1)
             return Immediate(value - (1 << bits) if value >> (bits - 1) else value)
         if isinstance(operand, Register) and operand.name in self.wanted:
-            return self._twin(operand)
+            return self.twin_of(operand)
         return None
 
 
@@ -138,6 +144,9 @@ class _Rule:
     def twin(self) -> _Parts | None:
         instruction = self._instruction
         target, *sources = instruction.operands
+        if self._twins.floats and (is_float(instruction) or from_float(instruction)):
+            assert isinstance(target, Register)
+            return _OfFloats(self._twins, instruction).twin(target, sources)
         bits = self._twins.bits(target)
         if bits not in (32, 64) and not (bits == 16 and instruction.opcode == "cvt"):
             if bits != 16 or not self._twins.through or not self._is_sum() or not isinstance(target, Register):
@@ -188,7 +197,7 @@ class _Rule:
         twins = [self._twins.of(source, bits) for source in sources[: len(sources) - len(kept)]]
         if any(twin is None for twin in twins):
             return None
-        self._emit(opcode, self._twins._twin(target), *[t for t in twins if t is not None], *kept)
+        self._emit(opcode, self._twins.twin_of(target), *[t for t in twins if t is not None], *kept)
         return self._parts, []
 
     # ------------------------------------------------------------------------------------------------------- signed
@@ -214,7 +223,7 @@ class _Rule:
         own = self._twins.new()
         make, instruction = self._twins.make, self._instruction
         after = [make(instruction, "cvt.s64.s32", own, target)]
-        after.append(make(instruction, "selp.b64", self._twins._twin(target), result, own, fits))
+        after.append(make(instruction, "selp.b64", self._twins.twin_of(target), result, own, fits))
         return self._parts, after
 
     # ------------------------------------------------------------------------------------------------- other widths
@@ -232,7 +241,7 @@ class _Rule:
         if twin is None:
             return None
         value = self._extended(source, twin, of) if bits_of(of) < bits_of(to) else twin
-        self._emit("mov.b64", self._twins._twin(target), value)
+        self._emit("mov.b64", self._twins.twin_of(target), value)
         return self._parts, []
 
     def _wide_product(self, target: Register, sources: list[Operand]) -> _Parts | None:
@@ -245,7 +254,7 @@ class _Rule:
             return None
         factors = [self._extended(source, twin, kind) for source, twin in zip(sources, twins) if twin is not None]
         opcode = "mad.lo.s64" if addend else "mul.lo.s64"
-        self._emit(opcode, self._twins._twin(target), *factors, *[twin for twin in addend if twin is not None])
+        self._emit(opcode, self._twins.twin_of(target), *factors, *[twin for twin in addend if twin is not None])
         return self._parts, []
 
     def _extended(self, source: Operand, twin: Operand, kind: str) -> Operand:
@@ -269,8 +278,77 @@ class _Rule:
         self._parts.append(self._twins.make(self._instruction, opcode, *operands))
 
 
-def _in_addresses(function: Function) -> set[str]:
-    """Integer registers that addresses of positions are made of."""
+_OF_FLOATS = ("add", "sub", "mul", "fma", "div", "neg")
+
+
+class _OfFloats:
+    """What becomes of an instruction that makes a float32, or an integer of one."""
+
+    def __init__(self, twins: _Twins, instruction: Instruction) -> None:
+        self._twins, self._instruction = twins, instruction
+
+    def twin(self, target: Register, sources: list[Operand]) -> _Parts | None:
+        """A position's exact value; else what float64 gives, where a source is already another one in it."""
+        instruction, make, new = self._instruction, self._twins.make, self._twins.new
+        if instruction.opcode == "cvt" and not from_float(instruction):
+            twin = self._twins.of(sources[0], self._twins.bits(sources[0]) or 32)
+            found = None if twin is None else make(instruction, "cvt.rn.f64.s64", self._twins.twin_of(target), twin)
+            return None if found is None else ([found], [])
+        if not from_float(instruction) and instruction.opcode not in _OF_FLOATS:
+            return None
+        parts: list[Instruction] = []
+        wide: list[Operand] = []
+        same: Operand = Immediate(0)
+        for source in sources:
+            exact, own, part = new(), new(), new("pred")
+            parts.append(make(instruction, "cvt.f64.f32", own, source))
+            known = isinstance(source, Register) and source.name in self._twins.wanted
+            parts.append(make(instruction, "mov.b64", exact, self._twins.twin_of(source) if known else own))
+            parts.append(make(instruction, "setp.neu.f64", part, exact, own))
+            flag = new("b32")
+            parts.append(make(instruction, "selp.b32", flag, Immediate(1), same, part))
+            wide, same = [*wide, exact], flag
+        result, own, other = new(), new(), new("pred")
+        parts.append(make(instruction, "setp.ne.s32", other, same, Immediate(0)))
+        if from_float(instruction):
+            kind = f"cvt.{instruction.modifiers[0]}.s64.f64"
+            narrow = f"cvt.s64.{instruction.modifiers[-2]}" if self._twins.bits(target) == 32 else "mov.b64"
+        else:
+            rounding = "" if instruction.opcode == "neg" else ".rn"
+            kind, narrow = f"{instruction.opcode}{rounding}.f64", "cvt.f64.f32"
+        parts.append(make(instruction, kind, result, *wide))
+        after = [make(instruction, narrow, own, target)]
+        after.append(make(instruction, "selp.b64", self._twins.twin_of(target), result, own, other))
+        return parts, after
+
+
+def is_float(instruction: Instruction) -> bool:
+    """Whether the result is a float32."""
+    kinds = [m for m in instruction.modifiers if m in ("f32", "s32", "u32", "s64", "u64", "b32")]
+    return bool(kinds) and kinds[0] == "f32" and instruction.opcode in (*_OF_FLOATS, "cvt", "rcp")
+
+
+def from_float(instruction: Instruction) -> bool:
+    """Whether the result is an integer that is made of a float32."""
+    to, of = instruction.modifiers[-2:] if len(instruction.modifiers) >= 3 else ("", "")
+    return instruction.opcode == "cvt" and of == "f32" and to in ("s32", "u32", "s64", "u64")
+
+
+def float_registers(function: Function) -> frozenset[str]:
+    """Registers that hold float32 on the way of a position: those that conversions and arithmetic of it touch."""
+    found: set[str] = set()
+    for statement in function.body:
+        if not isinstance(statement, Instruction):
+            continue
+        if is_float(statement):
+            found.update(writes(statement))
+        if from_float(statement) or (is_float(statement) and statement.opcode != "cvt"):
+            found.update(reads(statement))
+    return frozenset(found)
+
+
+def _in_addresses(function: Function, floats: frozenset[str]) -> set[str]:
+    """Registers that addresses of positions are made of: integers, and these floats."""
     makers: dict[str, list[Instruction]] = {}
     waiting: list[str] = []
     for statement in function.body:
@@ -283,11 +361,15 @@ def _in_addresses(function: Function) -> set[str]:
         name = waiting.pop()
         if name not in found and bits_of(function.registers.get(name, "pred")) in (16, 32, 64):
             found.add(name)
-            waiting += [source for maker in makers.get(name, ()) if _is_arithmetic(maker) for source in reads(maker)]
+            waiting += [
+                source for maker in makers.get(name, ()) if _is_arithmetic(maker, floats) for source in reads(maker)
+            ]
     return found
 
 
-def _is_arithmetic(instruction: Instruction) -> bool:
+def _is_arithmetic(instruction: Instruction, floats: frozenset[str]) -> bool:
+    if floats and (is_float(instruction) or from_float(instruction)):
+        return True
     opcodes = {opcode for opcode, _ in _LINEAR} | {*_BITWISE, *_LIKE_64, "mov", "cvt", "cvta"}
     return instruction.opcode in opcodes and instruction.modifiers[-1:] != ("f32",)
 

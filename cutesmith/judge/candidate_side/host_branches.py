@@ -1,4 +1,4 @@
-"""Branches that host code of a kernel's file takes, noted by marks that the file is loaded with; lines stay as they are."""
+"""Branches that host code of a kernel's file takes, noted by marks that the file is loaded with; lines stay."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def noted() -> Iterator[set[Place]]:
 
 
 def with_marks(tree: ast.Module) -> ast.Module:
-    """The file's tree with a mark in each branch of functions that run on the host, also where `else` is not written."""
+    """The file's tree with a mark in each branch of functions that run on the host, and in each absent `else`."""
     tree = _Marks().visit(tree)
     own = ast.ImportFrom(module=__name__, names=[ast.alias(name="note", asname=MARK)], level=0)
     first = next((i for i, statement in enumerate(tree.body) if not _comes_first(statement)), len(tree.body))

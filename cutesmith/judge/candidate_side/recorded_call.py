@@ -17,7 +17,7 @@ from cutesmith.emulator.errors import LaunchRefused
 from cutesmith.emulator.faults import own_line
 from cutesmith.emulator.instruction_set import build_program
 from cutesmith.emulator.machine.launch import resident_blocks
-from cutesmith.emulator.positions.search import Tensor, Wrap, search
+from cutesmith.emulator.positions.search import BITS_OF_FLOATS, Tensor, Wrap, search
 from cutesmith.emulator.program.spinning import waits_for_other_blocks
 from cutesmith.emulator.ptx.parser import parse
 from cutesmith.judge.candidate_side.code_taken import CodeTaken, launched, opcodes_of
@@ -76,9 +76,7 @@ def _recorded(
         named = _memory_named(device, arguments, outputs)
     wraps, remark = _indices_wrap(device, launches, named, path)
     blocks = tuple(prod(held.launch.grid) for held in launches)
-    call = FullSizeCall(
-        blocks, dict(watch.computed), wraps=wraps, remark=remark, crowded=_crowded(device, launches)
-    )
+    call = FullSizeCall(blocks, dict(watch.computed), wraps=wraps, remark=remark, crowded=_crowded(device, launches))
     kernels = {(held.launch.kernel, id(held.module)): held.module.ptx for held in launches}
     opcodes = {key: opcodes_of(parse(ptx), key[0]) for key, ptx in kernels.items()}
     taken = launched((held.launch, opcodes[held.launch.kernel, id(held.module)]) for held in launches)
@@ -136,4 +134,7 @@ def _indices_wrap(
 def _sentence(wrap: Wrap, path: Path) -> str:
     where = f"{own_line(wrap.location, path)}: thread {wrap.thread} of block {wrap.block}"
     means = f"means byte {wrap.meant:,} of {wrap.tensor.name} ({wrap.tensor.size:,} bytes) and accesses byte"
+    if wrap.bits == BITS_OF_FLOATS:
+        text = f"an index goes through float32, which does not hold all integers above 2^24: {where}"
+        return f"{text} {means} {wrap.got:,}; divide integers"
     return f"an index of {wrap.bits} bits wraps at this size: {where} {means} {wrap.got:,}; {_WIDER}"

@@ -56,6 +56,7 @@ class Trial(Candidate):
 
     def actions(self) -> dict[type[Request[Any]], Callable[[Any], Any]]:
         """Which method answers which request."""
+        own: dict[type[Request[Any]], Callable[[Any], Any]]
         own = {FullSize: self.full_size, Opcodes: self.opcodes, NotExecuted: self.not_executed}
         return {**super().actions(), **own}
 

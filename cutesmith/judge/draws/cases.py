@@ -17,7 +17,7 @@ from cutesmith.judge.draws.watching import Seen
 from cutesmith.verdicts import Rule
 
 Values = list[Any]
-REDRAWN = "without structure"
+REDRAWN, SAME_BEGINNING = "without structure", "the same first elements"
 # Tried on the CPU first even where the reference does not run there: as indices they would end a GPU's process.
 ANY_INTEGER = ("whole range", "negative integers", "close integers")  # not for indices, which "large integers" tell
 SAFE_FIRST = frozenset({"special integers", "large integers", *ANY_INTEGER})
@@ -53,10 +53,11 @@ class Drawing:
         if quick:
             return list(QUICK) if floats else []
         cases = [replace(c, draws=tuple(draw for draw in c.draws if draw in self.draws)) for c in self._all_cases()]
-        return [case for case in cases if case.draws]
+        return [case for case in cases if case.draws and case.draws != (AS_DRAWN,)]
 
     def _all_cases(self) -> Iterator[DerivedCase]:
         alone = {name: f"only `{name}`" for name in self.structured}
+        yield DerivedCase("the same beginning", (AS_DRAWN, SAME_BEGINNING), Rule.S4, back=True)
         yield DerivedCase("offsets", ("large offset", "negative offset"), strict=True)
         yield DerivedCase("sizes", ("tiny values", "large values"), strict=True)
         yield DerivedCase("NaN and Inf", ("NaN and Inf",), forgiving=True, strict=True)
@@ -97,6 +98,7 @@ class Drawing:
             **self._of_integers(),
             **self._of_masks(),
             **self._of_scalars(),
+            SAME_BEGINNING: (Way(v.same_beginning, tuple(i for i, kind in enumerate(self.kinds) if is_free(kind))),),
         }
         redrawn = {REDRAWN: self._redrawn(tuple(self.structured.values()))}
         alone = {f"only `{name}`": self._redrawn((place,)) for name, place in self.structured.items()}
@@ -189,6 +191,12 @@ def _count_of_others(kind: Kind) -> int:
 
 def _scalar_draw(kind: Kind, number: int) -> str:
     return f"`{kind.name}` value {number + 1}"
+
+
+def is_free(kind: Kind) -> bool:
+    """Whether the elements of an input may stand in any order."""
+    data = kind.role in (Role.FLOAT, Role.INTEGER)
+    return data and kind.structure is Structure.NONE and not stays(kind)
 
 
 def _relied_upon(kind: Kind) -> bool:

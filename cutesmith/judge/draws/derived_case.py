@@ -16,7 +16,7 @@ class DerivedCase:
     `rule`: the row of the table of exploits for a wrong value. `may_decline`: a kernel may refuse them aloud,
     `may_raise`: by any exception.
     `forgiving`: no wrong value is cheating. `strict`: elements that PyTorch gives NaN for are compared too. `alone`: by
-    names of inputs, draws that change one of them and nothing else.
+    names of inputs, draws that change one of them and nothing else. `back`: the first draw comes again at the end.
     """
 
     name: str
@@ -27,3 +27,4 @@ class DerivedCase:
     forgiving: bool = False
     strict: bool = False
     alone: dict[str, str] = field(default_factory=dict)
+    back: bool = False

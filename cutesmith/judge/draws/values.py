@@ -202,6 +202,13 @@ def halves(tensor: torch.Tensor, kind: Kind) -> torch.Tensor:
     return like(tensor, torch.randint(-16, 17, tensor.shape, device=tensor.device) / 2)
 
 
+def same_beginning(tensor: torch.Tensor, kind: Kind) -> torch.Tensor:
+    """The first half of the elements as it is, the second backwards: ends, sums and a beginning tell no difference."""
+    flat = _copy(tensor).view(-1)
+    half = flat.numel() // 2
+    return like(tensor, torch.cat([flat[:half], flat[half:-1].flip(0), flat[-1:]]))
+
+
 def _shuffled(tensor: torch.Tensor) -> torch.Tensor:
     """The elements of each row in another order."""
     order = torch.rand(tensor.shape, device=tensor.device).argsort(-1)

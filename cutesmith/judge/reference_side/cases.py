@@ -1,4 +1,4 @@
-"""Inputs of other shapes and layouts, derived from those of a problem; `judge.draws` has other values.
+"""Inputs with other sizes than a problem draws; `other_shapes` says which, and `judge.draws` has other values.
 
 Shapes change by symbol: every dimension of the same size is taken for the same one, so that inputs stay consistent. The
 reference decides what is allowed: a derived case that it refuses is dropped.
@@ -13,12 +13,9 @@ from typing import Any
 
 import torch
 
-from cutesmith.judge.draws.derived_case import DerivedCase
 from cutesmith.judge.draws.kinds import Structure, kind_of
 
 Values = list[Any]
-ODD_SIZES = (37, 5, 3, 2)  # of the distinct dimensions, the last one first; small, so that a case costs nothing
-SMALL_SIZES = (64, 24, 4, 2)  # layouts need no large tensors
 FAR_TOO_MANY = 8  # times the elements that are wanted: slow; above, inputs are hopeless where nothing is executed fast
 LEAST_COLUMNS = 256
 # Their first rows and columns have the same structure.
@@ -27,24 +24,7 @@ TILE = 128  # no size needs to be divisible by more
 _KEPT = "not shrunk further, as kernels are written for a number of columns"
 
 
-def derived_cases(inputs: Sequence[Any]) -> list[DerivedCase]:
-    """Cases of other shapes and layouts, which a kernel may refuse aloud; each is drawn once and run twice."""
-    tensors = [value for value in inputs if isinstance(value, torch.Tensor)]
-    if not any(value.ndim for value in tensors):
-        return []
-    names = ["odd sizes", "empty"] + [f"size 1 for {size}" for size in _sizes(inputs)] + ["strided rows", "misaligned"]
-    names += ["transposed memory"] if any(value.ndim >= 2 for value in tensors) else []
-    return [DerivedCase(name, (name,), may_decline=True, strict=True) for name in names]
-
-
-def derive(name: str, inputs: Sequence[Any]) -> Values:
-    """The inputs of one derived case; draws from torch's global generator."""
-    if name.startswith("size 1 for "):
-        return resize(inputs, {int(name.rpartition(" ")[2]): 1})
-    return _DERIVATIONS[name](list(inputs))
-
-
-def _sizes(inputs: Sequence[Any]) -> list[int]:
+def distinct_sizes(inputs: Sequence[Any]) -> list[int]:
     """Distinct dimension sizes above 1, those of the last dimensions first."""
     found: dict[int, None] = {}
     tensors = [value for value in inputs if isinstance(value, torch.Tensor)]
@@ -175,45 +155,3 @@ def _fit_indices(tensor: torch.Tensor, sizes: dict[int, int]) -> torch.Tensor:
     largest = int(tensor.max())
     bounds = [new for old, new in sizes.items() if old > largest >= new > 0]
     return torch.where(tensor >= 0, tensor % min(bounds), tensor) if bounds else tensor
-
-
-def _empty(inputs: Values) -> Values:
-    """The outermost dimension becomes 0, every other one small."""
-    sizes = _sizes(inputs)
-    return resize(inputs, {**dict.fromkeys(sizes[:-1], 8), sizes[-1]: 0}) if sizes else inputs
-
-
-def _resized(inputs: Values, new: Sequence[int]) -> Values:
-    """New sizes for the distinct dimensions, the last one first; those beyond take the last of `new`."""
-    return resize(inputs, {size: new[min(index, len(new) - 1)] for index, size in enumerate(_sizes(inputs))})
-
-
-def _each(change: Callable[[torch.Tensor], torch.Tensor], inputs: Values) -> Values:
-    return [change(value) if isinstance(value, torch.Tensor) else value for value in inputs]
-
-
-def _strided(tensor: torch.Tensor) -> torch.Tensor:
-    """Rows further apart than they are long: a slice of a wider tensor."""
-    if tensor.ndim == 0:
-        return tensor
-    wide = torch.cat([tensor, tensor.flip(-1), tensor], dim=-1)
-    return wide[..., : tensor.shape[-1]]
-
-
-def _transposed(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.transpose(-1, -2).contiguous().transpose(-1, -2) if tensor.ndim >= 2 else tensor
-
-
-def _misaligned(tensor: torch.Tensor) -> torch.Tensor:
-    """The same values one element past an aligned address."""
-    flat = torch.empty(tensor.numel() + 1, dtype=tensor.dtype, device=tensor.device)[1:]
-    return flat.view(tensor.shape).copy_(tensor)
-
-
-_DERIVATIONS: dict[str, Callable[[Values], Values]] = {
-    "odd sizes": lambda inputs: _resized(inputs, ODD_SIZES),
-    "empty": _empty,
-    "strided rows": lambda inputs: _each(_strided, _resized(inputs, SMALL_SIZES)),
-    "transposed memory": lambda inputs: _each(_transposed, _resized(inputs, SMALL_SIZES)),
-    "misaligned": lambda inputs: _each(_misaligned, _resized(inputs, SMALL_SIZES)),
-}

@@ -8,12 +8,13 @@ from typing import Any
 
 import torch
 
-from cutesmith.judge.draws.cases import ANY_INTEGER, SAFE_FIRST, Drawing
+from cutesmith.judge.draws.cases import ANY_INTEGER, SAFE_FIRST, Drawing, is_free
 from cutesmith.judge.draws.derived_case import AS_DRAWN
 from cutesmith.judge.draws.domains import declared
 from cutesmith.judge.draws.kinds import kinds_of
 from cutesmith.judge.draws.watching import Seen, Watching, watch
-from cutesmith.judge.reference_side.cases import Values, derive, derived_cases, shrink
+from cutesmith.judge.reference_side.cases import Values, shrink
+from cutesmith.judge.reference_side.other_shapes import OtherShapes
 from cutesmith.judge.reference_side.problem_calls import native_outputs
 from cutesmith.judge.reference_side.requests import Planned
 from cutesmith.judge.transfer.tensors import copy_of
@@ -30,34 +31,46 @@ class OtherInputs:
 
     reference_fn: Callable[..., Any]
     drawing: Drawing
+    shapes: OtherShapes
     native: Native
     gpu: bool
 
     @classmethod
     def of(
-        cls, reference_fn: Callable[..., Any], first: Values, full: Values, native: Native, *, gpu: bool, domain: Any
+        cls,
+        reference_fn: Callable[..., Any],
+        first: Values,
+        full: Values,
+        native: Native,
+        *,
+        gpu: bool,
+        domain: Any,
+        sizes: bool,
     ) -> OtherInputs:
         """By the inputs at full size, and by what the reference decides by on the `first` that it is called with.
 
-        `domain` is the problem's DOMAIN, None without one; raises ContractError for one that is wrong.
+        `domain` is the problem's DOMAIN, None without one; raises ContractError for one that is wrong. `sizes`: whether
+        the contract promises other sizes.
         """
         kinds = declared({} if domain is None else domain, kinds_of(reference_fn, full))
         try:
             seen = watch(reference_fn, [copy_of(value) for value in first])
         except Exception:  # noqa: BLE001 - it will be told where its results are wanted
             seen = Seen()
-        return cls(reference_fn, Drawing(kinds, seen), native, gpu)
+        kept = frozenset(place for place, kind in enumerate(kinds) if not is_free(kind))
+        shapes = OtherShapes(tuple(kind.name for kind in kinds), sizes, kept)
+        return cls(reference_fn, Drawing(kinds, seen), shapes, native, gpu)
 
-    def plan(self, first: Values, *, shapes: bool, quick: bool) -> Planned:
-        """Cases of values, and of shapes and layouts where the contract allows them; which draws change which input."""
-        of_values = self.drawing.cases(quick=quick)
-        names = [name for case in of_values for name in case.draws]
-        changed = {name: self.drawing.changed_by(name) for name in names}
+    def plan(self, first: Values, *, quick: bool) -> Planned:
+        """Cases of values, of sizes where the contract allows them, and of layouts; which draws change which input."""
+        of_values, of_shapes = self.drawing.cases(quick=quick), tuple(self.shapes.cases(first))
+        names = dict.fromkeys(name for case in (*of_values, *of_shapes) for name in case.draws)
+        changed = {name: self.drawing.changed_by(name) or self.shapes.changed_by(name) for name in names}
         kinds = tuple(
             InputKind(kind.name, kind.words, kind.domain, tuple(name for name in names if place in changed[name]))
             for place, kind in enumerate(self.drawing.kinds)
         )
-        return Planned((*of_values, *(derived_cases(first) if shapes else ())), kinds)
+        return Planned((*of_values, *of_shapes), kinds)
 
     def keeps_sizes(self, name: str) -> bool:
         """Whether a draw changes values alone."""
@@ -66,8 +79,9 @@ class OtherInputs:
     def draw(self, name: str, inputs: Values) -> tuple[Values, str]:
         """The inputs of one draw, in the way that gives the fewest NaN; or why the reference takes none."""
         if not self.keeps_sizes(name):
-            values = derive(name, inputs)
-            return values, self._trial(values)[1]
+            values = self.shapes.derive(name, inputs)
+            unchanged = name not in ("own sizes", "small sizes") and _same_layout(values, inputs)
+            return values, "it changes no input of this problem" if unchanged else self._trial(values)[1]
         if name in ANY_INTEGER and (why := self.draw("large integers", inputs)[1]):
             return [], f"as an index: {why}"
         tried_first = self.gpu and (name in SAFE_FIRST or self._runs_on_the_cpu(inputs))
@@ -114,6 +128,11 @@ class OtherInputs:
         except Exception as error:  # noqa: BLE001 - whatever it is, the reference refuses these inputs
             return f"{type(error).__name__}: {str(error)[:300]}"
         return ""
+
+
+def _same_layout(values: Values, others: Values) -> bool:
+    """Whether all are the same tensors, not copies."""
+    return all(value is other for value, other in zip(values, others))
 
 
 def _equal(value: Any, other: Any) -> bool:

@@ -130,9 +130,15 @@ class Reference:
         full, native = self.whole.values if self.whole else first, self._native
         declared = getattr(self.loaded.module, "DOMAIN", None)
         self.other = OtherInputs.of(
-            self.loaded.reference_fn, first, full, native, gpu=self.device == "cuda", domain=declared
+            self.loaded.reference_fn,
+            first,
+            full,
+            native,
+            gpu=self.device == "cuda",
+            domain=declared,
+            sizes=request.shapes,
         )
-        return self.other.plan(first, shapes=request.shapes, quick=request.quick)
+        return self.other.plan(first, quick=request.quick)
 
     def _inputs(self, index: int) -> list[Any]:
         """The inputs of `get_inputs()` (index -1) or of one of the sets."""

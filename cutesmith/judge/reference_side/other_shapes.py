@@ -1,0 +1,208 @@
+"""Inputs of other sizes, layouts and types, derived from those of a problem, and the cases that they make.
+
+Sizes change where the contract promises that; layouts and types change at the problem's own sizes too. A kernel may
+refuse any of them aloud.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from cutesmith.judge.draws.derived_case import DerivedCase
+from cutesmith.judge.reference_side.cases import Values, count_elements, distinct_sizes, resize
+from cutesmith.verdicts import Rule
+
+ODD_SIZES = (37, 5, 3, 2)  # of the distinct dimensions, the last one first; small, so that a case costs nothing
+SMALL_SIZES = (64, 24, 4, 2)  # layouts need no large tensors
+SWAPPED_SIZES = (24, 64, 4, 2)
+MOST_ELEMENTS = 1 << 20  # of other sizes beside columns that stay
+OTHER_TYPE = {torch.float32: torch.bfloat16, torch.bfloat16: torch.float16, torch.float16: torch.bfloat16}
+
+Tensor = torch.Tensor
+
+
+@dataclass(frozen=True)
+class OtherShapes:
+    """The cases for inputs of some names; `sizes`: whether these may change; `kept`: places that keep their values."""
+
+    names: tuple[str, ...]
+    sizes: bool
+    kept: frozenset[int] = frozenset()
+
+    def cases(self, inputs: Sequence[Any]) -> Iterator[DerivedCase]:
+        """Cases for these inputs; with no tensor of a dimension there are none."""
+        tensors = {index: value for index, value in enumerate(inputs) if isinstance(value, Tensor) and value.ndim}
+        if not tensors:
+            return
+        if self.sizes:
+            names = ["odd sizes", "empty", *(f"size 1 for {size}" for size in distinct_sizes(inputs))]
+            yield from (DerivedCase(name, (name,), may_decline=True, strict=True) for name in names)
+            around = (
+                tuple(_SIZES) if len(distinct_sizes(inputs)) > 1 else ("2^n + 1", "2^n - 1", "multiples of 4 and 8")
+            )
+            yield DerivedCase("sizes around powers of two", around, Rule.S2, may_decline=True, strict=True)
+        if len(tensors) > 1:
+            together = tuple(f"all inputs {layout}" for layout in _LAYOUTS if layout in _OF_ALL)
+            yield DerivedCase("layouts of all inputs", together, Rule.S3, may_decline=True, strict=True)
+        for index, value in tensors.items():
+            possible = [layout for layout in _LAYOUTS if value.ndim >= _LEAST_DIMENSIONS.get(layout, 1)]
+            layouts = [layout for layout in possible if layout != "expanded" or index not in self.kept]
+            draws = tuple(f"`{self.names[index]}` {layout}" for layout in layouts)
+            name = f"layouts of `{self.names[index]}`"
+            yield DerivedCase(name, draws, Rule.S3, may_decline=True, strict=True)
+        yield from self._in_turn(tensors.values())
+
+    def _in_turn(self, tensors: Collection[Tensor]) -> Iterator[DerivedCase]:
+        """Calls whose second one a kernel that keeps something by too little takes for the first."""
+        first = "small sizes" if self.sizes else "own sizes"
+        if self.sizes and any(value.ndim >= 2 for value in tensors):
+            swapped = ("small sizes", "sizes swapped")
+            yield DerivedCase("as many elements in another shape", swapped, Rule.S4, may_decline=True, back=True)
+        if any(value.dtype in OTHER_TYPE for value in tensors):
+            yield DerivedCase(
+                "the same shape in another type",
+                (first, "another type"),
+                Rule.S4,
+                may_decline=True,
+                may_raise=True,
+                back=True,
+            )
+
+    def changed_by(self, draw: str) -> tuple[int, ...]:
+        """The places of the inputs whose layout a draw changes."""
+        return tuple(index for index, name in enumerate(self.names) if draw.startswith(f"`{name}` "))
+
+    def derive(self, draw: str, inputs: Sequence[Any]) -> Values:
+        """The inputs of one draw; takes what it needs from torch's global generator."""
+        if draw.startswith("size 1 for "):
+            return resize(inputs, {int(draw.rpartition(" ")[2]): 1})
+        if draw in _SIZES:
+            return _beside(inputs, *_SIZES[draw]())
+        if draw in _OTHERWISE:
+            return _OTHERWISE[draw](list(inputs))
+        values = _with_sizes(inputs, SMALL_SIZES) if self.sizes else list(inputs)
+        if draw == "another type":
+            return [_in_another_type(value) for value in values]
+        places = self.changed_by(draw) or range(len(values))
+        layout = draw.rpartition("` ")[2].removeprefix("all inputs ")
+        if layout not in _LAYOUTS:
+            return values
+        wanted = [index in places and isinstance(value, Tensor) for index, value in enumerate(values)]
+        return [_LAYOUTS[layout](value) if change else value for change, value in zip(wanted, values)]
+
+
+def _with_sizes(inputs: Sequence[Any], new: Sequence[int]) -> Values:
+    """New sizes for the distinct dimensions, the last one first; those beyond take the last of `new`."""
+    return resize(inputs, {size: new[min(i, len(new) - 1)] for i, size in enumerate(distinct_sizes(inputs))})
+
+
+def _empty(inputs: Sequence[Any]) -> Values:
+    """The outermost dimension becomes 0, every other one small."""
+    sizes = distinct_sizes(inputs)
+    return resize(inputs, {**dict.fromkeys(sizes[:-1], 8), sizes[-1]: 0}) if sizes else list(inputs)
+
+
+_OTHERWISE: dict[str, Callable[[Values], Values]] = {
+    "odd sizes": lambda inputs: _with_sizes(inputs, ODD_SIZES),
+    "empty": _empty,
+    "sizes swapped": lambda inputs: _with_sizes(inputs, SWAPPED_SIZES),
+}
+
+# ------------------------------------------------------------------------------------------------------------- sizes
+
+
+def _any_of(*numbers: int) -> int:
+    return numbers[int(torch.randint(len(numbers), ()))]
+
+
+def _odd(low: int, high: int) -> int:
+    return int(torch.randint(low // 2, high // 2, ())) * 2 + 1
+
+
+# Sizes of the distinct dimensions, the last one first, others 2; None: as it is.
+_SIZES: dict[str, Callable[[], tuple[int | None, ...]]] = {
+    "2^n + 1": lambda: (_any_of(129, 257, 513), _any_of(65, 129), 3),
+    "2^n - 1": lambda: (_any_of(127, 255, 511), _any_of(63, 127), 3),
+    "multiples of 4 and 8": lambda: (4 * _odd(32, 100), 8 * _odd(2, 12), 3),
+    "multiples of 8 and 4": lambda: (8 * _odd(16, 64), 4 * _odd(2, 16), 3),
+    "multiples of 16": lambda: (16 * _odd(8, 40), _any_of(17, 33), 5),
+    "more rows than columns": lambda: (_any_of(8, 16, 20, 24), 257 + _odd(0, 100), 2),
+    "more columns than rows": lambda: (1024 + 8 * _odd(0, 16), _any_of(3, 5, 7), 2),
+    "many in the third size": lambda: (_any_of(16, 32), _any_of(8, 16), _any_of(65, 67, 129), 2),
+    "many in the fourth size": lambda: (_any_of(16, 32), _any_of(8, 16), 2, _any_of(65, 67, 129)),
+    "own columns, 2^n + 1 rows": lambda: (None, _any_of(65, 129), 3),
+    "own columns, 2^n - 1 rows": lambda: (None, _any_of(63, 127), 2),
+}
+
+
+def _beside(inputs: Sequence[Any], *new: int | None) -> Values:
+    """The inputs with these sizes; unchanged where there is no such dimension, or too many elements."""
+    sizes = distinct_sizes(inputs)
+    if len(new) > max(3, len(sizes)) or (new[0] is None and len(sizes) < 2):
+        return list(inputs)
+    chosen = {size: new[i] if i < len(new) else 2 for i, size in enumerate(sizes)}
+    wanted = {size: other for size, other in chosen.items() if other is not None}
+    tensors = [value for value in inputs if isinstance(value, Tensor)]
+    return resize(inputs, wanted) if count_elements(tensors, wanted) <= MOST_ELEMENTS else list(inputs)
+
+
+# ------------------------------------------------------------------------------------------------- layouts and types
+
+
+def _rows_apart(tensor: Tensor) -> Tensor:
+    """Rows further apart than they are long: a slice of a wider tensor; the gap holds other values."""
+    wide = torch.cat([tensor, tensor.flip(-1), tensor], dim=-1)
+    return wide[..., : tensor.shape[-1]]
+
+
+def _every_second(tensor: Tensor) -> Tensor:
+    return torch.stack([tensor, tensor.flip(-1)], dim=-1)[..., 0]
+
+
+def _transposed(tensor: Tensor) -> Tensor:
+    return tensor.transpose(-1, -2).contiguous().transpose(-1, -2) if tensor.ndim >= 2 else tensor
+
+
+def _batches_apart(tensor: Tensor) -> Tensor:
+    return torch.cat([tensor, tensor.flip(1)], dim=1)[:, : tensor.shape[1]] if tensor.ndim >= 3 else tensor
+
+
+def _outer_permuted(tensor: Tensor) -> Tensor:
+    return tensor.transpose(0, 1).contiguous().transpose(0, 1) if tensor.ndim >= 3 else tensor
+
+
+def _expanded(tensor: Tensor) -> Tensor:
+    return tensor[:1].expand(tensor.shape) if tensor.ndim and tensor.shape[0] else tensor
+
+
+def _offset(tensor: Tensor) -> Tensor:
+    """The same values one element past an aligned address."""
+    flat = torch.empty(tensor.numel() + 1, dtype=tensor.dtype, device=tensor.device)[1:]
+    return flat.view(tensor.shape).copy_(tensor)
+
+
+_LAYOUTS: dict[str, Callable[[Tensor], Tensor]] = {
+    "transposed": _transposed,
+    "with gaps between rows": _rows_apart,
+    "one element past an aligned address": _offset,
+    "with every second element": _every_second,
+    "expanded": _expanded,
+    "with gaps between batches": _batches_apart,
+    "with outer dimensions permuted": _outer_permuted,
+}
+_OF_ALL = ("transposed", "with gaps between rows", "one element past an aligned address")
+_LEAST_DIMENSIONS = {
+    "transposed": 2,
+    "with gaps between rows": 2,
+    "with gaps between batches": 3,
+    "with outer dimensions permuted": 3,
+}
+
+
+def _in_another_type(value: Any) -> Any:
+    wanted = OTHER_TYPE.get(value.dtype) if isinstance(value, Tensor) else None
+    return value if wanted is None else value.to(wanted)

@@ -1,0 +1,71 @@
+"""Inputs of other sizes, layouts and types: each is what its name says, and leaves the others alone."""
+
+import pytest
+import torch
+
+from cutesmith.judge.reference_side.other_shapes import OTHER_TYPE, OtherShapes
+
+
+def draws_of(shapes, inputs):
+    return [draw for case in shapes.cases(inputs) for draw in case.draws]
+
+
+def test_labels_stay_inside_their_classes():
+    torch.manual_seed(0)
+    shapes, inputs = OtherShapes(("x", "y"), sizes=True), [torch.randn(64, 100), torch.randint(100, (64,))]
+    for draw in draws_of(shapes, inputs):
+        x, y = shapes.derive(draw, inputs)
+        assert x.shape[0] == y.shape[0]
+        torch.nn.functional.cross_entropy(x.float(), y)
+
+
+LAYOUTS = {
+    "transposed": lambda x: x.stride(-1) == x.shape[-2] and x.stride(-2) == 1,
+    "with gaps between rows": lambda x: x.stride(-2) > x.shape[-1] and x.stride(-1) == 1,
+    "one element past an aligned address": lambda x: x.is_contiguous() and x.storage_offset() == 1,
+    "with every second element": lambda x: x.stride(-1) == 2,
+    "expanded": lambda x: x.stride(0) == 0,
+    "with gaps between batches": lambda x: x.stride(0) > x.stride(1) * x.shape[1] and x.stride(1) == x.shape[2],
+    "with outer dimensions permuted": lambda x: x.stride(1) > x.stride(0) > x.stride(2) == 1,
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("sizes", [True, False])
+def test_each_layout_is_of_one_input_alone(layout, sizes):
+    shapes, inputs = OtherShapes(("x", "w"), sizes=sizes), [torch.randn(3, 10, 20), torch.randn(3, 10, 20)]
+    for place, name in enumerate(shapes.names):
+        draw = f"`{name}` {layout}"
+        assert draw in draws_of(shapes, inputs) and shapes.changed_by(draw) == (place,)
+        values = shapes.derive(draw, inputs)
+        assert LAYOUTS[layout](values[place]) and values[1 - place].is_contiguous()
+        assert sizes or values[place].shape == inputs[place].shape
+
+
+def test_without_promised_sizes_only_layouts_and_types_change():
+    shapes, inputs = OtherShapes(("x",), sizes=False), [torch.randn(32, 48)]
+    for draw in draws_of(shapes, inputs):
+        assert shapes.derive(draw, inputs)[0].shape == (32, 48)
+
+
+def test_sizes_around_powers_of_two_are_seen_for_every_dimension():
+    torch.manual_seed(0)
+    shapes, inputs = OtherShapes(("x",), sizes=True), [torch.randn(4, 6, 64, 128)]
+    seen = [shapes.derive(draw, inputs)[0].shape for draw in draws_of(shapes, inputs) for _ in range(4)]
+    assert all(any(shape[axis] > 64 for shape in seen) for axis in range(4))
+    for axis in (2, 3):
+        sizes = {shape[axis] for shape in seen}
+        assert sizes & {65, 129, 257, 513} and sizes & {63, 127, 255, 511}
+        assert any(size % 4 == 0 and size % 32 for size in sizes) and any(
+            size % 16 == 0 and size % 32 for size in sizes
+        )
+    assert any(s[2] > s[3] for s in seen) and any(s[2] < s[3] for s in seen)
+
+
+def test_calls_in_turn_have_as_many_elements_and_another_type():
+    shapes, inputs = OtherShapes(("x",), sizes=True), [torch.randn(100, 200, dtype=torch.float16)]
+    cases = {case.name: case for case in shapes.cases(inputs) if case.back}
+    first, second = (shapes.derive(draw, inputs)[0] for draw in cases["as many elements in another shape"].draws)
+    assert first.shape == second.shape[::-1] and first.shape[0] != first.shape[1]
+    first, second = (shapes.derive(draw, inputs)[0] for draw in cases["the same shape in another type"].draws)
+    assert first.shape == second.shape and second.dtype == OTHER_TYPE[first.dtype]
