@@ -148,3 +148,21 @@ def test_a_wait_for_a_copy_counts_as_passed():
         "wait: mbarrier.try_wait.parity.shared.b64 %p2, [%r8], 0; @!%p2 bra wait; mul.wide.s32 %d4, %r3, 2;"
     )
     assert searched(code, BEYOND_31).wrap is not None
+
+
+ROW_OF_8192 = "mul.f32 %r5, %r4, 0f39000000; cvt.rzi.s32.f32 %r6, %r5;"  # 2^-13
+BACK = "shl.b32 %r7, %r6, 13; and.b32 %r8, %r3, 8191; add.s32 %r9, %r7, %r8; mul.wide.s32 %d4, %r9, 2;"
+
+
+def test_a_position_that_float32_does_not_hold_is_found_above_2_24():
+    code = f"cvt.rn.f32.s32 %r4, %r3; {ROW_OF_8192} {BACK}"
+    assert searched(code, 1 << 24).wrap is None
+    wrap = searched(code, (1 << 26) + 1000).wrap
+    assert wrap is not None and wrap.bits == 24 and wrap.got != wrap.meant
+
+
+def test_floats_of_small_positions_and_of_values_are_no_such_index():
+    small = "shr.s32 %r10, %r3, 13; cvt.rn.f32.s32 %r4, %r10; cvt.rzi.s32.f32 %r6, %r4;"
+    assert searched(f"{small} {BACK}", (1 << 26) + 1000).wrap is None
+    beside = "cvt.rn.f32.s32 %r4, %r3; cvt.rzi.s32.f32 %r6, %r4; mul.wide.s32 %d4, %r3, 2;"
+    assert searched(beside, (1 << 26) + 1000).wrap is None

@@ -41,7 +41,7 @@ class CodeTaken:
 
     def beyond(self, other: CodeTaken) -> tuple[str, ...]:
         """What this takes and the other does not, a clause each."""
-        launches = sorted(self.launches - other.launches, key=lambda launched: launched.name)
+        launches = sorted(self.launches - other.launches, key=lambda one: (one.name, one.opcodes, one.block))
         known = {(launched.name, launched.opcodes) for launched in other.launches}
         lines = sorted({line for line, _ in self.branches - other.branches})
         return (

@@ -1,0 +1,68 @@
+"""What code a call takes: branches of host code, launches, and what of one call another did not take."""
+
+import ast
+
+from cutesmith.judge.candidate_side.code_taken import CodeTaken, Launched
+from cutesmith.judge.candidate_side.host_branches import noted, with_marks
+
+SOURCE = '''"""A file."""
+from __future__ import annotations
+import functools
+
+def kernel_fn(x):
+    "Docstrings stay."
+    if x > 10:
+        x = 10
+    for _ in range(x):
+        x = x + 1 if x % 2 else x - 1
+    try:
+        return 1 // x
+    except ZeroDivisionError:
+        return 0
+
+@cute.jit
+def traced(x):
+    if x: pass
+'''
+
+
+def branches(*values):
+    module = {"cute": type("cute", (), {"jit": staticmethod(lambda function: function)})}
+    exec(compile(with_marks(ast.parse(SOURCE)), "kernel.py", "exec"), module)  # noqa: S102
+    with noted() as found:
+        results = [module["kernel_fn"](value) for value in values]
+    return results, {line for line, _ in found}
+
+
+def test_marks_change_no_result_and_name_the_lines_that_are_taken():
+    assert branches(0) == ([0], {7, 14})  # the absent else is where the condition stands
+    assert branches(1) == ([0], {7, 10})
+    assert branches(20)[1] == {8, 10}
+
+
+def test_what_the_dsl_traces_is_left_alone():
+    traced = ast.parse(SOURCE).body[-1]
+    assert ast.dump(with_marks(ast.parse(SOURCE)).body[-1]) == ast.dump(traced)
+
+
+def test_a_call_within_another_is_noted_for_the_inner_one():
+    with noted() as outer:
+        _, inner = branches(20)
+    assert inner and not outer
+
+
+FEW = Launched("softmax", "a1", (128, 1, 1), (1, 1, 1))
+
+
+def test_only_what_no_other_call_took_is_told():
+    many = Launched("softmax", "b2", (128, 1, 1), (1, 1, 1))
+    wide = Launched("softmax", "a1", (256, 1, 1), (1, 1, 1), several=True)
+    executed = CodeTaken(frozenset({(3, 4)}), frozenset({FEW}))
+    assert executed.beyond(executed) == ()
+    whole = CodeTaken(frozenset({(3, 4), (7, 8)}), frozenset({FEW, many, wide}))
+    assert whole.beyond(executed) == (
+        "softmax is launched several times with 256x1x1 threads",
+        "another kernel is launched (softmax)",
+        "host code branches to line 7",
+    )
+    assert whole.beyond(executed | whole) == ()
