@@ -69,8 +69,8 @@ def _run_all(turn: Round, case: DerivedCase, drawn: Sequence[Draw]) -> Iterator[
         turn.declined[drawn[0].name] = report.remark
         yield report
     else:
-        for draw in drawn:
-            yield from _run_all(turn, case, [draw])
+        for draw in drawn:  # large inputs were handed over once
+            yield from _run_all(turn, case, _draws(turn, [draw.name]))
 
 
 def _draws(turn: Round, names: Sequence[str]) -> list[Draw]:
