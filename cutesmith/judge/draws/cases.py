@@ -196,7 +196,7 @@ def _scalar_draw(kind: Kind, number: int) -> str:
 def is_free(kind: Kind) -> bool:
     """Whether the elements of an input may stand in any order."""
     data = kind.role in (Role.FLOAT, Role.INTEGER)
-    return data and kind.structure is Structure.NONE and not stays(kind)
+    return data and kind.structure is Structure.NONE and not kind.shares and not stays(kind)
 
 
 def _relied_upon(kind: Kind) -> bool:
