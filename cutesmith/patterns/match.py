@@ -9,6 +9,7 @@ from cutesmith.errors import UnmatchedError
 from cutesmith.patterns.attention import plan as attention
 from cutesmith.patterns.chains import split_rows, totals
 from cutesmith.patterns.contraction import plan as contraction
+from cutesmith.patterns.cutting.cover import cut
 from cutesmith.patterns.elementwise import plan as elementwise
 from cutesmith.patterns.graph.nodes import Graph
 from cutesmith.patterns.pattern_plan import PatternPlan
@@ -23,17 +24,29 @@ NEEDS_MODEL = (
 Matcher = Callable[[Graph], PatternPlan[Any]]
 
 
+AROUND_PRODUCTS: tuple[Matcher, ...] = (attention.match, elementwise.match, totals.match, split_rows.match, rows.match)
+"""The patterns that take what products leave of a graph that is cut."""
+SINGLE: tuple[Matcher, ...] = (contraction.match, *AROUND_PRODUCTS)
+"""Every pattern that can take a whole graph, the first that takes it is the best."""
+
+
 def plan_kernel(graph: Graph, arch: str) -> PatternPlan[Any]:
     """The plan of the first pattern that takes the graph and has a configuration for an architecture such as "sm_90a".
 
-    Raises UnmatchedError with the first operation in the way when no pattern does.
+    A graph that no pattern takes as a whole is cut into launches. Raises UnmatchedError with the operations in the way.
     """
-    plan = first_match(
-        graph, (attention.match, contraction.match, elementwise.match, totals.match, split_rows.match, rows.match)
-    )
+    plan = whole_or_cut(graph)
     if not plan.configurations(arch):
         raise UnmatchedError(f"the pattern {plan.pattern} has no configuration for {arch}", operation=plan.pattern)
     return plan
+
+
+def whole_or_cut(graph: Graph) -> PatternPlan[Any]:
+    """The plan of one pattern, or of a chain of them."""
+    try:
+        return first_match(graph, SINGLE)
+    except UnmatchedError:
+        return cut(graph, AROUND_PRODUCTS)
 
 
 def first_match(graph: Graph, matchers: Sequence[Matcher]) -> PatternPlan[Any]:

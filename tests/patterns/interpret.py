@@ -106,7 +106,7 @@ def _evaluate(node: Node, operands: list[torch.Tensor], inputs: Sequence[Any], p
     if node.op == "contract":
         return (operands[0].to(kind) @ operands[1].to(kind)).expand(node.shape)
     if node.op == "stored":
-        return _viewed(operands[0], node)
+        return viewed(operands[0], Viewed.of(node).views)
     if node.op == "gather":
         return torch.gather(operands[0], Gather.of(node).dim, operands[1].expand(node.shape))
     if node.is_reduction:
@@ -126,10 +126,11 @@ def _leaf(node: Node, inputs: Sequence[Any], kind: torch.dtype) -> torch.Tensor:
         return torch.arange(node.shape[dim]).reshape(along).expand(node.shape)
     if node.op == "scalar":
         return torch.tensor(inputs[Scalar.of(node).index], dtype=kind)
-    return _viewed(inputs[Input.of(node).index], node).to(kind)
+    return viewed(inputs[Input.of(node).index], Input.of(node).views).to(kind)
 
 
-def _viewed(value: torch.Tensor, node: Node) -> torch.Tensor:
-    for view in Viewed.of(node).views:
-        value = eval(view.format("x"), {"x": value})  # view code that we wrote ourselves
+def viewed(value: torch.Tensor, views: Sequence[str]) -> torch.Tensor:
+    """The value seen through views, whose source we wrote ourselves."""
+    for view in views:
+        value = eval(view.format("x"), {"x": value})
     return value

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from cutesmith.recording.open_session import session
-from tests.patterns.interpret import interpret
+from tests.patterns.interpret import interpret, viewed
 
 
 def normal(*shape: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> torch.Tensor:
@@ -62,14 +62,13 @@ def move(value):
 
 
 def interpret_chain(plan, inputs):
-    """What the last launch of a chain returns when PyTorch computes each launch's graph in float64."""
-    known, found = list(inputs), []
-    shapes = [getattr(value, "shape", ()) for value in inputs]
+    """What a chain returns when PyTorch computes each launch's graph in float64."""
+    known = list(inputs)
     for launch in plan.launches:
-        sizes = [law.value(shapes) for law in launch.laws]
-        found = interpret(launch.plan.graph, [*(known[place] for place in launch.takes), *sizes])
-        known += found
-    return found
+        shapes = [getattr(value, "shape", ()) for value in known]
+        passed = [known[s] if isinstance(s, int) else s.value(shapes) for s in launch.sources]
+        known += interpret(launch.plan.graph, passed)
+    return [viewed(known[result.place], result.views) for result in plan.results]
 
 
 def compare_on_gpu(plan, configurations, inputs, expected, folder: Path, compare) -> None:

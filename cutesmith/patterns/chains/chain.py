@@ -2,43 +2,70 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
+from cutesmith.patterns.contraction.plan import ContractionPlan
 from cutesmith.patterns.elementwise.plan import ElementwisePlan
 from cutesmith.patterns.graph.builder import GraphBuilder
 from cutesmith.patterns.graph.nodes import Argument, Graph, Input, Node, Scalar, Sized, with_values
 from cutesmith.patterns.graph.shapes import dense_strides
 from cutesmith.patterns.graph.size_laws import SizeLaw
-from cutesmith.patterns.pattern_plan import RowsConfiguration
+from cutesmith.patterns.pattern_plan import AnyConfiguration
 from cutesmith.patterns.rows.plan import RowsPlan
 from cutesmith.patterns.writing.naming import fresh_name, safe_names
 from cutesmith.patterns.writing.sections import join_sections
+from cutesmith.patterns.writing.templating import returned
 from cutesmith.runtime.tiling import TiledShape, Tiling
+
+SinglePlan = ElementwisePlan | RowsPlan | ContractionPlan
+"""The plan of one kernel."""
+Source = int | SizeLaw
+"""What a launch is passed: the place of a value, or a number that follows the sizes of the function's arguments."""
 
 
 @dataclass(frozen=True)
 class Launch:
-    """One kernel of a chain, a function `name` in the file.
+    """One kernel of a chain, a function `name` in the file; launches of one name share the kernel.
 
-    Of the function's arguments and what the earlier launches returned it `takes` those in these places, then `laws` as
-    numbers.
+    `sources` are what it is passed: values counted from the function's arguments on, through what the earlier launches
+    returned, or numbers. It gives `returns` values.
     """
 
     name: str
-    plan: ElementwisePlan | RowsPlan
+    plan: SinglePlan
     returns: int
-    takes: tuple[int, ...]
-    laws: tuple[SizeLaw, ...]
+    sources: tuple[Source, ...]
+
+    @property
+    def takes(self) -> tuple[int, ...]:
+        """The places of the values that it is passed."""
+        return tuple(source for source in self.sources if isinstance(source, int))
+
+    @property
+    def laws(self) -> tuple[SizeLaw, ...]:
+        """The numbers that it is passed."""
+        return tuple(source for source in self.sources if isinstance(source, SizeLaw))
+
+
+@dataclass(frozen=True)
+class Result:
+    """What the function returns: the value in this place, seen through views as `Viewed.views` are."""
+
+    place: int
+    views: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class ChainPlan:
-    """A function matched in several launches, of which the first reads the tensors and is the one that is tuned."""
+    """A function matched in several launches; the one in place `tuned` is the one whose configurations are tried."""
 
     graph: Graph
     launches: tuple[Launch, ...]
+    results: tuple[Result, ...]
     pattern: str
+    tuned: int = 0
 
     @property
     def algorithmic_bytes(self) -> int:
@@ -47,50 +74,113 @@ class ChainPlan:
 
     @property
     def algorithmic_flops(self) -> int:
-        """One operation for every element of every pointwise node and reduction, in the traced shapes."""
-        return sum(launch.plan.algorithmic_flops for launch in self.launches)
+        """One operation for every element of every pointwise node and reduction, two for a product, as traced."""
+        return self.graph.flops
 
     @property
-    def tuned(self) -> RowsPlan:
-        """The plan of the first launch."""
-        plan = self.launches[0].plan
-        assert isinstance(plan, RowsPlan)
-        return plan
+    def tuned_plan(self) -> SinglePlan:
+        """The plan of the launch that is tuned."""
+        return self.launches[self.tuned].plan
 
-    def configurations(self, arch: str = "sm_90a") -> Sequence[RowsConfiguration]:
-        """Those of the first launch."""
-        return self.tuned.configurations(arch)
+    def configurations(self, arch: str = "sm_90a") -> Sequence[AnyConfiguration]:
+        """Those of the tuned launch."""
+        return self.tuned_plan.configurations(arch)
 
     def tiled_shape(self) -> TiledShape:
-        """That of the first launch."""
-        return self.tuned.tiled_shape()
+        """That of the tuned launch."""
+        return self.tuned_plan.tiled_shape()
 
-    def tiling(self, configuration: RowsConfiguration) -> Tiling:
-        """That of the first launch."""
-        return self.tuned.tiling(configuration)
+    def tiling(self, configuration: AnyConfiguration) -> Tiling:
+        """That of the tuned launch."""
+        return self.tuned_plan.tiling(configuration)  # type: ignore[arg-type]
 
-    def render(self, configuration: RowsConfiguration) -> str:
+    def render(self, configuration: AnyConfiguration) -> str:
         """All kernels, and a `kernel_fn` that launches one after the other."""
-        sections = {}
-        for name, plan in ((launch.name, launch.plan) for launch in self.launches):
-            if isinstance(plan, RowsPlan):  # all row reductions share a configuration
-                sections[name] = plan.render(configuration)
-            else:  # its own best guess, on every architecture
-                sections[name] = plan.render(plan.configurations()[0])
-        names = safe_names([a.name for a in self.graph.arguments], frozenset(sections))
-        body = "\n".join(f"    {line}" for line in self._calls(names))
+        sections: dict[str, str] = {}
+        for launch in self.launches:
+            if launch.name not in sections:
+                sections[launch.name] = self._section(launch, configuration)
+        names = safe_names([argument.name for argument in self.graph.arguments], frozenset(sections))
+        body = "\n".join(f"    {line}" for line in self._lines(names))
         return f"{join_sections(sections)}\n\ndef kernel_fn({', '.join(names)}):\n{body}\n"
 
-    def _calls(self, names: list[str]) -> list[str]:
-        lines, known = [], list(names)
-        for launch in self.launches:
-            passed = [*(known[place] for place in launch.takes), *(law.host_code(names) for law in launch.laws)]
+    def _section(self, launch: Launch, configuration: AnyConfiguration) -> str:
+        """Alike launches and all row reductions share the tuned configuration; others have their own best guess."""
+        tuned, plan = self.launches[self.tuned], launch.plan
+        if launch.name == tuned.name or isinstance(plan, RowsPlan) and isinstance(tuned.plan, RowsPlan):
+            return plan.render(configuration)  # type: ignore[arg-type]
+        return plan.render(plan.configurations()[0])  # type: ignore[arg-type]
+
+    def _lines(self, names: list[str]) -> Iterator[str]:
+        """The statements of `kernel_fn`: a value that no later launch needs is freed."""
+        known, start = list(names), len(names)
+        kept = {result.place for result in self.results}
+        for number, launch in enumerate(self.launches):
             places = range(launch.returns) if launch.returns > 1 else [""]
             results = [fresh_name(f"{launch.name}_out{place}", known) for place in places]
-            lines.append((", ".join(results), f"{launch.name}({', '.join(passed)})"))
+            passed = [known[s] if isinstance(s, int) else s.host_code(known) for s in launch.sources]
+            call = f"{launch.name}({', '.join(passed)})"
+            places_given = range(len(known), len(known) + launch.returns)
             known += results
-        *earlier, (_, last) = lines
-        return [*(f"{results} = {call}" for results, call in earlier), f"return {last}"]
+            ends = number == len(self.launches) - 1 and self.results == tuple(map(Result, places_given))
+            if ends and (launch.returns > 1 or not self.graph.returns_tuple):
+                yield f"return {call}"
+                return
+            yield f"{', '.join(results)} = {call}"
+            dead = [
+                known[p] for p in sorted(set(launch.takes)) if p >= start and p not in kept | self._read_after[number]
+            ]
+            if dead:
+                yield f"del {', '.join(dead)}"
+        codes = [_seen(known[result.place], result.views) for result in self.results]
+        yield f"return {returned(codes, as_tuple=self.graph.returns_tuple)}"
+
+    @cached_property
+    def _read_after(self) -> list[set[int]]:
+        """For each launch, the places that later ones read."""
+        return [set().union(*(later.takes for later in self.launches[n + 1 :])) for n in range(len(self.launches))]
+
+
+def _seen(code: str, views: Sequence[str]) -> str:
+    for view in views:
+        code = view.format(code)
+    return code
+
+
+class Chain:
+    """A chain that is being built: its launches, and the places of what is known so far."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph, self.launches, self.known = graph, list[Launch](), len(graph.arguments)
+
+    def add(self, name: str, plan: SinglePlan | ChainPlan, sources: Sequence[Source]) -> list[int]:
+        """Appends a plan whose arguments are these sources; returns the places of what it returns."""
+        if not isinstance(plan, ChainPlan):
+            returns = len(plan.graph.outputs)
+            self.launches.append(Launch(name, plan, returns, tuple(sources)))
+            self.known += returns
+            return list(range(self.known - returns, self.known))
+        known = list(sources)
+        for launch in plan.launches:
+            passed = [known[s] if isinstance(s, int) else _of_sources(s, known) for s in launch.sources]
+            inner = launch.name if name == "" else f"{name}_{launch.name}"
+            known += self.add(inner, launch.plan, passed)
+        places = [known[result.place] for result in plan.results]
+        assert all(isinstance(place, int) for place in places) and not any(result.views for result in plan.results)
+        return [place for place in places if isinstance(place, int)]
+
+
+def _of_sources(law: SizeLaw, sources: Sequence[Source]) -> SizeLaw:
+    """The law by the places in the whole chain of the arguments whose sizes it follows."""
+    dims = [(sources[argument], dim) for argument, dim in law.dims]
+    return replace(law, dims=tuple((place, dim) for place, dim in dims if isinstance(place, int)))
+
+
+def chain_of(graph: Graph, launches: Sequence[Launch], pattern: str) -> ChainPlan:
+    """The chain whose last launch returns what the function does."""
+    first = len(graph.arguments) + sum(launch.returns for launch in launches[:-1])
+    results = tuple(Result(first + place) for place in range(launches[-1].returns))
+    return ChainPlan(graph, tuple(launches), results, pattern)
 
 
 def part_of_chain(name: str, graph: Graph, match: Callable[[Graph], ElementwisePlan | RowsPlan]) -> Launch:
@@ -98,12 +188,22 @@ def part_of_chain(name: str, graph: Graph, match: Callable[[Graph], ElementwiseP
 
     It takes only what it reads; what follows the sizes of arguments it takes as numbers.
     """
+    part, sources = standing_alone(graph)
+    return Launch(name, match(part), len(graph.outputs), sources)
+
+
+def standing_alone(graph: Graph) -> tuple[Graph, tuple[Source, ...]]:
+    """The graph with only the arguments that it reads, and what those are; laws become numbers after them.
+
+    They stand in the order in which they are read, so that alike graphs have them in the same places.
+    """
     sized = [node for node in graph.nodes() if node.op == "sized"]
     known, numbered = len(graph.arguments), _with_sizes_as_numbers(graph, sized)
-    read = sorted({_read(node).index for node in numbered.nodes() if node.op in ("input", "scalar")})
-    takes = tuple(place for place in read if place < known)
-    laws = tuple(Sized.of(node).law for node in sized)
-    return Launch(name, match(_of_arguments(numbered, read)), len(graph.outputs), takes, laws)
+    read = [_read(node).index for node in numbered.nodes() if node.op in ("input", "scalar")]
+    values = list(dict.fromkeys(place for place in read if place < known))
+    numbers = range(known, known + len(sized))
+    laws = [Sized.of(node).law for node in sized]
+    return _of_arguments(numbered, [*values, *numbers]), (*values, *laws)
 
 
 def _with_sizes_as_numbers(graph: Graph, sized: Sequence[Node]) -> Graph:

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from cutesmith.errors import UnmatchedError
-from cutesmith.patterns.chains.chain import ChainPlan, Launch, part_of_chain, passed_on, returning
+from cutesmith.patterns.chains.chain import ChainPlan, Launch, chain_of, part_of_chain, passed_on, returning
 from cutesmith.patterns.chains.totals import SPLIT
 from cutesmith.patterns.elementwise.plan import match as elementwise
 from cutesmith.patterns.graph.builder import GraphBuilder
@@ -41,7 +41,8 @@ def match(graph: Graph) -> ChainPlan:
     while any(node.is_reduction for node in left.nodes()):
         left, added = _after_a_round(left, len(launches) // 2 + 1)
         launches += added
-    return ChainPlan(graph, (*launches, part_of_chain("apply", left, elementwise)), "split_rows")
+    left = replace(left, returns_tuple=len(left.outputs) > 1)
+    return chain_of(graph, (*launches, part_of_chain("apply", left, elementwise)), "split_rows")
 
 
 def _with_divisors(graph: Graph) -> Graph:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from cutesmith.errors import UnmatchedError
-from cutesmith.patterns.chains.chain import ChainPlan, part_of_chain, passed_on, returning
+from cutesmith.patterns.chains.chain import ChainPlan, chain_of, part_of_chain, passed_on, returning
 from cutesmith.patterns.graph.builder import GraphBuilder
 from cutesmith.patterns.graph.dtypes import compute_dtype
 from cutesmith.patterns.graph.nodes import Graph, Node, Reduction, nodes_of, with_values
@@ -31,8 +31,9 @@ def match(graph: Graph) -> ChainPlan:
     totals = _totals(graph)
     first = _row_values(graph, totals)
     second = _of_row_values(graph, totals, first)
+    second = replace(second, returns_tuple=len(second.outputs) > 1)
     launches = [part_of_chain(name, part, rows) for name, part in ((ROW_VALUES, first), (TOTAL, second))]
-    return ChainPlan(graph, tuple(launches), "totals")
+    return chain_of(graph, launches, "totals")
 
 
 def _totals(graph: Graph) -> list[Node]:

@@ -15,6 +15,7 @@ from cutesmith.patterns.contraction.arithmetic import arithmetic_of
 from cutesmith.patterns.contraction.epilogue import Output
 from cutesmith.patterns.contraction.legality import refusals, shared_bytes, threads
 from cutesmith.patterns.contraction.proposals import proposals
+from cutesmith.patterns.graph.builder import reshape_code
 from cutesmith.patterns.graph.nodes import Graph
 from cutesmith.patterns.pattern_plan import ContractionConfiguration
 from cutesmith.patterns.writing.naming import SHARED_NAMES, fresh_name
@@ -91,13 +92,15 @@ def _context(problem: ContractionProblem, configuration: ContractionConfiguratio
         "allocations": list(_allocations(problem, inputs)),
         "checks": _checks(problem),
         "key": launcher_key(list(dict.fromkeys(inputs))),
-        "returns": returned(list(map(_returned, epilogue.outputs)), as_tuple=problem.graph.returns_tuple),
+        "returns": returned(
+            [_returned(problem, output) for output in epilogue.outputs], as_tuple=problem.graph.returns_tuple
+        ),
     }
 
 
-def _returned(output: Output) -> str:
+def _returned(problem: ContractionProblem, output: Output) -> str:
     code = f"{output.name}.view(torch.bool)" if output.dtype == "bool" else output.name
-    return code if output.viewed is None else f"{code}.view({output.viewed!r})"
+    return code if output.viewed is None else reshape_code(problem.product.shape, output.viewed).format(code)
 
 
 class _Views:
@@ -137,7 +140,11 @@ def _allocations(problem: ContractionProblem, inputs: list[str]) -> Iterator[str
 
 def _checks(problem: ContractionProblem) -> list[tuple[str, tuple[int, ...]]]:
     """Arguments whose shape is part of the kernel, because views or constants carry the traced sizes."""
-    if not problem.graph.fixed_shapes:
+    reshaped = any(
+        output.viewed is not None and "view" in reshape_code(problem.product.shape, output.viewed)
+        for output in problem.epilogue.outputs
+    )
+    if not problem.graph.fixed_shapes and not reshaped:
         return []
     tensors = [argument for argument in problem.graph.arguments if argument.kind == "tensor"]
     names = dict(zip(problem.graph.arguments, problem.arguments, strict=False))

@@ -288,7 +288,7 @@ class GraphBuilder(NodeTable):
 
     def _reshaped(self, node: Node, shape: Shape) -> Node | None:
         if node.op in IN_MEMORY:
-            return self.view_in_memory(node, _reshape_code(node.shape, shape), lambda base: base.view(shape))
+            return self.view_in_memory(node, reshape_code(node.shape, shape), lambda base: base.view(shape))
         if node.op == "iota":
             return self._reshape_iota(node, shape)
         if node.op == "expand":
@@ -329,7 +329,8 @@ class GraphBuilder(NodeTable):
         return total
 
 
-def _reshape_code(old: Shape, new: Shape) -> str:
+def reshape_code(old: Shape, new: Shape) -> str:
+    """Source of the view of a dense tensor in another shape; it carries sizes only where dimensions are regrouped."""
     if len(new) == len(old) + 1:
         for dim in range(len(new)):
             if new[:dim] + new[dim + 1 :] == old and new[dim] == 1:

@@ -63,7 +63,7 @@ _OURS = str(Path(__file__).parents[2])
 def trace_problem(loaded: LoadedFile) -> Graph:
     """The graph of a problem's `reference_fn` on the shapes, strides and dtypes of `get_inputs()`.
 
-    Raises UnmatchedError naming the first operation that cannot be followed.
+    Raises UnmatchedError naming every operation that cannot be followed.
     """
     if loaded.contract.wraps_model:
         loaded.module.reference_model()  # built and cached now: its initialisation is not part of the function
@@ -130,6 +130,8 @@ class _Run:
         with _facade():
             values = [self._value(index, argument) for index, argument in enumerate(self.arguments)]
             result = self._call(values)
+            if self.recorder.refusals:
+                raise _all_of(self.recorder.refusals)
             outputs = list(result) if isinstance(result, (tuple, list)) else [result]
             nodes = tuple(self._output(value, index) for index, value in enumerate(outputs))
             strides = tuple(tuple(value.stride()) for value in outputs)
@@ -149,11 +151,15 @@ class _Run:
             warnings.simplefilter("ignore")
             try:
                 return self.function(*values)
+            except UnmatchedError as error:
+                raise _all_of([*self.recorder.refusals, error]) from error
             except CutesmithError:
                 raise
             except ValuesNeeded as error:
                 raise self.recorder.unmatched("aten._local_scalar_dense", _READS_VALUE) from error
             except Exception as error:
+                if self.recorder.refusals:  # it may come of what follows a refused operation
+                    raise _all_of(self.recorder.refusals) from error
                 raise self._failure(error) from error
 
     def _failure(self, error: Exception) -> CutesmithError:
@@ -206,6 +212,7 @@ class _Recorder(LightMode):  # type: ignore[no-untyped-call,unused-ignore]
         self.build, self.scalars, self.path = build, scalars, path
         self._tensors: dict[int, tuple[weakref.ref[torch.Tensor], Node]] = {}
         self._arguments: dict[int, str] = {}
+        self.refusals: list[UnmatchedError] = []
 
     def track(self, tensor: torch.Tensor, node: Node, argument: str = "") -> None:
         """Remembers that `tensor` holds the value of `node`; `argument` names the argument whose storage it is."""
@@ -237,13 +244,29 @@ class _Recorder(LightMode):  # type: ignore[no-untyped-call,unused-ignore]
 
     def _functional(self, func: Any, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
         rule = rule_for(func)
-        if rule is None:
-            return self._decomposed(func, args, named)
-        result = func(*args, **named)
-        nodes = self._lowered(rule, args, named, result)
+        try:
+            if rule is None:
+                return self._decomposed(func, args, named)
+            result = func(*args, **named)
+            nodes = self._lowered(rule, args, named, result)
+        except UnmatchedError as refusal:
+            return self._refused(func, args, named, refusal)
         for tensor, node in zip(_flat(result), nodes, strict=True):
             if node is not None:
                 self.track(tensor, node)
+        return result
+
+    def _refused(self, func: Any, args: tuple[Any, ...], named: dict[str, Any], refusal: UnmatchedError) -> Any:
+        """Results that nothing is known of: the trace goes on, to name what else stands in the way."""
+        self.refusals.append(refusal)
+        try:
+            result = func(*args, **named)
+        except (RuntimeError, NotImplementedError) as error:
+            raise refusal from error
+        for tensor in _flat(result):
+            if isinstance(tensor, torch.Tensor):
+                shape, dtype = tuple(tensor.shape), dtype_name(tensor.dtype)
+                self.track(tensor, self.build.node("opaque", (), shape, dtype))
         return result
 
     def _lowered(self, rule: Rule, args: Any, named: Any, result: Any) -> list[Node | None]:
@@ -266,10 +289,12 @@ class _Recorder(LightMode):  # type: ignore[no-untyped-call,unused-ignore]
         decomposition = func.decompose if composite else decomposition_table.get(func)
         if decomposition is None:
             raise self.build.unmatched("is in no pattern")
-        origin = self.build.origin
+        origin, before = self.build.origin, len(self.refusals)
         with self:
             result = decomposition(*args, **named)
-        if result is NotImplemented:
+        refused_inside = len(self.refusals) > before and not composite
+        if result is NotImplemented or refused_inside:
+            del self.refusals[before:]
             self.build.origin = origin
             raise self.build.unmatched("is in no pattern")
         return result
@@ -314,6 +339,12 @@ class _Recorder(LightMode):  # type: ignore[no-untyped-call,unused-ignore]
         line = linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()
         place = f"{short} at {Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
         return Origin(name, f"{place} (`{line}`)" if line else place)
+
+
+def _all_of(refusals: Sequence[UnmatchedError]) -> UnmatchedError:
+    """One error that names every refused operation once."""
+    first, messages = refusals[0], list(dict.fromkeys(refusal.message for refusal in refusals))
+    return UnmatchedError("\n".join(messages), operation=first.operation, hint=first.hint)
 
 
 def _flat(result: Any) -> list[torch.Tensor]:

@@ -1,0 +1,259 @@
+"""A graph that no single pattern takes, as a chain of launches that some patterns take.
+
+First the products claim their regions, once with the pointwise work around them and once alone; the cover of less
+predicted time wins. What the regions read from memory and what the function returns are the targets of the rest. The
+largest piece of the graph that makes a target, and that a pattern takes, becomes a launch; where none takes the whole
+piece, a value inside it is stored first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from cutesmith.errors import UnmatchedError
+from cutesmith.patterns.chains.chain import Chain, ChainPlan, Result, SinglePlan, Source, returning, standing_alone
+from cutesmith.patterns.contraction.plan import match as contraction
+from cutesmith.patterns.cutting.machine import H200
+from cutesmith.patterns.cutting.regions import Regions, base_of, names_of
+from cutesmith.patterns.cutting.sharing import share_kernels
+from cutesmith.patterns.graph.builder import GraphBuilder, reshape_code
+from cutesmith.patterns.graph.nodes import LEAVES, Argument, Graph, Input, Node, Stored, nodes_of, with_values
+from cutesmith.patterns.graph.shapes import dense_strides
+
+Plan = SinglePlan | ChainPlan
+Matcher = Callable[[Graph], Plan]
+
+
+def cut(graph: Graph, matchers: Sequence[Matcher]) -> ChainPlan:
+    """The cheapest chain of launches that computes the graph; `matchers` take what the products leave, best first.
+
+    Raises UnmatchedError with every operation that stands in the way.
+    """
+    has_products = any(node.op == "contract" for node in graph.nodes())
+    covers = [
+        _Cover(graph, Regions(graph, fused=fused), matchers) for fused in ((True, False) if has_products else (True,))
+    ]
+    plans, refusals = [], []
+    for cover in covers:
+        try:
+            plans.append(cover.plan())
+        except UnmatchedError as refusal:
+            refusals.append(refusal)
+    if not plans:
+        raise refusals[0]
+    return min(plans, key=H200.seconds)
+
+
+@dataclass
+class _Piece:
+    """One launch before it has a place in the chain: the nodes that it returns, and its plan once it is matched."""
+
+    outputs: list[Node]
+    inputs: set[int]
+    plan: Plan
+    sources: tuple[Source | Node, ...]
+
+
+@dataclass
+class _Cover:
+    """One way to cut: regions, then pieces for the rest."""
+
+    graph: Graph
+    regions: Regions
+    matchers: Sequence[Matcher]
+    stored: dict[int, Node] = field(default_factory=dict)
+    pieces: list[_Piece] = field(default_factory=list)
+    refused: list[Node] = field(default_factory=list)
+
+    def plan(self) -> ChainPlan:
+        """The chain, or UnmatchedError."""
+        for node in self._needed():
+            self.stored[id(node)] = node
+        made = {id(node) for region in self.regions.found for node in self.regions.outputs_of(region)}
+        for region in self.regions.found:
+            outputs = self.regions.outputs_of(region)
+            if not self._matched(outputs, [contraction]):
+                self.refused.append(region.product)
+        self._cover_together([node for node in self.stored.values() if id(node) not in made])
+        if self.refused:
+            raise _unmatched(self.refused)
+        return self._chain()
+
+    def _needed(self) -> Iterator[Node]:
+        """What must lie in memory between launches or at the end, in the graph's order."""
+        needed: dict[int, Node] = {}
+        for region in self.regions.found:
+            needed |= {id(node): node for node in self.regions.outputs_of(region)}
+            needed |= {id(node): node for node in self.regions.read_by(region)}
+        for node in self.regions.order:
+            if node.op == "stored":
+                needed[id(base_of(node))] = base_of(node)
+        for node in self.graph.outputs:
+            needed[id(base_of(node))] = base_of(node)
+        yield from (node for node in self.regions.order if id(node) in needed and node.op != "input")
+
+    # Pieces
+
+    def _cover_together(self, targets: list[Node]) -> None:
+        """One launch for all targets that need the same products, where a pattern takes them; else one for each."""
+        groups: dict[frozenset[int], list[Node]] = {}
+        for node in targets:
+            groups.setdefault(self._products_before(node), []).append(node)
+        for group in groups.values():
+            if len(group) > 1 and self._matched(group, self.matchers):
+                continue
+            for node in group:
+                self._cover(node)
+
+    def _products_before(self, node: Node) -> frozenset[int]:
+        return frozenset(id(each) for each in nodes_of((node,)) if each.op == "contract")
+
+    def _cover(self, target: Node) -> None:
+        """Launches that leave the target in memory; what they store in between is theirs alone."""
+        if self._matched([target], self.matchers) or self._cut_once(target):
+            return
+        for inner in (_frontier(target), [child for child in target.inputs if child.op not in LEAVES]):
+            cuts = [
+                base_of(node)
+                for node in inner
+                if base_of(node).op not in LEAVES and id(base_of(node)) not in self.stored
+            ]
+            if cuts and self._matched([target], self.matchers, also=cuts):
+                for node in cuts:
+                    self.stored[id(node)] = node
+                    self._cover(node)
+                return
+        self.refused.append(target)
+        for node in (base_of(child) for child in target.inputs):
+            if node.op not in LEAVES and id(node) not in self.stored:
+                self.stored[id(node)] = node
+                self._cover(node)
+
+    def _cut_once(self, target: Node) -> bool:
+        """Whether one more stored value makes two pieces of which each is taken."""
+        inside = [node for node in self._closure([target]) if node is not target and node.op not in LEAVES]
+        for node in reversed([node for node in inside if node.op not in ("reshape", "stored")]):
+            before = len(self.pieces)
+            if self._matched([target], self.matchers, also=[node]):
+                if self._matched([node], self.matchers):
+                    self.stored[id(node)] = node
+                    return True
+                del self.pieces[before:]
+        return False
+
+    def _closure(self, outputs: Sequence[Node]) -> list[Node]:
+        """The nodes that a launch computes for these, given what is stored, in the graph's order."""
+        found: set[int] = set()
+        stack = list(outputs)
+        while stack:
+            node = stack.pop()
+            is_given = id(base_of(node)) in self.stored and not _is_among(node, outputs)
+            if id(node) not in found and not is_given:
+                found.add(id(node))
+                stack.extend(node.inputs)
+        return [node for node in self.regions.order if id(node) in found]
+
+    def _matched(self, outputs: list[Node], matchers: Sequence[Matcher], also: Sequence[Node] = ()) -> bool:
+        """Whether a pattern takes the piece that makes these values of stored ones, and `also` of those; it is kept."""
+        stored = {**self.stored, **{id(node): node for node in also}}
+        for node in outputs:
+            stored.pop(id(node), None)
+        graph, reads = _reading(returning(self.graph, outputs), stored)
+        part, sources = standing_alone(graph)
+        for matcher in matchers:
+            try:
+                plan = matcher(part)
+            except UnmatchedError:
+                continue
+            start = len(self.graph.arguments)
+            named = tuple(reads[s - start] if isinstance(s, int) and s >= start else s for s in sources)
+            self.pieces.append(_Piece(outputs, {id(s) for s in named if isinstance(s, Node)}, plan, named))
+            return True
+        return False
+
+    # The chain
+
+    def _chain(self) -> ChainPlan:
+        chain, places = Chain(self.graph), dict[int, int]()
+        waiting = list(self.pieces)
+        while waiting:
+            ready = next(piece for piece in waiting if piece.inputs <= places.keys())
+            waiting.remove(ready)
+            sources = [places[id(s)] if isinstance(s, Node) else s for s in ready.sources]
+            made = chain.add(_stem(ready.plan), ready.plan, sources)
+            places |= {id(node): place for node, place in zip(ready.outputs, made, strict=True)}
+        launches = share_kernels(chain.launches)
+        results = tuple(self._result(node, places) for node in self.graph.outputs)
+        slowest = max(range(len(launches)), key=lambda at: H200.seconds(launches[at].plan))
+        return ChainPlan(self.graph, launches, results, "cut", slowest)
+
+    def _result(self, node: Node, places: dict[int, int]) -> Result:
+        base = base_of(node)
+        if base.op == "input":
+            return Result(Input.of(base).index, Input.of(base).views)
+        return Result(places[id(base)], _seen_from(base, node).views)
+
+
+def _reading(graph: Graph, stored: dict[int, Node]) -> tuple[Graph, list[Node]]:
+    """The graph with an argument for each stored value, and those values; what reads them becomes an input."""
+    build, start = GraphBuilder(), len(graph.arguments)
+    read = list(stored.values())
+    arguments = [
+        Argument(f"value_{at}", "tensor", n.dtype, n.shape, dense_strides(n.shape)) for at, n in enumerate(read)
+    ]
+    places = {id(node): start + at for at, node in enumerate(read)}
+    given: dict[int, Node] = {}
+    for node in graph.nodes():
+        base = base_of(node)
+        if (
+            id(base) in places
+            and (node is base or node.op in ("reshape", "stored"))
+            and not _is_among(node, graph.outputs)
+        ):
+            seen = _seen_from(base, node)
+            attrs = Input(seen.stride, seen.root, seen.views, seen.offset, index=places[id(base)])
+            given[id(node)] = build.node("input", (), node.shape, node.dtype, attrs)
+    return replace(with_values(graph, given), arguments=(*graph.arguments, *arguments)), read
+
+
+def _is_among(node: Node, nodes: Sequence[Node]) -> bool:
+    return any(node is each for each in nodes)
+
+
+def _seen_from(base: Node, node: Node) -> Stored:
+    """How the memory of `base` is seen as `node`, a reshape of it or a view that was taken of a stored value."""
+    whole = Stored.whole(base.shape)
+    if node is base:
+        return whole
+    inner = node.inputs[0] if node.op == "stored" else node
+    first = (reshape_code(base.shape, inner.shape),) if inner.shape != base.shape else ()
+    if node.op != "stored":
+        return replace(whole, stride=dense_strides(node.shape), views=first)
+    given = Stored.of(node)
+    return replace(given, root=whole.root, views=(*first, *given.views))
+
+
+def _frontier(target: Node) -> list[Node]:
+    """The nearest nodes below the target's pointwise work that are not pointwise themselves."""
+    found: dict[int, Node] = {}
+    stack, seen = list(target.inputs), set[int]()
+    while stack:
+        node = stack.pop()
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        if node.is_pointwise:
+            stack.extend(node.inputs)
+        elif node.op not in LEAVES:
+            found[id(node)] = node
+    return list(found.values())
+
+
+def _stem(plan: Plan) -> str:
+    return {"contraction": "product", "elementwise": "pointwise"}.get(plan.pattern, plan.pattern)
+
+
+def _unmatched(nodes: Sequence[Node]) -> UnmatchedError:
+    names = names_of(nodes)
+    return UnmatchedError(f"no pattern takes {'; '.join(names)}", operation=names[0])

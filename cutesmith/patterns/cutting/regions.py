@@ -1,0 +1,121 @@
+"""The region of each product: the pointwise work that its kernel does before anything is stored.
+
+A region grows from its product along pointwise nodes of the product's shape. What else such a node reads is computed in
+the same place when it is pointwise work on arguments, and otherwise comes from memory. A region takes a node only where
+no launch would come to wait for itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from cutesmith.patterns.graph.builder import IN_MEMORY
+from cutesmith.patterns.graph.nodes import LEAVES, Graph, Node, nodes_of
+
+MOST_OUTPUTS = 4
+"""Of one region: each is a tensor of the result's size that a block writes."""
+
+
+@dataclass(eq=False)
+class Region:
+    """A product and the nodes that its kernel computes after it, in the graph's order."""
+
+    product: Node
+    nodes: list[Node]
+
+
+@dataclass
+class Regions:
+    """Every region of a graph, who owns which node, and what must lie in memory beside the graph's outputs."""
+
+    graph: Graph
+    fused: bool
+    order: list[Node] = field(init=False)
+    users: dict[int, list[Node]] = field(init=False)
+    owners: dict[int, Region] = field(default_factory=dict)
+    found: list[Region] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.order = list(self.graph.nodes())
+        self.users = {id(node): [] for node in self.order}
+        for node in self.order:
+            for child in node.inputs:
+                self.users[id(child)].append(node)
+        for node in self.order:
+            if node.op == "contract":
+                self._claim(node)
+
+    def _claim(self, product: Node) -> None:
+        region = Region(product, [product])
+        self.found.append(region)
+        self.owners[id(product)] = region
+        if not self.fused:
+            return
+        for node in self.order[self.order.index(product) + 1 :]:
+            if id(node) not in self.owners and self._fits(node, region):
+                region.nodes.append(node)
+                self.owners[id(node)] = region
+        while len(self.outputs_of(region)) > MOST_OUTPUTS:
+            del self.owners[id(region.nodes.pop())]
+
+    def _fits(self, node: Node, region: Region) -> bool:
+        if not node.is_pointwise or node.shape != region.product.shape:
+            return False
+        if not any(self.owners.get(id(child)) is region for child in node.inputs):
+            return False
+        outside = [child for child in node.inputs if self.owners.get(id(child)) is not region]
+        return not any(self._waits_for(child, region) for child in outside)
+
+    def _waits_for(self, node: Node, region: Region) -> bool:
+        """Whether a node needs what the region computes, directly or through the launch of another region."""
+        seen: set[int] = set()
+        stack = [node]
+        while stack:
+            each = stack.pop()
+            owner = self.owners.get(id(each))
+            if owner is region:
+                return True
+            for member in owner.nodes if owner is not None else [each]:
+                if id(member) not in seen:
+                    seen.add(id(member))
+                    stack.extend(member.inputs)
+        return False
+
+    def outputs_of(self, region: Region) -> list[Node]:
+        """The nodes of a region that something outside of it reads, or the function returns."""
+        inside = set(map(id, region.nodes))
+        results = set(map(id, self.graph.outputs))
+        return [
+            node
+            for node in region.nodes
+            if id(node) in results or any(id(user) not in inside for user in self.users[id(node)])
+        ]
+
+    def read_by(self, region: Region) -> Iterator[Node]:
+        """The values that a region's kernel reads from memory, arguments apart."""
+        yield from (base_of(side) for side in region.product.inputs if side.op != "input")
+        for node in region.nodes[1:]:
+            for child in node.inputs:
+                if self.owners.get(id(child)) is not region and not is_pointwise_on_arguments(child):
+                    yield base_of(child)
+
+
+def is_pointwise_on_arguments(node: Node) -> bool:
+    """Whether a value can be computed where it is used, from arguments, numbers and constants alone."""
+    return all(each.is_pointwise or each.op in LEAVES for each in nodes_of((node,)))
+
+
+def base_of(node: Node) -> Node:
+    """The value in memory that `node` is: a reshape, or a view of a stored value, is the same memory."""
+    if node.op == "stored":
+        return base_of(node.inputs[0])
+    inner = node
+    while inner.op == "reshape":
+        inner = inner.inputs[0]
+    return node if inner.op in IN_MEMORY else inner
+
+
+def names_of(nodes: Sequence[Node]) -> list[str]:
+    """Each operation once, as messages name it."""
+    return list(dict.fromkeys(node.where for node in nodes))

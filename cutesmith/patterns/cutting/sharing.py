@@ -1,0 +1,45 @@
+"""Launches that are alike share one kernel, and every kernel of a chain has a name of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from cutesmith.patterns.chains.chain import Launch, SinglePlan
+from cutesmith.patterns.contraction.plan import ContractionPlan
+from cutesmith.patterns.contraction.plan import match as contraction
+from cutesmith.patterns.elementwise.plan import ElementwisePlan
+from cutesmith.patterns.elementwise.plan import match as elementwise
+from cutesmith.patterns.graph.nodes import Graph
+from cutesmith.patterns.rows.plan import match as rows
+
+
+def share_kernels(launches: Sequence[Launch]) -> tuple[Launch, ...]:
+    """The launches with names; those whose kernels differ in nothing but the names of arguments have one plan."""
+    sections = [_anonymous(launch.plan) for launch in launches]
+    texts = [plan.render(plan.configurations()[0]) for plan in sections]  # type: ignore[arg-type]
+    first = {text: texts.index(text) for text in texts}
+    stems = [launches[at].name for at in first.values()]
+    names, counts = dict[str, str](), dict[str, int]()
+    for text, at in first.items():
+        stem = launches[at].name
+        counts[stem] = counts.get(stem, 0) + 1
+        names[text] = stem if stems.count(stem) == 1 else f"{stem}_{counts[stem]}"
+    return tuple(
+        replace(launch, name=names[text], plan=plan if texts.count(text) > 1 else launch.plan)
+        for launch, text, plan in zip(launches, texts, sections, strict=True)
+    )
+
+
+def _anonymous(plan: SinglePlan) -> SinglePlan:
+    """The plan of the same graph whose arguments have names by their places."""
+    arguments = [
+        replace(a, name=f"{'x' if a.kind == 'tensor' else 'number'}{at}") for at, a in enumerate(plan.graph.arguments)
+    ]
+    return _matched(plan, replace(plan.graph, arguments=tuple(arguments)))
+
+
+def _matched(plan: SinglePlan, graph: Graph) -> SinglePlan:
+    if isinstance(plan, ContractionPlan):
+        return contraction(graph)
+    return elementwise(graph) if isinstance(plan, ElementwisePlan) else rows(graph)

@@ -1,0 +1,208 @@
+"""Graphs cut into launches: which ones, what they share, what they compute, and what is named in a refusal."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from cutesmith.emulator.device import emulated_device
+from cutesmith.errors import UnmatchedError
+from cutesmith.patterns.chains.chain import ChainPlan, Result
+from cutesmith.patterns.cutting.machine import H200
+from cutesmith.patterns.match import plan_kernel, whole_or_cut
+from cutesmith.patterns.tracing.trace import trace_function
+from tests.patterns.running import as_list, exactly, interpret_chain, load, move, normal
+
+
+def perceptron(x, *weights):
+    for weight in weights:
+        x = torch.relu(x @ weight)
+    return x
+
+
+def swiglu(x, gate, up, down):
+    return (F.silu(x @ gate) * (x @ up)) @ down
+
+
+def block(x, scale, first, second):
+    return x + F.gelu(F.layer_norm(x, (16,), scale) @ first) @ second
+
+
+def attention(x, weight, bias):
+    def heads(part):
+        return part.view(2, 5, 3, 4).transpose(1, 2)
+
+    q, k, v = map(heads, F.linear(x, weight, bias).chunk(3, -1))
+    return (torch.softmax(q @ k.transpose(-1, -2) / 2, -1) @ v).transpose(1, 2).reshape(2, 5, 12)
+
+
+CASES = {
+    "perceptron": (perceptron, (normal(8, 16), normal(16, 16), normal(16, 16), normal(16, 16))),
+    "prologue": (lambda x: torch.relu(x) @ x.t(), (normal(9, 12),)),
+    "softmax": (lambda x, w: torch.softmax(x @ w, -1), (normal(8, 16), normal(16, 24))),
+    "swiglu": (swiglu, (normal(8, 16), normal(16, 24), normal(16, 24), normal(24, 16))),
+    "block": (block, (normal(8, 16), normal(16), normal(16, 32), normal(32, 16))),
+    "attention": (attention, (normal(2, 5, 12), normal(36, 12), normal(36))),
+    "transposed": (lambda x, y: (x @ y).t(), (normal(3, 5), normal(5, 6))),
+    "two_shapes": (lambda x: (x * 2, x[:3].exp()), (normal(6, 8),)),
+    "number": (lambda x, w, s: torch.softmax((x @ w) * s, -1), (normal(8, 16), normal(16, 24), 0.5)),
+    "sized": (lambda x, w: torch.softmax((x @ w) * w.shape[0] ** -0.5, -1), (normal(8, 16), normal(16, 24))),
+    "both_needed": (lambda x, w: (x @ w, F.gelu(x @ w).sum(-1)), (normal(8, 16), normal(16, 24))),
+}
+
+
+def plan_of(function, inputs):
+    return whole_or_cut(trace_function(function, inputs))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_launches_compute_the_function(name):
+    function, inputs = CASES[name]
+    plan = plan_of(function, inputs)
+    assert isinstance(plan, ChainPlan)
+    for ours, theirs in zip(interpret_chain(plan, inputs), exactly(function, inputs), strict=True):
+        assert (ours.shape, ours.dtype) == (theirs.shape, theirs.dtype)
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CASES)
+def test_the_file_computes_the_function(name, tmp_path):
+    function, inputs = CASES[name]
+    plan = plan_kernel(trace_function(function, inputs), "sm_80")
+    with emulated_device("sm_80"):
+        kernel_fn = load(plan.render(plan.configurations("sm_80")[0]), tmp_path).kernel_fn
+        outs = [out.cpu() for out in as_list(kernel_fn(*map(move, inputs)))]
+    for ours, theirs in zip(outs, exactly(function, inputs), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4)
+
+
+def launches(name):
+    return [(launch.plan.pattern, launch.plan.graph.outputs[-1].op) for launch in plan_of(*CASES[name]).launches]
+
+
+def test_what_follows_a_product_is_its_epilogue():
+    assert launches("block") == [("rows", "mul"), ("contraction", "mul"), ("contraction", "add")]
+    assert launches("swiglu") == [("contraction", "contract"), ("contraction", "mul"), ("contraction", "contract")]
+
+
+def test_attention_takes_five_launches():
+    assert [pattern for pattern, _ in launches("attention")] == [
+        *["contraction"] * 2, "rows", "contraction", "elementwise",
+    ]  # fmt: skip
+
+
+def test_alike_launches_share_one_kernel():
+    plan = plan_of(*CASES["perceptron"])
+    assert [launch.name for launch in plan.launches] == ["product"] * 3
+    source = plan.render(plan.configurations()[0])
+    assert source.count("@cute.kernel") == 1 and source.count("def product(") == 1
+
+
+def test_a_value_is_freed_once_no_launch_needs_it():
+    plan = plan_of(*CASES["attention"])
+    source = plan.render(plan.configurations()[0])
+    lines = [line.strip() for line in source[source.rindex("def kernel_fn") :].split("\n")]
+    assert lines[lines.index("rows_out = rows(product_2_out)") + 1] == "del product_2_out"
+    assert "del product_1_out, rows_out" in lines
+
+
+def test_a_view_of_a_result_is_no_launch():
+    plan = plan_of(*CASES["transposed"])
+    assert plan.results == (Result(2, ("{}.t()",)),) and len(plan.launches) == 1
+
+
+def test_the_slowest_launch_is_tuned():
+    plan = plan_of(lambda x, w: torch.softmax(x @ w, -1), (normal(64, 4096), normal(4096, 64)))
+    assert plan.tuned_plan.pattern == "contraction"
+
+
+def test_a_fused_epilogue_is_predicted_to_be_faster():
+    x, w = (torch.empty(4096, 4096, device="meta"),) * 2
+    fused, product = (plan_of(f, (x, w)) for f in (lambda x, w: torch.relu(x @ w), torch.matmul))
+    relu = plan_of(torch.relu, (x,))
+    assert H200.seconds(fused) < H200.seconds(product) + H200.seconds(relu)
+
+
+def test_every_operation_in_the_way_is_named():
+    def function(x, w):
+        y = F.conv2d(x, w)
+        y = F.max_pool2d(y, 2)
+        return torch.relu(y).cumsum(-1)
+
+    with pytest.raises(UnmatchedError) as caught:
+        trace_function(function, (normal(1, 3, 8, 8), normal(4, 3, 3, 3)))
+    lines = caught.value.message.split("\n")
+    assert [line.split(" ")[0] for line in lines] == ["aten.convolution", "aten.max_pool2d_with_indices", "aten.cumsum"]
+    assert all("test_cutting.py:" in line for line in lines)
+
+
+# Random compositions
+
+
+def _work(step, v, x, square, vector):
+    match step:
+        case "gelu":
+            return F.gelu(v)
+        case "bias":
+            return v + vector
+        case "norm":
+            return F.layer_norm(v, (16,))
+        case "softmax":
+            return torch.softmax(v, -1)
+        case "residual":
+            return v + x
+        case "gate":
+            return v * torch.sigmoid(v @ square)
+        case "scale":
+            return v * 0.5
+        case _:
+            return v - v.mean(-1, keepdim=True)
+
+
+def composition(seed):
+    """A function of products, row reductions and pointwise work on (…, 16) tensors, and its inputs."""
+    draw = random.Random(seed)
+    shape = draw.choice([(8, 16), (2, 5, 16), (1, 16), (3, 1, 16)])
+    steps = [
+        draw.choice("linear gelu bias norm softmax residual gate scale mean transpose".split())
+        for _ in range(draw.randint(2, 9))
+    ]
+    x, square, vector = normal(*shape, seed=seed), normal(16, 16, seed=seed + 1) / 4, normal(16, seed=seed + 2)
+
+    def function(x, square, vector):
+        value = x
+        for step in steps:
+            if step == "linear":
+                value = F.linear(value, square, vector)
+            elif step == "transpose":
+                value = (value.transpose(-1, -2).contiguous().transpose(-1, -2)) * 2
+            else:
+                value = _work(step, value, x, square, vector)
+        return value
+
+    return function, (x, square, vector), steps
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_random_compositions_are_cut_right(seed):
+    function, inputs, steps = composition(seed)
+    plan = plan_of(function, inputs)
+    if isinstance(plan, ChainPlan):
+        (ours,) = interpret_chain(plan, inputs)
+        torch.testing.assert_close(
+            ours, *exactly(function, inputs), rtol=1e-3, atol=1e-4, msg=lambda m: f"{steps}: {m}"
+        )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(6))
+def test_random_compositions_are_computed_right(seed, tmp_path):
+    function, inputs, steps = composition(seed)
+    plan = plan_kernel(trace_function(function, inputs), "sm_80")
+    with emulated_device("sm_80"):
+        out = load(plan.render(plan.configurations("sm_80")[0]), tmp_path).kernel_fn(*map(move, inputs)).cpu()
+    torch.testing.assert_close(out, *exactly(function, inputs), rtol=1e-3, atol=1e-4, msg=lambda m: f"{steps}: {m}")
