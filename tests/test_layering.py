@@ -33,7 +33,7 @@ SUBROOMS = {
     "evals": "selftest | suites | engines scores | running",
     "examples": "index | fetch search",
     "judge": "draws transfer | candidate_side reference_side",
-    "patterns": "graph | tracing writing | contraction elementwise rows | attention chains | generation",
+    "patterns": "graph | tracing writing | contraction elementwise rows | attention chains | cutting | generation",
     "patterns.tracing": "lowering",
     "profiling": "scripts",
     "report": "runs session",

@@ -120,3 +120,10 @@ def test_what_is_not_pointwise_is_named():
 
 def test_an_argument_gives_way_to_a_name_of_the_template():
     assert problem(lambda a, b: a @ b, normal(3, 5), normal(5, 6)).arguments == ("a_in", "b")
+
+
+def test_factors_that_were_16_bits_before_a_cast_are_multiplied_as_they_are():
+    x, w = normal(3, 5, dtype=torch.bfloat16), normal(5, 6, dtype=torch.bfloat16)
+    graph = trace_function(lambda x, w: x.float() @ w.float(), (x, w))
+    (product,) = (node for node in graph.nodes() if node.op == "contract")
+    assert [side.op for side in product.inputs] == ["input", "input"] and product.dtype == "float32"

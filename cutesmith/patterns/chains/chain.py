@@ -105,7 +105,7 @@ class ChainPlan:
         return f"{join_sections(sections)}\n\ndef kernel_fn({', '.join(names)}):\n{body}\n"
 
     def _section(self, launch: Launch, configuration: AnyConfiguration) -> str:
-        """Alike launches and all row reductions share the tuned configuration; others have their own best guess."""
+        """Equal launches and all row reductions share the tuned configuration; others have their own best guess."""
         tuned, plan = self.launches[self.tuned], launch.plan
         if launch.name == tuned.name or isinstance(plan, RowsPlan) and isinstance(tuned.plan, RowsPlan):
             return plan.render(configuration)  # type: ignore[arg-type]
@@ -195,7 +195,7 @@ def part_of_chain(name: str, graph: Graph, match: Callable[[Graph], ElementwiseP
 def standing_alone(graph: Graph) -> tuple[Graph, tuple[Source, ...]]:
     """The graph with only the arguments that it reads, and what those are; laws become numbers after them.
 
-    They stand in the order in which they are read, so that alike graphs have them in the same places.
+    They stand in the order in which they are read, so that equal graphs have them in the same places.
     """
     sized = [node for node in graph.nodes() if node.op == "sized"]
     known, numbered = len(graph.arguments), _with_sizes_as_numbers(graph, sized)

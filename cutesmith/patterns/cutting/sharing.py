@@ -1,4 +1,4 @@
-"""Launches that are alike share one kernel, and every kernel of a chain has a name of its own."""
+"""Equal launches share one kernel, and every kernel of a chain has a name of its own."""
 
 from __future__ import annotations
 

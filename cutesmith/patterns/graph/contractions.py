@@ -11,13 +11,24 @@ from cutesmith.patterns.graph.shapes import broadcast, regrouped_shape
 def contract(build: GraphBuilder, a: Node, b: Node, dtype: str, *, tf32: bool = False) -> Node:
     """The product of (…, m, k) and (…, k, n) as `dtype`, summed up in the arithmetic class of that.
 
-    Leading dimensions broadcast. A reshape of them that would copy an operand is moved to the result.
+    Leading dimensions broadcast. A reshape of them that would copy an operand is moved to the result. Factors that were
+    fp16 or bf16 before they became float32 stay so: float32 sums of their exact products are the same numbers.
     """
-    a, b = _unstretched(build, a), _unstretched(build, b)
+    a, b = _narrow(_unstretched(build, a), _unstretched(build, b))
     shape = _product_shape(a, b)
     a, b = _before_reshape(build, a, b)
     attrs = Contraction(compute_dtype(dtype), tf32)
     return build.reshape(build.node("contract", (a, b), _product_shape(a, b), dtype, attrs), shape)
+
+
+def _narrow(a: Node, b: Node) -> tuple[Node, Node]:
+    """Both factors before a cast from one 16-bit type to float32."""
+    if all(side.op == "cast" and side.dtype == "float32" for side in (a, b)):
+        sources = a.inputs[0], b.inputs[0]
+        same = sources[0].dtype == sources[1].dtype in ("float16", "bfloat16")
+        if same and (sources[0].shape, sources[1].shape) == (a.shape, b.shape):
+            return sources
+    return a, b
 
 
 def _product_shape(a: Node, b: Node) -> tuple[int, ...]:
