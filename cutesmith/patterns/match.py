@@ -9,6 +9,7 @@ from cutesmith.errors import UnmatchedError
 from cutesmith.patterns.attention import plan as attention
 from cutesmith.patterns.chains import split_rows, totals
 from cutesmith.patterns.contraction import plan as contraction
+from cutesmith.patterns.cutting.cover import Matcher as LaunchMatcher
 from cutesmith.patterns.cutting.cover import cut
 from cutesmith.patterns.elementwise import plan as elementwise
 from cutesmith.patterns.graph.nodes import Graph
@@ -24,7 +25,13 @@ NEEDS_MODEL = (
 Matcher = Callable[[Graph], PatternPlan[Any]]
 
 
-AROUND_PRODUCTS: tuple[Matcher, ...] = (attention.match, elementwise.match, totals.match, split_rows.match, rows.match)
+AROUND_PRODUCTS: tuple[LaunchMatcher, ...] = (
+    attention.match,
+    elementwise.match,
+    totals.match,
+    split_rows.match,
+    rows.match,
+)
 """The patterns that take what products leave of a graph that is cut."""
 SINGLE: tuple[Matcher, ...] = (contraction.match, *AROUND_PRODUCTS)
 """Every pattern that can take a whole graph, the first that takes it is the best."""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from cutesmith.patterns.attention.plan import AttentionPlan
 from cutesmith.patterns.contraction.plan import ContractionPlan
 from cutesmith.patterns.elementwise.plan import ElementwisePlan
 from cutesmith.patterns.graph.builder import GraphBuilder
@@ -19,7 +20,7 @@ from cutesmith.patterns.writing.sections import join_sections
 from cutesmith.patterns.writing.templating import returned
 from cutesmith.runtime.tiling import TiledShape, Tiling
 
-SinglePlan = ElementwisePlan | RowsPlan | ContractionPlan
+SinglePlan = ElementwisePlan | RowsPlan | ContractionPlan | AttentionPlan
 """The plan of one kernel."""
 Source = int | SizeLaw
 """What a launch is passed: the place of a value, or a number that follows the sizes of the function's arguments."""

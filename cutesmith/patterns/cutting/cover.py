@@ -8,10 +8,11 @@ piece, a value inside it is stored first.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from cutesmith.errors import UnmatchedError
+from cutesmith.patterns.attention.plan import match as attention
 from cutesmith.patterns.chains.chain import Chain, ChainPlan, Result, SinglePlan, Source, returning, standing_alone
 from cutesmith.patterns.contraction.plan import match as contraction
 from cutesmith.patterns.cutting.machine import H200
@@ -30,11 +31,14 @@ def cut(graph: Graph, matchers: Sequence[Matcher]) -> ChainPlan:
 
     Raises UnmatchedError with every operation that stands in the way.
     """
-    has_products = any(node.op == "contract" for node in graph.nodes())
+    ways = [Regions(graph, fused=True), Regions(graph, fused=False)]
+    if attended := _attended(graph):
+        taken = [product for pair in attended for product in pair]
+        ways.insert(0, Regions(graph, fused=True, taken=taken))
     covers = [
-        _Cover(graph, Regions(graph, fused=fused), matchers) for fused in ((True, False) if has_products else (True,))
+        _Cover(graph, regions, matchers, [last for _, last in attended] if regions.taken else []) for regions in ways
     ]
-    plans, refusals = [], []
+    plans, refusals = list[ChainPlan](), list[UnmatchedError]()
     for cover in covers:
         try:
             plans.append(cover.plan())
@@ -43,6 +47,41 @@ def cut(graph: Graph, matchers: Sequence[Matcher]) -> ChainPlan:
     if not plans:
         raise refusals[0]
     return min(plans, key=H200.seconds)
+
+
+def _attended(graph: Graph) -> list[tuple[Node, Node]]:
+    """Pairs of products that attention takes together with all that lies between them."""
+    pairs = []
+    order = list(graph.nodes())
+    stored = {id(base_of(node)): base_of(node) for node in order if node.op == "stored"}
+    for last in (node for node in order if node.op == "contract"):
+        given = {key: node for key, node in stored.items() if node is not last and node.op != "input"}
+        first = [node for node in _between(order, [last], given) if node.op == "contract" and node is not last]
+        piece, _ = _reading(returning(graph, [last]), given)
+        if len(first) == 1 and _is_taken(attention, standing_alone(piece)[0]):
+            pairs.append((first[0], last))
+    return pairs
+
+
+def _between(order: Sequence[Node], outputs: Sequence[Node], stored: Mapping[int, Node]) -> list[Node]:
+    """The nodes that a launch computes for these, given what is stored, in the graph's order."""
+    found: set[int] = set()
+    stack = list(outputs)
+    while stack:
+        node = stack.pop()
+        is_given = id(base_of(node)) in stored and not _is_among(node, outputs)
+        if id(node) not in found and not is_given:
+            found.add(id(node))
+            stack.extend(node.inputs)
+    return [node for node in order if id(node) in found]
+
+
+def _is_taken(matcher: Matcher, graph: Graph) -> bool:
+    try:
+        matcher(graph)
+    except UnmatchedError:
+        return False
+    return True
 
 
 @dataclass
@@ -62,6 +101,8 @@ class _Cover:
     graph: Graph
     regions: Regions
     matchers: Sequence[Matcher]
+    wholes: Sequence[Node]
+    """Products that end a larger pattern, which leaves them in memory."""
     stored: dict[int, Node] = field(default_factory=dict)
     pieces: list[_Piece] = field(default_factory=list)
     refused: list[Node] = field(default_factory=list)
@@ -89,7 +130,7 @@ class _Cover:
         for node in self.regions.order:
             if node.op == "stored":
                 needed[id(base_of(node))] = base_of(node)
-        for node in self.graph.outputs:
+        for node in (*self.graph.outputs, *self.wholes):
             needed[id(base_of(node))] = base_of(node)
         yield from (node for node in self.regions.order if id(node) in needed and node.op != "input")
 
@@ -132,7 +173,11 @@ class _Cover:
 
     def _cut_once(self, target: Node) -> bool:
         """Whether one more stored value makes two pieces of which each is taken."""
-        inside = [node for node in self._closure([target]) if node is not target and node.op not in LEAVES]
+        inside = [
+            node
+            for node in _between(self.regions.order, [target], self.stored)
+            if node is not target and node.op not in LEAVES
+        ]
         for node in reversed([node for node in inside if node.op not in ("reshape", "stored")]):
             before = len(self.pieces)
             if self._matched([target], self.matchers, also=[node]):
@@ -141,18 +186,6 @@ class _Cover:
                     return True
                 del self.pieces[before:]
         return False
-
-    def _closure(self, outputs: Sequence[Node]) -> list[Node]:
-        """The nodes that a launch computes for these, given what is stored, in the graph's order."""
-        found: set[int] = set()
-        stack = list(outputs)
-        while stack:
-            node = stack.pop()
-            is_given = id(base_of(node)) in self.stored and not _is_among(node, outputs)
-            if id(node) not in found and not is_given:
-                found.add(id(node))
-                stack.extend(node.inputs)
-        return [node for node in self.regions.order if id(node) in found]
 
     def _matched(self, outputs: list[Node], matchers: Sequence[Matcher], also: Sequence[Node] = ()) -> bool:
         """Whether a pattern takes the piece that makes these values of stored ones, and `also` of those; it is kept."""

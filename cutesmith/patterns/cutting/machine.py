@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from cutesmith.patterns.attention.plan import AttentionPlan
 from cutesmith.patterns.chains.chain import ChainPlan, SinglePlan
 from cutesmith.patterns.contraction.arithmetic import Arithmetic, arithmetic_of
 from cutesmith.patterns.contraction.plan import ContractionPlan
@@ -28,7 +29,9 @@ class Machine:
     def _rate(self, plan: SinglePlan) -> float:
         if isinstance(plan, ContractionPlan):
             return self.flops_per_second[arithmetic_of(plan.problem)]
-        return self.scalar_flops_per_second
+        return (
+            self.flops_per_second[Arithmetic.HALF] if isinstance(plan, AttentionPlan) else self.scalar_flops_per_second
+        )
 
 
 H200 = Machine(

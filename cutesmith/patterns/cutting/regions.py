@@ -31,6 +31,8 @@ class Regions:
 
     graph: Graph
     fused: bool
+    taken: Sequence[Node] = ()
+    """Products that are part of a larger pattern, and have no region."""
     order: list[Node] = field(init=False)
     users: dict[int, list[Node]] = field(init=False)
     owners: dict[int, Region] = field(default_factory=dict)
@@ -43,7 +45,7 @@ class Regions:
             for child in node.inputs:
                 self.users[id(child)].append(node)
         for node in self.order:
-            if node.op == "contract":
+            if node.op == "contract" and not any(node is each for each in self.taken):
                 self._claim(node)
 
     def _claim(self, product: Node) -> None:

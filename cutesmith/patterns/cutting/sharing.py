@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from cutesmith.patterns.attention.plan import AttentionPlan
+from cutesmith.patterns.attention.plan import match as attention
 from cutesmith.patterns.chains.chain import Launch, SinglePlan
 from cutesmith.patterns.contraction.plan import ContractionPlan
 from cutesmith.patterns.contraction.plan import match as contraction
@@ -42,4 +44,6 @@ def _anonymous(plan: SinglePlan) -> SinglePlan:
 def _matched(plan: SinglePlan, graph: Graph) -> SinglePlan:
     if isinstance(plan, ContractionPlan):
         return contraction(graph)
+    if isinstance(plan, AttentionPlan):
+        return attention(graph)
     return elementwise(graph) if isinstance(plan, ElementwisePlan) else rows(graph)
