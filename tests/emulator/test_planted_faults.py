@@ -54,7 +54,10 @@ def emulate(path, name):
 @pytest.mark.parametrize("path", FAULTS, ids=lambda path: path.stem)
 def test_a_planted_fault_is_found_at_its_line(path):
     kind, line = planted(path)
-    findings, _, _ = emulate(path, "kernel_fn")
+    findings, outputs, expected = emulate(path, "kernel_fn")
+    if kind == "wrong_result":  # every access is allowed: only the numbers tell
+        assert not findings and not torch.allclose(outputs, expected)
+        return
     found = [(f.kind, sorted(lines_of(f.location, path) | lines_of(f.other, path))) for f in findings]
     assert any(k == kind and line in lines for k, lines in found), found
 

@@ -1,0 +1,75 @@
+"""TMA swizzles a tile that the kernel reads row by row: every access is in order, and the numbers are wrong."""
+
+import cutlass
+import cutlass.cute as cute
+import torch
+from cutlass.cute.nvgpu import cpasync
+from cutlass.cute.runtime import from_dlpack
+from cutlass.memory import SmemAllocator
+
+ROWS, COLUMNS = 16, 32  # rows of 128 bytes
+
+
+@cute.kernel
+def kernel(
+    atom: cute.CopyAtom, mX: cute.Tensor, y: cute.Tensor, layout: cute.ComposedLayout, corrected: cutlass.Constexpr
+):
+    tidx, _, _ = cute.arch.thread_idx()
+    smem = SmemAllocator()
+    tile = smem.allocate_tensor(cutlass.Float32, layout.outer, byte_alignment=1024, swizzle=layout.inner)
+    plain = cute.make_tensor(cute.recast_ptr(tile.iterator, dtype=cutlass.Float32), layout.outer)
+    full = smem.allocate_array(cutlass.Int64)
+    if tidx == 0:
+        cute.arch.mbarrier_init(full, 1)
+        cute.arch.mbarrier_init_fence()
+        cute.arch.mbarrier_arrive_and_expect_tx(full, ROWS * COLUMNS * 4)
+    cute.arch.sync_threads()
+    gX = cute.local_tile(mX, (ROWS, COLUMNS), (0, 0))
+    shared, there = cpasync.tma_partition(
+        atom, 0, cute.make_layout(1), cute.group_modes(tile, 0, 2), cute.group_modes(gX, 0, 2)
+    )
+    if tidx < 32:
+        cute.copy(atom, there, shared, tma_bar_ptr=full)
+    cute.arch.mbarrier_wait(full, 0)
+    for row in cutlass.range_constexpr(ROWS):
+        if cutlass.const_expr(corrected):
+            y[row, tidx] = tile[row, tidx]
+        else:
+            y[row, tidx] = plain[row, tidx]  # fault: wrong_result
+
+
+@cute.jit
+def launch(x: cute.Tensor, y: cute.Tensor, corrected: cutlass.Constexpr):
+    rows = cute.make_layout((ROWS, COLUMNS), stride=(COLUMNS, 1))
+    layout = cute.make_composed_layout(cute.make_swizzle(3, 2, 3), 0, rows)  # in elements of 4 bytes
+    atom, mX = cpasync.make_tiled_tma_atom(cpasync.CopyBulkTensorTileG2SOp(), x, layout, (ROWS, COLUMNS))
+    kernel(atom, mX, y, layout, corrected).launch(grid=[1, 1, 1], block=[32, 1, 1])
+
+
+_compiled = {}
+
+
+def run(x, corrected):
+    y = torch.empty_like(x)
+    tensors = (x, y)
+    if corrected not in _compiled:
+        views = [from_dlpack(tensor, assumed_align=16, enable_tvm_ffi=True) for tensor in tensors]
+        _compiled[corrected] = cute.compile(launch, *views, corrected, options="--enable-tvm-ffi")
+    _compiled[corrected](*tensors)
+    return y
+
+
+def kernel_fn(x):
+    return run(x, False)
+
+
+def corrected_fn(x):
+    return run(x, True)
+
+
+def reference_fn(x):
+    return x.clone()
+
+
+def get_inputs():
+    return [torch.randn(ROWS, COLUMNS, device="cuda")]
