@@ -12,6 +12,8 @@ import struct
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol, TypeAlias
 
+from cutesmith.recording.tensor_map_calls import encode_tiled
+
 _POINTER, _INT, _SIZE = ctypes.c_void_p, ctypes.c_int32, ctypes.c_size_t
 _HANDLE = 0x7E00_0000_0000  # of every stream and event
 
@@ -219,10 +221,11 @@ _CALLS: dict[str, tuple[Callable[..., int], list[Any]]] = {
     "_cudaMemcpy": (_copy, [_POINTER, _POINTER, _SIZE, _INT]),
     "_cudaMemcpyAsync": (_copy, [_POINTER, _POINTER, _SIZE, _INT, _POINTER]),
     "_cudaLibraryUnload": (_succeed, [_POINTER]),
+    "_cuTensorMapEncodeTiled": (encode_tiled, [_POINTER, _INT, _INT] + [_POINTER] * 5 + [_INT] * 4),
 }
 _UNANSWERED = (
     "_cuLibraryGetGlobal _cuLibraryGetKernel _cuLibraryGetKernelCount _cuLibraryGetManaged _cuLibraryGetModule "
-    "_cuLibraryGetUnifiedFunction _cuLibraryLoadData _cuLibraryLoadFromFile _cuLibraryUnload _cuTensorMapEncodeTiled "
+    "_cuLibraryGetUnifiedFunction _cuLibraryLoadData _cuLibraryLoadFromFile _cuLibraryUnload "
     "_cudaEventElapsedTime _cudaFreeHost _cudaGetDeviceProperties _cudaGraphDestroy _cudaGraphExecDestroy "
     "_cudaGraphInstantiate _cudaGraphLaunch _cudaLibraryGetGlobal _cudaLibraryGetKernelCount _cudaLibraryGetManaged "
     "_cudaLibraryGetUnifiedFunction _cudaLibraryLoadFromFile _cudaMallocHost _cudaMallocManaged _cudaProfilerStart "

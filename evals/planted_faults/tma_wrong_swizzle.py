@@ -41,7 +41,7 @@ def kernel(
 @cute.jit
 def launch(x: cute.Tensor, y: cute.Tensor, corrected: cutlass.Constexpr):
     rows = cute.make_layout((ROWS, COLUMNS), stride=(COLUMNS, 1))
-    layout = cute.make_composed_layout(cute.make_swizzle(3, 2, 3), 0, rows)  # in elements of 4 bytes
+    layout = cute.make_composed_layout(cute.make_swizzle(3, 4, 3), 0, rows)  # of addresses in bytes
     atom, mX = cpasync.make_tiled_tma_atom(cpasync.CopyBulkTensorTileG2SOp(), x, layout, (ROWS, COLUMNS))
     kernel(atom, mX, y, layout, corrected).launch(grid=[1, 1, 1], block=[32, 1, 1])
 

@@ -6,13 +6,13 @@ box, swizzle and type with nvidia-cutlass-dsl 4.8 (tests/emulator/engines/test_t
 | word | bits |
 |---|---|
 | 0 | global address |
-| 1 | [0:4) 2; [4:7) rank - 1; [7:11) type; [13:15) swizzle; [16] tf32; [17:19), [21] hints; [32:64) stride 1 |
+| 1 | [0:4) 2; [4:7) rank - 1; [7:11) type; [13:15) swizzle, [19:21) its atoms; [16] tf32; [32:64) stride 1 |
+| | [17:19) L2 promotion; [21] set where the tensor has 128 KB or more |
 | 2, 3 | strides 2, 3, 4 in units of 16 bytes, 32 bits each, then four bits more of strides 1 to 4 |
 | 4, 5, 6 | sizes 0 to 4 less one, 32 bits each |
 | 6, 7 | word 6 [56:64) box 0 less one; word 7 [0:32) boxes 1 to 4 less one, 8 bits each |
 
-Whatever else is set is refused. Maps that the driver encodes are not decoded: its arguments are taken when host code
-asks for them (`cuTensorMapEncodeTiled`), and kept in the words after the eighth, which the DSL leaves as they are.
+Whatever else is set is refused. Of maps that the driver encodes the arguments are kept (recording/tensor_map_calls.py).
 """
 
 from __future__ import annotations
@@ -24,13 +24,11 @@ from functools import cache
 import numpy as np
 
 from cutesmith.emulator.engines.swizzles import Swizzle
+from cutesmith.recording.tensor_map_calls import MOST_DIMENSIONS, TiledMapCall
 
-MAP_BYTES = 128
 MAP_ALIGN = 64
-MOST_DIMENSIONS = 5
-_DRIVER_MARK = 0x6375_7465_736D_6974
-_SWIZZLES = (Swizzle.NONE, Swizzle.B32, Swizzle.B64, Swizzle.B128)
-_KNOWN_BITS = 0xFFFF_FFFF_0027_67FF
+_SWIZZLES = (Swizzle.NONE, Swizzle.B32, Swizzle.B64, Swizzle.B128, Swizzle.B128_ATOM_32B)  # codes of the driver
+_KNOWN_BITS = 0xFFFF_FFFF_003F_67FF
 
 
 class TensorMapError(Exception):
@@ -38,19 +36,19 @@ class TensorMapError(Exception):
 
 
 class Element(enum.Enum):
-    """(code of word 1, bytes, name in PTX) of an element type."""
+    """(code of word 1, bytes, name in PTX, code of the driver) of an element type; -1 where there is no such code."""
 
-    U8 = (0, 1, "u8")
-    U16 = (1, 2, "u16")
-    U32 = (2, 4, "u32")
-    U64 = (4, 8, "u64")
-    F16 = (6, 2, "f16")
-    F32 = (7, 4, "f32")
-    F64 = (9, 8, "f64")
-    BF16 = (10, 2, "bf16")
-    S32 = (0x13, 4, "s32")  # of the driver alone, whose type codes tell signed numbers apart
-    S64 = (0x15, 8, "s64")
-    TF32 = (0x17, 4, "tf32")
+    U8 = (0, 1, "u8", 0)
+    U16 = (1, 2, "u16", 1)
+    U32 = (2, 4, "u32", 2)
+    U64 = (4, 8, "u64", 4)
+    F16 = (6, 2, "f16", 6)
+    F32 = (7, 4, "f32", 7)
+    F64 = (9, 8, "f64", 8)
+    BF16 = (10, 2, "bf16", 9)
+    S32 = (-1, 4, "s32", 3)  # the DSL encodes signed integers as unsigned ones
+    S64 = (-1, 8, "s64", 5)
+    TF32 = (-1, 4, "tf32", 11)
 
     @property
     def bytes(self) -> int:
@@ -109,36 +107,27 @@ class TensorMap:
 
     def encode(self) -> bytes:
         """128 bytes for a map that the driver was asked for; `decode` understands them."""
-        words = np.zeros(MAP_BYTES // 8, np.uint64)
-        words[0], words[8] = self.address, _DRIVER_MARK
-        places = [self.element.value[0], self.rank, _SWIZZLES.index(self.swizzle), int(self.fill_nan)]
-        words[1] = int.from_bytes(bytes(places), "little")
-        for number, values in ((2, self.sizes), (9, self.strides)):
-            words[number : number + len(values)] = values
-        words[13] = int.from_bytes(bytes(box - 1 for box in self.box), "little")
-        words[14] = int.from_bytes(bytes(self.steps), "little")
-        return words.tobytes()
+        code, swizzle = int(self.element.value[3]), _SWIZZLES.index(self.swizzle)
+        shape = (self.sizes, self.strides, self.box, self.steps)
+        return TiledMapCall(self.address, code, *shape, swizzle, int(self.fill_nan)).pack()
 
 
 @cache
 def decode(data: bytes) -> TensorMap:
     """The tensor map in 128 bytes; raises TensorMapError."""
+    call = TiledMapCall.unpack(data)
     words = [int(word) for word in np.frombuffer(data, np.uint64)]
-    return (_decode_ours(words) if words[8] == _DRIVER_MARK else _decode_inline(words)).check()
+    return (_decode_inline(words) if call is None else _of_call(call)).check()
 
 
-def _decode_ours(words: list[int]) -> TensorMap:
-    code, rank, swizzle, fill = words[1].to_bytes(8, "little")[:4]
-    return TensorMap(
-        address=words[0],
-        element=next(element for element in Element if element.value[0] == code),
-        sizes=tuple(words[2 : 2 + rank]),
-        strides=tuple(words[9 : 8 + rank]),
-        box=tuple(byte + 1 for byte in words[13].to_bytes(8, "little")[:rank]),
-        steps=tuple(words[14].to_bytes(8, "little")[:rank]),
-        swizzle=_SWIZZLES[swizzle],
-        fill_nan=bool(fill),
-    )
+def _of_call(call: TiledMapCall) -> TensorMap:
+    element = next((element for element in Element if element.value[3] == call.data_type), None)
+    if element is None or call.swizzle >= len(_SWIZZLES):
+        raise TensorMapError(f"type {call.data_type} or swizzle {call.swizzle} of the driver is not understood")
+    fill, swizzle = bool(call.fill), _SWIZZLES[call.swizzle]
+    if fill and element not in (Element.F16, Element.BF16):
+        raise TensorMapError(f"which NaN fills elements of {element.value[2]} outside of the tensor is not settled")
+    return TensorMap(call.address, element, call.sizes, call.strides, call.box, call.steps, swizzle, fill)
 
 
 def _decode_inline(words: list[int]) -> TensorMap:
@@ -154,6 +143,11 @@ def _decode_inline(words: list[int]) -> TensorMap:
         raise TensorMapError(f"its element type {code} is not understood")
     if words[1] >> 16 & 1:
         element = Element.TF32
+    swizzle, atoms = _SWIZZLES[words[1] >> 13 & 3], words[1] >> 19 & 3
+    if atoms:
+        if (swizzle, atoms) != (Swizzle.B128, 1):
+            raise TensorMapError(f"its swizzle has atoms of code {atoms}, which is not understood")
+        swizzle = Swizzle.B128_ATOM_32B
     low = [words[1] >> 32, words[2] & 0xFFFF_FFFF, words[2] >> 32, words[3] & 0xFFFF_FFFF]
     high = [words[3] >> shift & 0xF for shift in (32, 36, 40, 44)]
     sizes = [half + 1 for word in words[4:7] for half in (word & 0xFFFF_FFFF, word >> 32)]
@@ -165,5 +159,5 @@ def _decode_inline(words: list[int]) -> TensorMap:
         strides=tuple((more << 32 | units) << 4 for units, more in zip(low, high, strict=True))[: rank - 1],
         box=tuple(size + 1 for size in box[:rank]),
         steps=(1,) * rank,
-        swizzle=_SWIZZLES[words[1] >> 13 & 3],
+        swizzle=swizzle,
     )

@@ -13,7 +13,7 @@ from cutesmith.emulator.engines.copy_engine import Landing
 from cutesmith.emulator.engines.places import GlobalRows, box_at, outside, swizzled_order
 from cutesmith.emulator.engines.reductions import can_reduce, reduced
 from cutesmith.emulator.engines.swizzles import Swizzle
-from cutesmith.emulator.engines.tensor_maps import MAP_ALIGN, MAP_BYTES, Element, TensorMap, TensorMapError, decode
+from cutesmith.emulator.engines.tensor_maps import MAP_ALIGN, Element, TensorMap, TensorMapError, decode
 from cutesmith.emulator.faults import UnsupportedInstruction
 from cutesmith.emulator.machine.lanes import LaneBatch
 from cutesmith.emulator.machine.machine import Machine, Unit
@@ -154,7 +154,6 @@ def _map_of(lane: LaneRequest, operand: Address, dimensions: int | None = None) 
     site = batch.instruction.number
     halves = [batch.memory.load(lanes, Space.GENERIC, start + np.uint64(part), MAP_ALIGN, site) for part in (0, 64)]
     data = np.concatenate(halves, axis=1).tobytes()
-    assert len(data) == MAP_BYTES
     try:
         described = decode(data)
     except TensorMapError as error:

@@ -1,0 +1,88 @@
+"""`cuTensorMapEncodeTiled` without a driver: what host code asks for is kept in the 128 bytes of the map.
+
+The driver's own encoding is opaque. Ours begins with the global address, as the DSL's inline encoding does, and has a
+mark where that one leaves bytes unused.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from dataclasses import dataclass
+
+MAP_BYTES = 128
+MOST_DIMENSIONS = 5
+_MARK = 0x6375_7465_736D_6974
+_HEAD = struct.Struct("<Q5I4B5B5B")  # address; sizes - 1; type, rank, swizzle, fill; boxes - 1; steps
+_MARK_AT = 64
+_STRIDES = struct.Struct("<Q4Q")
+_INVALID_VALUE = 1  # CUDA_ERROR_INVALID_VALUE
+
+
+@dataclass(frozen=True)
+class TiledMapCall:
+    """The arguments, by the names and codes of the driver's manual; `fill` is 1 for NaN outside of the tensor.
+
+    `sizes`, `box` and `steps` have an element for each dimension, the contiguous one first, `strides` (bytes) one less.
+    """
+
+    address: int
+    data_type: int
+    sizes: tuple[int, ...]
+    strides: tuple[int, ...]
+    box: tuple[int, ...]
+    steps: tuple[int, ...]
+    swizzle: int = 0
+    fill: int = 0
+
+    def pack(self) -> bytes:
+        """The map's 128 bytes; raises struct.error for what does not fit."""
+
+        def padded(values: tuple[int, ...], less: int = 0) -> tuple[int, ...]:
+            return (*(value - less for value in values), *[0] * (MOST_DIMENSIONS - len(values)))
+
+        codes = (self.data_type, len(self.sizes), self.swizzle, self.fill)
+        head = _HEAD.pack(self.address, *padded(self.sizes, 1), *codes, *padded(self.box, 1), *padded(self.steps))
+        tail = _STRIDES.pack(_MARK, *padded(self.strides)[:4])
+        return (head.ljust(_MARK_AT, b"\0") + tail).ljust(MAP_BYTES, b"\0")
+
+    @classmethod
+    def unpack(cls, data: bytes) -> TiledMapCall | None:
+        """The arguments in the bytes of a map; None for one that was encoded otherwise."""
+        mark, *strides = _STRIDES.unpack_from(data, _MARK_AT)
+        if mark != _MARK:
+            return None
+        address, *rest = _HEAD.unpack_from(data)
+        data_type, rank, swizzle, fill = rest[5:9]
+        sizes, box = (tuple(value + 1 for value in rest[start : start + rank]) for start in (0, 9))
+        return cls(
+            address, data_type, sizes, tuple(strides[: rank - 1]), box, tuple(rest[14 : 14 + rank]), swizzle, fill
+        )
+
+
+def encode_tiled(
+    target: int, data_type: int, rank: int, address: int | None, sizes: int, strides: int, box: int, steps: int,
+    interleave: int, swizzle: int, promotion: int, fill: int,
+) -> int:  # fmt: skip
+    """`cuTensorMapEncodeTiled` by the addresses of its arrays: a CUresult. Interleaved layouts are refused."""
+    if not 1 <= rank <= MOST_DIMENSIONS or interleave:
+        return _INVALID_VALUE
+
+    def read(kind: type[ctypes.c_uint32] | type[ctypes.c_uint64], where: int, count: int) -> tuple[int, ...]:
+        return tuple((kind * count).from_address(where)) if count else ()
+
+    try:
+        packed = TiledMapCall(
+            address=address or 0,
+            data_type=data_type,
+            sizes=read(ctypes.c_uint64, sizes, rank),
+            strides=read(ctypes.c_uint64, strides, rank - 1),
+            box=read(ctypes.c_uint32, box, rank),
+            steps=(1, *read(ctypes.c_uint32, steps, rank)[1:]),  # the contiguous dimension has no step
+            swizzle=swizzle,
+            fill=fill,
+        ).pack()
+    except struct.error:
+        return _INVALID_VALUE
+    ctypes.memmove(target, packed, MAP_BYTES)
+    return 0
