@@ -12,6 +12,7 @@ from cutesmith.errors import ContractError, UnavailableError
 from cutesmith.lint import (
     contract_rules,
     control_flow_rules,
+    engine_rules,
     environment_rules,
     host_rules,
     launch_rules,
@@ -62,6 +63,7 @@ CHECKS = (
     value_rules,
     host_rules,
     launch_rules,
+    engine_rules,
     contract_rules,
 )
 _FOUND = [value for module in CHECKS for value in vars(module).values() if isinstance(value, Rule)]
@@ -107,6 +109,7 @@ def _findings(source: Source) -> Iterator[Finding]:
     yield from value_rules.check(source)
     yield from host_rules.check(source)
     yield from launch_rules.check(source, symbols)
+    yield from engine_rules.check(source)
     yield from contract_rules.check(source)
     for line, ids in source.ignores.items():
         yield from (finding(CS003, line, f"There is no rule {unknown}.") for unknown in sorted(ids - RULES.keys()))

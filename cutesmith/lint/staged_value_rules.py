@@ -1,4 +1,4 @@
-"""CS206 and CS209: values that meet staged control flow."""
+"""CS206, CS209 and CS211: values that meet staged control flow, and helpers that the DSL does not rewrite."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from cutesmith.lint.rule import Rule
+from cutesmith.lint.scopes import FunctionNode
 from cutesmith.lint.source import Source, finding
 from cutesmith.lint.staging import is_staged, walk_function
 from cutesmith.lint.values import FLOATS, Values
@@ -36,6 +37,39 @@ CS206 = Rule(
         gX[0] = s.to(gX.element_type)
     """,
 )
+
+CS211 = Rule(
+    "CS211",
+    "error",
+    "a loop of the DSL in a helper without @cute.jit",
+    "Only decorated functions are rewritten. `cutlass.range_constexpr` and `cutlass.range` in a plain helper end in "
+    "error[INTERNAL], which calls it a bug of the DSL: should be preprocessed by preprocessor.",
+    "Decorate the helper with @cute.jit, or loop with Python's own `range` over numbers that are known while tracing.",
+    """
+    def total(gX):
+        s = cutlass.Float32(0.0)
+        for i in cutlass.range_constexpr(4):
+            s += gX[i]
+        return s
+
+    @cute.kernel
+    def kernel(gX: cute.Tensor):
+        gX[0] = total(gX)
+    """,
+    """
+    @cute.jit
+    def total(gX):
+        s = cutlass.Float32(0.0)
+        for i in cutlass.range_constexpr(4):
+            s += gX[i]
+        return s
+
+    @cute.kernel
+    def kernel(gX: cute.Tensor):
+        gX[0] = total(gX)
+    """,
+)
+DSL_RANGES = frozenset({"range_constexpr", "range", "range_dynamic"})
 
 CS209 = Rule(
     "CS209",
@@ -138,11 +172,22 @@ def _helpers(source: Source) -> Iterator[Finding]:
     }
     for function in source.functions:
         if function.name in called and not function.decorator_list and source.top_level(function.name) is function:
+            yield from _loops_of_the_dsl(source, function)
             values = Values(source, function)
             for node in walk_function(function):
                 if is_staged(node) and _depends_on_runtime(values, node):
                     yield finding(CS209, node, f"`{function.name}` has no @cute.jit, yet branches on a run-time value.")
                     break
+
+
+def _loops_of_the_dsl(source: Source, function: FunctionNode) -> Iterator[Finding]:
+    """CS211: ranges that only the DSL's preprocessor understands, in a helper that it does not rewrite."""
+    for node in walk_function(function):
+        if isinstance(node, ast.For) and isinstance(node.iter, ast.Call):
+            name = source.dotted(node.iter.func) or ""
+            if name.startswith("cutlass.") and name.rpartition(".")[2] in DSL_RANGES:
+                text = f"`{ast.unparse(node.iter.func)}` in `{function.name}`, which has no @cute.jit: error[INTERNAL]."
+                yield finding(CS211, node, text)
 
 
 def _depends_on_runtime(values: Values, node: ast.AST) -> bool:

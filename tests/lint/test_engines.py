@@ -1,0 +1,77 @@
+"""The rules on TMA, pipelines and tcgen05: what they tell apart."""
+
+from __future__ import annotations
+
+import textwrap
+
+import pytest
+
+from cutesmith.lint import lint_file
+
+HEAD = """\
+import cutlass
+import cutlass.cute as cute
+import cutlass.pipeline as pipeline
+from cutlass.cute.nvgpu import cpasync, tcgen05
+
+
+@cute.kernel
+def kernel(tma, mX, sX, bar, where: cutlass.Constexpr):
+    t, _, _ = cute.arch.thread_idx()
+    b, _, _ = cute.arch.block_idx()
+    warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
+"""
+
+
+NESTED = "with cute.arch.elect_one():\n    with cute.arch.elect_one():\n        cute.arch.mbarrier_init(bar, 1)"
+PARTITION = "cpasync.tma_partition(tma, 0, cute.make_layout(1), sX, g)"
+
+
+@pytest.mark.parametrize(
+    ("body", "rule"),
+    [
+        (
+            "with cute.arch.elect_one():\n    with cute.arch.elect_one():\n        cute.arch.mbarrier_init(bar, 1)",
+            "CS430",
+        ),
+        ("if t == 0:\n    cute.copy(tma, mX, sX, tma_bar_ptr=bar)", "CS430"),
+        ("if t == 0:\n    with cute.arch.elect_one():\n        cute.arch.mbarrier_init(bar, 1)", "CS430"),
+        ("if t == 0:\n    cute.arch.mbarrier_init(bar, 1)", ""),
+        ("if t == 0:\n    pass\nelse:\n    cute.copy(tma, mX, sX, tma_bar_ptr=bar)", ""),
+        ("if warp == 0:\n    cute.copy(tma, mX, sX, tma_bar_ptr=bar)", ""),
+        ("t = t // 32\nif t == 0:\n    cute.copy(tma, mX, sX, tma_bar_ptr=bar)", ""),  # a warp's number by now
+        ("with cute.arch.elect_one():\n    cute.copy(tma, mX, sX, mbar_ptr=bar)", ""),  # a bulk copy elects nobody
+        ("if warp == 0:\n    tcgen05.commit(bar)", "CS431"),
+        ("is_leader = t == 0\nif is_leader and cute.arch.lane_idx() == 0:\n    tcgen05.commit(bar)", ""),
+        (
+            "g = cute.local_tile(mX, (8, 8), (b, None))\ncpasync.tma_partition(tma, 0, cute.make_layout(1), sX, g)",
+            "CS432",
+        ),
+        (f"g = cute.local_tile(mX, (64,), (b,))\n{PARTITION}", ""),
+        (
+            "line = pipeline.PipelineAsync.create(num_stages=2, barrier_storage=bar)\nif t == 0:\n"
+            "    line.producer_acquire(mX)",
+            "",  # it counts the threads that its author names
+        ),
+        ("x = cute.make_tensor(mX.iterator + (b * 64 + 3), cute.make_layout(4))", "CS435"),
+        ("x = cute.make_tensor(mX.iterator + where * 64, cute.make_layout(4))", ""),
+    ],
+)
+def test_an_engine_rule_fires_where_the_fault_is(write_file, body, rule):
+    findings = lint_file(write_file(HEAD + textwrap.indent(body, "    ") + "\n")).findings
+    found = {finding.rule for finding in findings if finding.rule.startswith("CS43")}
+    assert found == ({rule} if rule else set())
+
+
+def test_a_fence_anywhere_in_the_file_is_trusted(write_file):
+    body = """\
+    buffer = cutlass.memory.SmemAllocator().allocate_tensor(cutlass.Float32, cute.make_layout(128), 128)
+    buffer[t] = mX[t]
+    cute.copy(tma, buffer, mX)
+    cute.arch.cp_async_bulk_commit_group()
+"""
+    assert "CS434" in {finding.rule for finding in lint_file(write_file(HEAD + body)).findings}
+    fenced = HEAD + "    helper = cute.arch.fence_view_async_shared\n" + body
+    assert "CS434" not in {finding.rule for finding in lint_file(write_file(fenced)).findings}
+    loaded = HEAD + body.replace("    buffer[t] = mX[t]\n", "")  # TMA itself wrote it
+    assert "CS434" not in {finding.rule for finding in lint_file(write_file(loaded)).findings}
