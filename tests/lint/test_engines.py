@@ -40,7 +40,7 @@ PARTITION = "cpasync.tma_partition(tma, 0, cute.make_layout(1), sX, g)"
         ("if t == 0:\n    pass\nelse:\n    cute.copy(tma, mX, sX, tma_bar_ptr=bar)", ""),
         ("if warp == 0:\n    cute.copy(tma, mX, sX, tma_bar_ptr=bar)", ""),
         ("t = t // 32\nif t == 0:\n    cute.copy(tma, mX, sX, tma_bar_ptr=bar)", ""),  # a warp's number by now
-        ("with cute.arch.elect_one():\n    cute.copy(tma, mX, sX, mbar_ptr=bar)", ""),  # a bulk copy elects nobody
+        ("with cute.arch.elect_one():\n    cute.copy(tma, mX, sX, mbar_ptr=bar)", ""),  # a bulk copy has no election
         ("if warp == 0:\n    tcgen05.commit(bar)", "CS431"),
         ("is_leader = t == 0\nif is_leader and cute.arch.lane_idx() == 0:\n    tcgen05.commit(bar)", ""),
         (
