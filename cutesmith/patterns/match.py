@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from cutesmith.errors import UnmatchedError
 from cutesmith.patterns.attention import plan as attention
 from cutesmith.patterns.chains import split_rows, totals
+from cutesmith.patterns.chains.chain import ChainPlan, SinglePlan
 from cutesmith.patterns.contraction import plan as contraction
 from cutesmith.patterns.cutting.cover import Matcher as LaunchMatcher
 from cutesmith.patterns.cutting.cover import cut
+from cutesmith.patterns.cutting.machine import H200
+from cutesmith.patterns.cutting.rewriting import with_long_sums_in_parts, with_vectors_as_rows
 from cutesmith.patterns.elementwise import plan as elementwise
 from cutesmith.patterns.graph.nodes import Graph
 from cutesmith.patterns.pattern_plan import PatternPlan
 from cutesmith.patterns.rows import plan as rows
 
 NEEDS_MODEL = (
-    "The offline generator knows elementwise functions, reductions over the last dimension or the trailing ones, and "
-    "totals of those; for anything else a model has to write the kernel."
+    "The offline generator knows products of matrices, attention, elementwise functions, reductions over the last "
+    "dimensions, totals of those, and what can be cut into them; for anything else a model has to write the kernel."
 )
 
-
-Matcher = Callable[[Graph], PatternPlan[Any]]
+P = TypeVar("P", bound=PatternPlan[Any])
 
 
 AROUND_PRODUCTS: tuple[LaunchMatcher, ...] = (
@@ -33,7 +35,7 @@ AROUND_PRODUCTS: tuple[LaunchMatcher, ...] = (
     rows.match,
 )
 """The patterns that take what products leave of a graph that is cut."""
-SINGLE: tuple[Matcher, ...] = (contraction.match, *AROUND_PRODUCTS)
+SINGLE: tuple[LaunchMatcher, ...] = (contraction.match, *AROUND_PRODUCTS)
 """Every pattern that can take a whole graph, the first that takes it is the best."""
 
 
@@ -48,15 +50,31 @@ def plan_kernel(graph: Graph, arch: str) -> PatternPlan[Any]:
     return plan
 
 
-def whole_or_cut(graph: Graph) -> PatternPlan[Any]:
-    """The plan of one pattern, or of a chain of them."""
+def whole_or_cut(graph: Graph) -> SinglePlan | ChainPlan:
+    """The plan of one pattern, or of a chain of them; of the ways to say products, that predicted to be the fastest."""
+    if not any(node.op == "contract" for node in graph.nodes()):
+        return _one_or_cut(graph)
+    plan, others = _one_or_cut(graph), (with_vectors_as_rows(graph), with_long_sums_in_parts(graph))
+    for other in (other for other in others if other is not graph):
+        try:
+            plan = min(plan, _one_or_cut(other), key=H200.seconds)
+        except UnmatchedError:
+            continue  # no pattern takes it when it is said this way; the first way is left
+    return plan
+
+
+def _one_or_cut(graph: Graph) -> SinglePlan | ChainPlan:
     try:
         return first_match(graph, SINGLE)
-    except UnmatchedError:
-        return cut(graph, AROUND_PRODUCTS)
+    except UnmatchedError as refusal:
+        try:
+            return cut(graph, AROUND_PRODUCTS)
+        except UnmatchedError as all_of_them:
+            message = f"{all_of_them.message} ({refusal.message})"
+            raise UnmatchedError(message, operation=all_of_them.operation, hint=NEEDS_MODEL) from refusal
 
 
-def first_match(graph: Graph, matchers: Sequence[Matcher]) -> PatternPlan[Any]:
+def first_match(graph: Graph, matchers: Sequence[Callable[[Graph], P]]) -> P:
     """The first plan that there is; all refused: the UnmatchedError of the matcher that came furthest, with advice."""
     refusals: list[UnmatchedError] = []
     for matcher in matchers:

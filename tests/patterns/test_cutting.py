@@ -206,3 +206,44 @@ def test_random_compositions_are_computed_right(seed, tmp_path):
     with emulated_device("sm_80"):
         out = load(plan.render(plan.configurations("sm_80")[0]), tmp_path).kernel_fn(*map(move, inputs)).cpu()
     torch.testing.assert_close(out, *exactly(function, inputs), rtol=1e-3, atol=1e-4, msg=lambda m: f"{steps}: {m}")
+
+
+# Other ways to say a product
+
+
+def empty(*shape, dtype=torch.float32):
+    return torch.empty(*shape, dtype=dtype, device="meta")
+
+
+def patterns(function, *inputs):
+    plan = plan_of(function, inputs)
+    return [launch.plan.pattern for launch in plan.launches] if isinstance(plan, ChainPlan) else [plan.pattern]
+
+
+def test_a_product_with_a_vector_is_a_row_reduction_with_its_epilogue():
+    assert patterns(lambda a, x, c: torch.relu(a @ x + c), empty(2048, 4096), empty(4096, 1), empty(2048, 1)) == [
+        "rows"
+    ]
+    one_row = patterns(F.linear, empty(1, 4096), empty(8192, 4096), empty(8192))
+    assert one_row == ["rows", "elementwise"]
+    assert patterns(torch.matmul, empty(4096, 4096), empty(4096, 4096)) == ["contraction"]
+
+
+def test_a_vector_beside_a_matrix_that_is_not_contiguous_along_k_stays_a_product():
+    assert patterns(torch.matmul, empty(1, 64), empty(64, 48)) == ["contraction"]
+
+
+def test_a_small_result_of_long_sums_is_cut_along_k():
+    plan = plan_of(torch.matmul, (empty(256, 1 << 19), empty(1 << 19, 256)))
+    product = plan.launches[0].plan.graph.outputs[0]
+    assert product.op == "contract" and product.shape == (16, 256, 256) and product.dtype == "float32"
+    assert [launch.plan.pattern for launch in plan.launches] == ["contraction", "elementwise"]
+
+
+@pytest.mark.parametrize("function", [torch.matmul, lambda a, b: torch.tanh(a @ b)])
+def test_sums_in_parts_are_the_same_sums(function):
+    inputs = normal(20, 4096), normal(4096, 20, seed=1)
+    plan = plan_of(function, inputs)
+    assert isinstance(plan, ChainPlan)
+    (ours,) = interpret_chain(plan, inputs)
+    torch.testing.assert_close(ours, *exactly(function, inputs), rtol=1e-5, atol=1e-4)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from cutesmith.patterns.attention.plan import AttentionPlan
@@ -18,20 +19,26 @@ class Machine:
     flops_per_second: dict[Arithmetic, float]
     scalar_flops_per_second: float
     launch_seconds: float
+    multiprocessors: int
 
     def seconds(self, plan: SinglePlan | ChainPlan) -> float:
         """The predicted time of all launches: each waits for memory or for arithmetic, whichever is slower."""
         if isinstance(plan, ChainPlan):
             return sum(self.seconds(launch.plan) for launch in plan.launches)
-        moved = plan.algorithmic_bytes / self.bytes_per_second
-        return self.launch_seconds + max(moved, plan.algorithmic_flops / self._rate(plan))
-
-    def _rate(self, plan: SinglePlan) -> float:
         if isinstance(plan, ContractionPlan):
-            return self.flops_per_second[arithmetic_of(plan.problem)]
-        return (
-            self.flops_per_second[Arithmetic.HALF] if isinstance(plan, AttentionPlan) else self.scalar_flops_per_second
-        )
+            return self.launch_seconds + self._product_seconds(plan)
+        attends = isinstance(plan, AttentionPlan)
+        rate = self.flops_per_second[Arithmetic.HALF] if attends else self.scalar_flops_per_second
+        return self.launch_seconds + max(plan.algorithmic_bytes / self.bytes_per_second, plan.algorithmic_flops / rate)
+
+    def _product_seconds(self, plan: ContractionPlan) -> float:
+        """Whole tiles in whole waves of blocks; memory too is slower where few blocks ask for it."""
+        problem, c = plan.problem, plan.configurations()[0]
+        blocks = problem.batches * math.ceil(problem.m / c.tile_m) * math.ceil(problem.n / c.tile_n)
+        waves, busy = math.ceil(blocks / self.multiprocessors), min(1.0, blocks / self.multiprocessors)
+        rate = self.flops_per_second[arithmetic_of(problem)] / self.multiprocessors
+        arithmetic = waves * 2 * c.tile_m * c.tile_n * problem.k / rate
+        return max(arithmetic, plan.algorithmic_bytes / (self.bytes_per_second * max(busy, 1e-3)))
 
 
 H200 = Machine(
@@ -44,5 +51,6 @@ H200 = Machine(
     },
     scalar_flops_per_second=15e12,
     launch_seconds=2e-6,
+    multiprocessors=132,
 )
 """The rate of a copy was measured (evals/results/h200), those of mma.sync are estimates: about 60 % of wgmma's."""

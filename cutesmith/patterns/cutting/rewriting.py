@@ -1,0 +1,105 @@
+"""Other ways to say a product: with a vector it is a sum of rows, and a long sum is one of several shorter ones.
+
+A tile of the tensor core wastes all but a column of its work on a vector, and the product is no more than one visit to
+the matrix: what a row kernel does at memory speed. A small result of long sums keeps few multiprocessors busy; cut
+along k it is a batch of products, whose results a pointwise kernel adds up, in the same order every time.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+
+import torch
+
+from cutesmith.patterns.graph.builder import GraphBuilder
+from cutesmith.patterns.graph.dtypes import compute_dtype
+from cutesmith.patterns.graph.nodes import Contraction, Graph, Input, Node, Reduction, with_nodes
+from cutesmith.patterns.graph.views import push_permute, push_slice
+
+SHORTEST = 512
+"""Of a sum that is cut: its launch has some 16 tiles of k to hide its start."""
+
+MOST_PARTS = 16
+"""One pointwise launch reads so many partial results side by side."""
+
+TILES_WANTED = 2 * 132
+"""Blocks that keep an H200 busy, two for each multiprocessor."""
+
+USUAL_TILE = 64 * 64
+
+
+def with_vectors_as_rows(graph: Graph) -> Graph:
+    """The graph with each product of a matrix, contiguous along k, and a vector as a reduction of its rows."""
+    return _rewritten(graph, _row_sums)
+
+
+def with_long_sums_in_parts(graph: Graph) -> Graph:
+    """The graph with small products of arguments with long sums as a sum of products; right for the traced sizes."""
+    return _rewritten(graph, _parts, fixed=True)
+
+
+def _rewritten(graph: Graph, change: Callable[[GraphBuilder, Node], Node | None], *, fixed: bool = False) -> Graph:
+    build, changed = GraphBuilder(), list[Node]()
+
+    def maybe(node: Node) -> Node:
+        other = change(build, node) if node.op == "contract" else None
+        if other is None:
+            return node
+        changed.append(node)
+        return other
+
+    rewritten = with_nodes(graph, maybe)
+    if not changed:
+        return graph
+    return replace(rewritten, fixed_shapes=True) if fixed else rewritten
+
+
+def _row_sums(build: GraphBuilder, node: Node) -> Node | None:
+    a, b = node.inputs
+    m, n = node.shape[-2:]
+    if len(node.shape) != 2 or min(m, n) != 1 or compute_dtype(node.dtype) != "float32" or math.prod(a.shape) == 0:
+        return None
+    build.origin = node.origin
+    matrix, vector = (a, push_permute(build, b, (1, 0))) if n == 1 else (push_permute(build, b, (1, 0)), a)
+    if matrix.op != "input" or Input.of(matrix).stride[-1] != 1:
+        return None
+    kind = Contraction.of(node).accumulate
+    products = build.node("mul", (matrix, vector), matrix.shape, kind)
+    total = build.node("sum", (products,), (matrix.shape[0], 1), node.dtype, Reduction((1,)))
+    return build.reshape(total, node.shape)
+
+
+def _parts(build: GraphBuilder, node: Node) -> Node | None:
+    a, b = node.inputs
+    k, count = a.shape[-1], _part_count(node)
+    if count < 2 or any(side.op != "input" for side in (a, b)):
+        return None
+    build.origin = node.origin
+    cuts = f"{count}, {k // count}"
+    left = build.view_in_memory(a, f"{{}}.unflatten(-1, ({cuts})).movedim(-2, 0)", _split(count, -1))
+    right = build.view_in_memory(b, f"{{}}.unflatten(-2, ({cuts})).movedim(-3, 0)", _split(count, -2))
+    if left is None or right is None:
+        return None
+    kind = compute_dtype(node.dtype)
+    shape = (count, *node.shape)
+    partial = build.stored(build.node("contract", (left, right), shape, kind, node.attrs))
+    slices = [build.drop_dims(push_slice(build, partial, 0, at, 1), [0]) for at in range(count)]
+    while len(slices) > 1:  # pairwise: the error grows with the logarithm
+        pairs = [build.node("add", (x, y), node.shape, kind) for x, y in zip(slices[::2], slices[1::2], strict=False)]
+        slices = pairs + slices[2 * len(pairs) :]
+    return build.retype(slices[0], node.dtype)
+
+
+def _part_count(node: Node) -> int:
+    """How many parts of k keep the multiprocessors busy; 1 where nothing is gained."""
+    k = node.inputs[0].shape[-1]
+    tiles = max(1, math.prod(node.shape) // USUAL_TILE)
+    most = min(MOST_PARTS, TILES_WANTED // tiles, k // SHORTEST)
+    return next((count for count in range(most, 1, -1) if k % count == 0), 1)
+
+
+def _split(count: int, dim: int) -> Callable[[torch.Tensor], torch.Tensor]:
+    """The parts of `dim` in front."""
+    return lambda x: torch.unflatten(x, dim, (count, x.shape[dim] // count)).movedim(dim - 1, 0)
