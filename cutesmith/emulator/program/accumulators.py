@@ -6,8 +6,9 @@ not use it. Two kinds of instruction are put before what may be wrong, and judge
 (tensor_cores/register_checks.py):
 
 - `accumulators.in_flight.OPCODE {registers}` before an instruction that uses registers which *may* be in flight;
-- `accumulators.unfenced.OPCODE {registers}` before a `wgmma` whose registers were used on *every* path since the last
-  `wgmma.fence`. Constants and copies are left out: compilers put them anywhere.
+- `accumulators.unfenced.OPCODE {registers}` before a `wgmma` whose registers were written on *every* path since the
+  last `wgmma.fence`. Constants and copies are left out, and so is what only reads: compilers put them anywhere, and
+  take the zero of an accumulator for other things.
 """
 
 from __future__ import annotations
@@ -55,11 +56,11 @@ def with_register_checks(function: Function, basic_blocks: tuple[BasicBlock, ...
 class _State:
     """Bit sets of registers. `groups`: those that may be in flight: not committed, then by age of the group.
 
-    The last of `groups` is all older ones. `used`: on every path since the last fence; -1 where nothing is known yet.
+    The last of `groups` is all older ones. `changed`: written on every path since the last fence.
     """
 
     groups: tuple[int, ...]
-    used: int
+    changed: int
 
     @property
     def in_flight(self) -> int:
@@ -71,11 +72,12 @@ class _State:
 
     def joined(self, other: _State) -> _State:
         """What holds where two paths meet."""
-        return _State(tuple(a | b for a, b in zip(self.groups, other.groups, strict=True)), self.used & other.used)
+        groups = (a | b for a, b in zip(self.groups, other.groups, strict=True))
+        return _State(tuple(groups), self.changed & other.changed)
 
     def without(self, registers: int) -> _State:
         """These registers hold something else now."""
-        return _State(tuple(group & ~registers for group in self.groups), self.used & ~registers)
+        return _State(tuple(group & ~registers for group in self.groups), self.changed & ~registers)
 
 
 class _Analysis:
@@ -127,24 +129,24 @@ class _Analysis:
         groups = state.groups
         if _is(step, "mma_async"):
             accumulators = self._mask(registers_in(step.operands[0]))
-            return _State((groups[0] | accumulators, *groups[1:]), state.used & ~(used | written))
+            return _State((groups[0] | accumulators, *groups[1:]), state.changed & ~(used | written))
         if _is(step, "commit_group"):
-            return _State((0, *groups[:-2], groups[-2] | groups[-1]), state.used)
+            return _State((0, *groups[:-2], groups[-2] | groups[-1]), state.changed)
         if _is(step, "wait_group"):
             kept = _allowed(step) + 1
-            return _State((*groups[:kept], *(0 for _ in groups[kept:])), state.used)
+            return _State((*groups[:kept], *(0 for _ in groups[kept:])), state.changed)
         if _is(step, "fence"):
             return _State(groups, 0)
         certain = step.guard is None
         cleared = state.without(written) if certain else state
         source = _copied(step)
         if source is None:
-            return _State(cleared.groups, cleared.used | used | written if certain else cleared.used)
+            return _State(cleared.groups, cleared.changed | written if certain else cleared.changed)
         moved = self._mask((source,)) if source else 0
         copied = (after | written if before & moved else after for after, before in zip(cleared.groups, groups))
-        if state.used & moved:
-            return _State(tuple(copied), cleared.used | written if certain else cleared.used)
-        return _State(tuple(copied), cleared.used & ~written)
+        if state.changed & moved:
+            return _State(tuple(copied), cleared.changed | written if certain else cleared.changed)
+        return _State(tuple(copied), cleared.changed & ~written)
 
     def _early(self, step: Instruction, state: _State, registers: int) -> int:
         """The registers of an instruction that may be in flight; none for a copy of what is in flight itself."""
@@ -153,9 +155,9 @@ class _Analysis:
         return 0 if moves else registers & state.in_flight
 
     def _unfenced(self, step: Instruction, state: _State) -> int:
-        """The registers of a multiplication that were used since the last fence, on every path."""
+        """The registers of a multiplication that were written since the last fence, on every path."""
         operands = [operand for operand in step.operands[:2] if isinstance(operand, Vector)]
-        return state.used & self._mask(name for operand in operands for name in registers_in(operand))
+        return state.changed & self._mask(name for operand in operands for name in registers_in(operand))
 
     def _check(self, step: Instruction, kind: str, registers: int) -> Instruction:
         names = (name for name, bit in self._bits.items() if registers & bit)

@@ -38,9 +38,9 @@ def check_in_flight(batch: LaneBatch) -> None:
 
 @lane_operation(f"{CHECK}.unfenced")
 def check_unfenced(batch: LaneBatch) -> None:
-    """The next instruction multiplies with registers that were used since the last fence."""
+    """The next instruction multiplies with registers that were written since the last fence."""
     if batch.memory.sanitize:
-        message = f"`{_opcode(batch)}` with registers that were used since the last `wgmma.fence`"
+        message = f"`{_opcode(batch)}` with registers that were written since the last `wgmma.fence`"
         batch.wave.report(FaultKind.MISSING_FENCE, message, batch.lanes, batch.instruction)
 
 

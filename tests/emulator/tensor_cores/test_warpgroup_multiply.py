@@ -243,8 +243,8 @@ def test_the_first_multiplication_needs_a_fence():
     assert (result_of(held) == product).all()
 
 
-@pytest.mark.parametrize("touch", [USE, "ld.global.b32 %c0, [%d4];", "st.global.b32 [%d6], %c3;"])
-def test_registers_that_were_used_need_a_fence(touch):
+@pytest.mark.parametrize("touch", [USE, "ld.global.b32 %c0, [%d4];", "shfl.sync.idx.b32 %c3, %c3, 0, 31, -1;"])
+def test_registers_that_were_written_need_a_fence(touch):
     a, b, d, _ = numbers()
     begin, end = f"{FENCE}\n{one(BF16, 4)}\n{COMMIT}\n{WAIT}\n{touch}\n", f"{one(BF16, 4)}\n{COMMIT}\n{WAIT}"
     outcome, _ = launch(begin + end, a, b, d)
