@@ -9,7 +9,7 @@ them by results in whatever registers they are.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from cutesmith.emulator.machine.machine import Machine, Unit
 from cutesmith.emulator.machine.warpgroups import THREADS, WARPS
 from cutesmith.emulator.program.abi import Array
 from cutesmith.emulator.ptx.syntax import Instruction, bits_of
+from cutesmith.emulator.sanitizer.actors import Request
 from cutesmith.emulator.tensor_cores.arithmetic import WARPGROUP_CORE
 from cutesmith.emulator.tensor_cores.descriptors import CHUNK, MatrixDescriptor, OperandTile
 from cutesmith.emulator.tensor_cores.multiplication import Multiplication, compute
@@ -44,8 +45,8 @@ def serials_in(registers: Array) -> Array:
 class Issued:
     """A multiplication of w warpgroups: their numbers, serial numbers of accumulators, and groups, each int64 (w,).
 
-    `a`: bits (w, 64, k) from registers, or the addresses of chunks (w, *chunks) in the wave's shared memory; `b` such
-    addresses. `accumulates` (w,): whether D is added.
+    `a`: bits (w, 64, k) from registers, or host addresses of chunks, uint64 (w, *chunks); `b` such addresses.
+    `accumulates` (w,): whether D is added. `requests`: how the race check names what is read, one a warpgroup.
     """
 
     instruction: Instruction
@@ -56,11 +57,13 @@ class Issued:
     a: Array
     b: Array
     accumulates: Array
+    requests: list[Request]
 
     def select(self, chosen: Array) -> Issued:
         """For some of the warpgroups."""
-        parts = (self.groups, self.serials, self.commits, self.a, self.b, self.accumulates)
-        return Issued(self.instruction, self.multiply, *(part[chosen] for part in parts))
+        arrays = {name: getattr(self, name)[chosen] for name in "groups serials commits a b accumulates".split()}
+        requests = [request for request, kept in zip(self.requests, chosen, strict=True) if kept]
+        return replace(self, **arrays, requests=requests)
 
 
 @dataclass
@@ -89,9 +92,6 @@ class MultiplicationsInFlight(Unit):
         self._serials = np.zeros(count, np.int64)
         self._read: dict[int, WarpgroupMultiply] = {}
         self._queue: list[Issued] = []
-        shared = machine.wave.shared
-        size = max(0, shared.size - CHUNK + 1)
-        self._chunks: Array = np.ndarray((size,), f"V{CHUNK}", shared, strides=(1,))  # one at every byte
 
     def read(self, instruction: Instruction) -> WarpgroupMultiply:
         """A `wgmma.mma_async`, its operands sorted; each instruction is read once."""
@@ -116,23 +116,25 @@ class MultiplicationsInFlight(Unit):
 
     # -------------------------------------------------------------------------------------------------------- wait
 
-    def complete(self, groups: Array, allowed: int) -> tuple[list[Issued], dict[tuple[int, int], Accumulator]]:
+    def complete(self, groups: Array, allowed: int) -> tuple[dict[int, Request], dict[tuple[int, int], Accumulator]]:
         """Carry out all but the last `allowed` committed groups of these warpgroups.
 
-        What was carried out, and the accumulators on which nothing is under way any more: they are forgotten.
+        The last request of each warpgroup that was carried out, and the accumulators on which nothing is under way any
+        more: they are forgotten.
         """
         limits = np.full(len(self.committed), np.iinfo(np.int64).min)
         limits[groups] = self.committed[groups] - allowed
-        done = list(self._take(limits))
+        requests: dict[int, Request] = {}
         finished = {}
-        for issued in done:
+        for issued in list(self._take(limits)):
             self._carry_out(issued)
+            requests.update(zip(issued.groups.tolist(), issued.requests, strict=True))
             for key in zip(issued.groups.tolist(), issued.serials.tolist(), strict=True):
                 accumulator = self.accumulators[key]
                 accumulator.under_way -= 1
                 if not accumulator.under_way:
                     finished[key] = self.accumulators.pop(key)
-        return done, finished
+        return requests, finished
 
     def _take(self, limits: Array) -> Iterator[Issued]:
         """Remove from the queue what belongs to groups before a number that depends on the warpgroup, in order."""
@@ -163,9 +165,10 @@ class MultiplicationsInFlight(Unit):
         for key, bits in zip(keys, d, strict=True):
             self.accumulators[key].bits = bits
 
-    def _operand(self, addresses: Array, tile: OperandTile) -> Array:
+    def _operand(self, pointers: Array, tile: OperandTile) -> Array:
         """Bits (w, extent, depth) of an operand in shared memory, as it is now."""
-        return tile.elements(self._chunks[addresses].view(np.uint8).reshape(*addresses.shape, CHUNK))
+        data = self.machine.memory.gather(pointers.ravel(), CHUNK)
+        return tile.elements(data.reshape(*pointers.shape, CHUNK))
 
 
 def chunk_addresses(descriptors: Array, tile: OperandTile) -> Array:

@@ -13,6 +13,7 @@ from cutesmith.emulator.machine.machine import Machine
 from cutesmith.emulator.machine.warpgroups import THREADS, WARPS, WarpgroupBatch, warpgroup_operation
 from cutesmith.emulator.program.abi import SHARED_RANK_SHIFT, WARP, Access, Array, Space
 from cutesmith.emulator.ptx.syntax import Immediate, Operand, Register, Vector, bits_of
+from cutesmith.emulator.sanitizer.actors import Channel, Engine, Request
 from cutesmith.emulator.tensor_cores.descriptors import CHUNK, DescriptorError, OperandTile
 from cutesmith.emulator.tensor_cores.fragments import fragment_order, unpack
 from cutesmith.emulator.tensor_cores.in_flight import (
@@ -36,15 +37,17 @@ def multiply(batch: WarpgroupBatch) -> None:
     unfenced = ~unit.fenced[batch.groups]
     if unfenced.any():
         _report(batch, FaultKind.MISSING_FENCE, "without a `wgmma.fence` before it", unfenced)
-    if isinstance(form.a, Vector):
-        a = _fragments(batch, form)
-    else:
-        a = _chunks(batch, batch.uniform(form.a, np.uint64), form.tile_a, shared=False)
-    b = _chunks(batch, batch.uniform(form.b, np.uint64), form.tile_b, shared=True)
+    requests = [
+        batch.machine.memory.request(lane, Channel(Engine.TENSOR_CORE, group), batch.instruction.number)
+        for lane, group in zip(batch.lanes[:, 0].tolist(), batch.groups.tolist(), strict=True)
+    ]
+    in_registers = isinstance(form.a, Vector)
+    a = _fragments(batch, form) if in_registers else _chunks(batch, requests, form.a, form.tile_a, whole=False)
+    b = _chunks(batch, requests, form.b, form.tile_b, whole=True)
     accumulates = batch.uniform(form.scale_d, np.bool_)
     serials = _accumulators(batch, form)
     commits = unit.committed[batch.groups]
-    unit.issue(Issued(batch.instruction, form, batch.groups, serials, commits, a, b, accumulates))
+    unit.issue(Issued(batch.instruction, form, batch.groups, serials, commits, a, b, accumulates, requests))
 
 
 @warpgroup_operation("wgmma.fence")
@@ -66,7 +69,10 @@ def wait(batch: WarpgroupBatch) -> None:
     if not isinstance(allowed, Immediate):
         raise UnsupportedInstruction(batch.instruction, "the number of groups is not a constant")
     unit = batch.machine.unit(MultiplicationsInFlight)
-    _, finished = unit.complete(batch.groups, allowed.value)
+    requests, finished = unit.complete(batch.groups, allowed.value)
+    for group, lanes in zip(batch.groups.tolist(), batch.lanes, strict=True):
+        if group in requests:
+            batch.machine.memory.awaited(lanes, requests[group])
     if finished:
         _land(batch, finished)
 
@@ -81,32 +87,34 @@ def _report(batch: WarpgroupBatch, kind: FaultKind, what: str, where: Array) -> 
 # ------------------------------------------------------------------------------------------------------------ operands
 
 
-def _chunks(batch: WarpgroupBatch, descriptors: Array, tile: OperandTile, *, shared: bool) -> Array:
-    """int64 (w, *chunks): where the operand's chunks are in the wave's shared memory, once the access is checked.
+def _chunks(
+    batch: WarpgroupBatch, requests: list[Request], operand: Operand, tile: OperandTile, *, whole: bool
+) -> Array:
+    """uint64 (w, *chunks): host addresses of the operand's chunks, 0 where refused, once the access is checked.
 
-    A warp reads all of an operand that they share (B), else its rows (of A).
+    Each warp reads the `whole` operand (B), or its rows (of A); the check of order is made for each.
     """
     instruction, wave, memory = batch.instruction, batch.machine.wave, batch.machine.memory
+    descriptors = batch.uniform(operand, np.uint64)
     try:
         addresses = chunk_addresses(descriptors, tile)
     except DescriptorError as error:
         message = f"`{instruction.full_opcode}`: {error}"
         wave.report(FaultKind.INVALID_OPERAND, message, batch.lanes.ravel(), instruction)
-        addresses = np.zeros((len(descriptors), *tile.chunks), np.int64)
+        return np.zeros((len(descriptors), *tile.chunks), np.uint64)
     rank = wave.special_register("%cluster_ctarank", batch.lanes[:, 0]).astype(np.int64)
-    addresses = (addresses + (rank << SHARED_RANK_SHIFT)[:, None, None]).reshape(len(descriptors), -1)
-    first = batch.lanes[:, ::WARP]  # (w, 4)
-    if shared:
-        warps = WARPS if memory.sanitize else 1
-        lanes = np.repeat(first[:, :warps], addresses.shape[1], axis=1)
-        asked = np.tile(addresses, (1, warps))
-    else:
-        lanes, asked = np.repeat(first, addresses.shape[1] // WARPS, axis=1), addresses
-    pointers = memory.pointers(
-        lanes.ravel(), Space.SHARED, asked.ravel().astype(np.uint64), CHUNK, Access.READ, instruction.number
-    ).reshape(len(descriptors), -1)[:, : addresses.shape[1]]
-    places = np.where(pointers, pointers - np.uint64(wave.shared.ctypes.data), np.uint64(0))
-    return places.astype(np.int64).reshape(len(descriptors), *tile.chunks)
+    flat = (addresses + (rank << SHARED_RANK_SHIFT)[:, None, None]).reshape(len(descriptors), -1).astype(np.uint64)
+    if not memory.sanitize:
+        lanes = np.repeat(batch.lanes[:, 0], flat.shape[1])
+        found = memory.pointers(lanes, Space.SHARED, flat.ravel(), CHUNK, Access.READ, instruction.number)
+        return found.reshape(addresses.shape)
+    found = np.empty_like(flat)
+    for index, request in enumerate(requests):
+        for warp in range(WARPS):
+            part = slice(None) if whole else slice(warp * flat.shape[1] // WARPS, (warp + 1) * flat.shape[1] // WARPS)
+            asks = request._replace(lane=int(batch.lanes[index, warp * WARP]))
+            found[index, part] = memory.requested(asks, Space.SHARED, flat[index, part], CHUNK, Access.READ)
+    return found.reshape(addresses.shape)
 
 
 def _fragments(batch: WarpgroupBatch, form: WarpgroupMultiply) -> Array:

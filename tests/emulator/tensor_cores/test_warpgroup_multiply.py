@@ -162,10 +162,23 @@ def test_operands_are_read_as_late_as_the_wait():
     a, b, d, product = numbers()
     begin = f"{FENCE}\n{one(BF16, 4)}\n{COMMIT}\n"
     overwrite = "mov.b64 %d9, 0; add.u32 %r4, %r2, %r3; st.shared.b64 [%r4], %d9; st.shared.b64 [%r4+1024], %d9;\n"
-    _, held = launch(f"{begin}{WAIT}\nbar.sync 0;\n{overwrite}", a, b, d)
+    outcome, held = launch(f"{begin}{WAIT}\n{overwrite}", a, b, d)
+    assert outcome.findings == ()  # CUTLASS too takes a wait for that of the whole warpgroup
     assert (result_of(held) == product).all()
-    _, held = launch(f"{begin}{overwrite}bar.sync 0;\n{WAIT}", a, b, d)
+    outcome, held = launch(f"{begin}{overwrite}bar.sync 0;\n{WAIT}", a, b, d)
     assert (result_of(held) == 0).all()
+    assert (outcome.kinds, outcome.lines) == (["race"], [(FIRST + 3, FIRST + 1)])
+    assert "that the engine behind `wgmma.mma_async" in outcome.findings[0].message
+
+
+def test_operands_that_threads_have_stored_need_a_proxy_fence():
+    a, b, d, _ = numbers()
+    store = "mov.b64 %d9, 0; add.u32 %r4, %r2, %r3; st.shared.b64 [%r4], %d9;\n"
+    end = f"bar.sync 0;\n{FENCE}\n{one(BF16, 4)}\n{COMMIT}\n{WAIT}"
+    outcome, _ = launch(store + end, a, b, d)
+    assert (outcome.kinds, outcome.lines) == (["missing_fence"], [(FIRST + 3, FIRST)])
+    assert launch(f"{store}fence.proxy.async.shared::cta;\n{end}", a, b, d)[0].findings == ()
+    assert launch(f"{store}bar.sync 0;\nfence.proxy.async;\n{end}", a, b, d)[0].findings == ()
 
 
 # --------------------------------------------------------------------------------------------- accumulators in flight
