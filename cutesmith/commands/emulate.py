@@ -33,6 +33,9 @@ they are not times: those are measured by `cutesmith benchmark`, on a GPU.
 --trace prints every instruction that one warp executes (branches show by what follows; `fused` is a product and a sum
 that ptxas makes one fma), the lanes that took part, and what it set in one of them.
 
+--orders N runs each launch with bulk copies in N orders of their completion that the hardware may take; memory must be
+the same after each, else the finding names the order that differs.
+
 --script runs somebody else's Python script, or a test suite, as it is: tensors on "cuda", streams, events, questions
 to torch.cuda and the driver, cute.compile with and without TVM-FFI. What it prints passes through (on stderr with
 --json); its launches and their findings stand at the end. It is confined: it reads its own folder (the current one,
@@ -59,6 +62,8 @@ def main(argv: list[str]) -> int:
     options = verb_parser(EMULATE, DESCRIPTION, examples=EXAMPLES).parse_args(argv)
     if not options.timeout > 0:
         raise UsageError(f"--timeout {options.timeout:g}: it must be more than 0 seconds")
+    if options.orders < 1:
+        raise UsageError(f"--orders {options.orders}: it must be at least 1")
     if options.script is not None:
         return _emulate_script(options)
     if options.file is None:
@@ -75,6 +80,7 @@ def main(argv: list[str]) -> int:
         profile=options.profile,
         trace=_trace_request(options.trace, options.lane, options.launch, options.steps),
         seed=options.seed,
+        orders=options.orders,
         timeout=options.timeout,
     )
     return report(verdict, as_json=options.json, lines=table(verdict))

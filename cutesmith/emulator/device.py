@@ -7,16 +7,17 @@ the address space of the launches. Streams and events order nothing more than th
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from cutesmith.devices import SmVersion, parse_arch
+from cutesmith.emulator.engines.completion_orders import completes_later
 from cutesmith.emulator.errors import EmulatorBug, EndlessLoop, LaunchRefused
 from cutesmith.emulator.faults import FaultKind, Finding
 from cutesmith.emulator.instruction_set import build_program
-from cutesmith.emulator.machine.consequences import Snapshot, uninitialised_bytes_matter
+from cutesmith.emulator.machine.consequences import Snapshot, order_that_matters, uninitialised_bytes_matter
 from cutesmith.emulator.machine.device_memory import DeviceMemory
 from cutesmith.emulator.machine.launch import LaunchReport, LaunchRun, refuse_over_limits
 from cutesmith.emulator.machine.memory import Memory
@@ -185,6 +186,20 @@ class EmulatedDevice:
                 reads = tuple(found for found in report.findings if found.kind is FaultKind.UNINITIALISED_READ)
                 others = tuple(found for found in report.findings if found not in reads)
                 self.launches[-1] = replace(report, findings=others, unused_reads=reads)
+        if before is not None and self.settings.orders > 1 and run.chosen is None:
+            self._try_orders(program, before, lambda order: prepare(replace(self.settings, order=order)).run())
+
+    def _try_orders(self, program: Program, before: Snapshot, run: Callable[[int], object]) -> None:
+        """Add a finding where the launch ends otherwise in another order of completion."""
+        copies = [instruction for instruction in program.instructions if completes_later(instruction)]
+        first, report = self.settings.order, self.launches[-1]
+        numbers = range(first + 1, first + self.settings.orders) if copies else ()
+        if (found := order_that_matters(before, self._allocations, numbers, run)) is not None:
+            order, how = found
+            text = f"asynchronous copies that complete in order {order} instead of {first}: the launch {how}"
+            where, origin = copies[0].location, (0, 0, 0)
+            finding = Finding(FaultKind.DEPENDS_ON_ORDER, text, where, origin, origin, report.kernel)
+            self.launches[-1] = replace(report, findings=(*report.findings, finding))
 
     def _refuse_other_code(self, module: Module) -> None:
         """Raise UnavailableError for machine code that a GPU of this SM version would not load."""

@@ -22,6 +22,7 @@ class FaultKind(str, enum.Enum):
     DIVERGENT_BARRIER = "divergent_barrier"
     MISSING_WAIT = "missing_wait"
     MISSING_FENCE = "missing_fence"
+    DEPENDS_ON_ORDER = "depends_on_order"
     DEADLOCK = "deadlock"
     ENDLESS_LOOP = "endless_loop"
     INVALID_OPERAND = "invalid_operand"

@@ -28,6 +28,7 @@ def emulate_kernel(
     profile: bool = False,
     trace: TraceRequest | None = None,
     seed: int = 0,
+    orders: int = 1,
     timeout: float = 300.0,
 ) -> EmulateVerdict:
     """Run `kernel_fn` once on the inputs of `get_inputs()`, with fewer rows unless `full`.
@@ -47,6 +48,7 @@ def emulate_kernel(
         profile=profile,
         trace=trace,
         seed=seed,
+        orders=orders,
     )
     if request.problem is not None:
         request.sources[str(request.problem)] = contract.inspect(request.problem).source

@@ -109,7 +109,8 @@ class Emulation:
     def _load(self) -> None:
         request = self.request
         with contextlib.ExitStack() as opened:
-            emulated = emulated_device(request.arch, settings=Settings(), observer=self.profiler or self.tracer)
+            settings, observer = Settings(orders=request.orders), self.profiler or self.tracer
+            emulated = emulated_device(request.arch, settings=settings, observer=observer)
             self.device = opened.enter_context(emulated)
             problem = load_file(request.problem) if request.problem else None
             kernel = load_file(self.path, with_problem=problem is not None)

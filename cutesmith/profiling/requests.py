@@ -40,7 +40,7 @@ class Prepare(Request[Prepared]):
     """Load a kernel file and make its inputs.
 
     `sources` are the texts of the files by their paths, since a confined process may not read them. `problem` gives
-    `get_inputs` where the kernel file has none; `full`: inputs keep their rows.
+    `get_inputs` where the kernel file has none; `full`: inputs keep their rows. `orders`: see emulator's Settings.
     """
 
     path: Path
@@ -51,6 +51,7 @@ class Prepare(Request[Prepared]):
     profile: bool = False
     trace: TraceRequest | None = None
     seed: int = 0
+    orders: int = 1
 
 
 @dataclass(frozen=True)

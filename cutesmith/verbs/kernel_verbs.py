@@ -211,6 +211,13 @@ EMULATE = Verb(
         replace(ARCH, help="architecture (default: sm_90a)"),
         Option("--full", type=bool, help="run the inputs as they are, however large"),
         Option("--seed", type=int, default=0, metavar="N", help="seed of torch for get_inputs() (default: 0)"),
+        Option(
+            "--orders",
+            type=int,
+            default=1,
+            metavar="N",
+            help="run launches with TMA in N orders of completion; results must be equal (default: 1)",
+        ),
         TIMEOUT,
     ),
     mcp=(

@@ -173,3 +173,18 @@ def test_memory_without_an_owner_is_given_up():
 def test_a_step_limit_applies_to_a_launch():
     with pytest.raises(CutesmithError, match="after 10 steps"):
         outputs_of(kernel_file("smem_reverse"), settings=Settings(step_limit=10))
+
+
+@pytest.mark.parametrize("orders", [1, 3])
+def test_a_result_that_depends_on_the_order_of_completion(orders):
+    path = Path(__file__).parent / "kernels" / "first_copy.py"
+    with emulated_device("sm_90a", settings=Settings(orders=orders)) as device:
+        file = load_file(path)
+        result = file.kernel_fn(*file.get_inputs()).cpu()
+    assert result.tolist() == [0, 0, 0, 0]  # the present state is that of the first order
+    if orders == 1:
+        assert not device.findings
+    else:
+        (found,) = device.findings
+        assert found.kind == "depends_on_order"
+        assert "order 1 instead of 0: the launch leaves other values in tensor" in found.message

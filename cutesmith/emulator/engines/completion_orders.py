@@ -14,6 +14,8 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
+from cutesmith.emulator.ptx.syntax import Instruction
+
 _MOST_ROUNDS = 64  # that work is held back while threads run: they may be polling
 _CHANCE = 0.25
 
@@ -48,3 +50,10 @@ class CompletionOrder:
                 chosen.append(self._random.choice([index for index in everything if clusters[index] == cluster]))
         self._random.shuffle(chosen)
         return chosen
+
+
+def completes_later(instruction: Instruction) -> bool:
+    """Whether the instruction asks the copy engine for something: what it does depends on the order of completion."""
+    words = instruction.modifiers
+    moves = instruction.opcode == "cp" and "bulk" in words and not {"commit_group", "wait_group", "prefetch"} & {*words}
+    return moves or (instruction.opcode in ("st", "red") and words[:1] == ("async",))

@@ -1,4 +1,4 @@
-"""Whether reads of uninitialised memory matter: the launch is run again with other bytes in unwritten memory.
+"""What a launch depends on but must not: it is run again with other bytes in unwritten memory, or in another order.
 
 Kernels read past the rows that they own and throw the values away, which is harmless. A read is a fault when results
 depend on it: when memory differs after the launch, or when the launch ends otherwise.
@@ -7,7 +7,7 @@ depend on it: when memory differs after the launch, or when the launch ends othe
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -46,15 +46,19 @@ class Snapshot:
 
     def agrees(self) -> bool:
         """Whether memory is now what it was then, leaving out unwritten bytes."""
+        return self.changed() is None
+
+    def changed(self) -> str | None:
+        """The name of an allocation that is not what it was then, leaving out unwritten bytes."""
         for allocation, content, initialised in self._states:
             now = _bytes(allocation)
             if initialised is not None and allocation.initialised is not None:
                 if not np.array_equal(allocation.initialised, initialised):
-                    return False
+                    return allocation.name
                 now, content = now[initialised != 0], content[initialised != 0]
             if not np.array_equal(now, content):
-                return False
-        return True
+                return allocation.name
+        return None
 
 
 def _bytes(allocation: Allocation) -> Array:
@@ -78,5 +82,29 @@ def uninitialised_bytes_matter(before: Snapshot, allocations: Allocations, run: 
         return False
     except EmulationError:
         return True
+    finally:
+        after.restore()
+
+
+def order_that_matters(
+    before: Snapshot, allocations: Allocations, orders: Iterable[int], run: Callable[[int], object]
+) -> tuple[int, str] | None:
+    """The first order of completion in which `run(order)` from the state `before` ends otherwise, and how.
+
+    The present state, that of the first order, is kept. None without such an order, or with too much memory to compare.
+    """
+    after = Snapshot.take(allocations)
+    if after is None:
+        return None
+    try:
+        for order in orders:
+            before.restore()
+            try:
+                run(order)
+            except EmulationError as error:
+                return order, f"ends with: {error.message}"
+            if (name := after.changed()) is not None:
+                return order, f"leaves other values in {name}"
+        return None
     finally:
         after.restore()

@@ -16,7 +16,8 @@ class Settings:
     edges a lane takes before it gives way. `tensor_core_sm`: whose tensor cores matrix products round like, such as 90
     for code of sm_80 that runs on an H200; 0 means those of the program's target. `fill` is the byte that shared and
     local memory hold before they are written. `order`: in which order asynchronous work completes
-    (engines/completion_orders.py); the result must not depend on it.
+    (engines/completion_orders.py). `orders`: in how many, from that one on, a device runs launches with bulk
+    copies; memory must be the same after each.
     """
 
     sanitize: bool = True
@@ -28,3 +29,4 @@ class Settings:
     resident_blocks: int = 0
     fill: int = 0
     order: int = 0
+    orders: int = 1

@@ -14,6 +14,7 @@ FATAL = frozenset(FaultKind) - {
     FaultKind.DIVERGENT_BARRIER,
     FaultKind.MISSING_WAIT,
     FaultKind.MISSING_FENCE,
+    FaultKind.DEPENDS_ON_ORDER,
 }
 """Kinds that end the launch, as they do on a GPU; the others are written down and the launch goes on."""
 MOST_PRINTED = 1 << 20  # characters: what the printf buffer of a device holds by default
