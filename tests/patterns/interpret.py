@@ -21,6 +21,7 @@ from cutesmith.patterns.graph.nodes import (
     Scalar,
     Sized,
     Viewed,
+    Windows,
 )
 from cutesmith.patterns.graph.operations import POINTWISE
 
@@ -103,6 +104,8 @@ def _evaluate(node: Node, operands: list[torch.Tensor], inputs: Sequence[Any], p
         return operands[0].to(torch_dtype(node.dtype)).to(kind).expand(node.shape)
     if node.op == "reshape":
         return operands[0].reshape(node.shape)
+    if node.op == "windows":
+        return _windows(Windows.of(node), operands[0], node.shape)
     if node.op == "contract":
         return (operands[0].to(kind) @ operands[1].to(kind)).expand(node.shape)
     if node.op == "stored":
@@ -134,3 +137,22 @@ def viewed(value: torch.Tensor, views: Sequence[str]) -> torch.Tensor:
     for view in views:
         value = eval(view.format("x"), {"x": value})
     return value
+
+
+def _windows(windows: Windows, image: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
+    """What each window sees, element by element: the definition, with an index for each position and tap."""
+    first = image.ndim - windows.rank
+    batch, channels, sizes = image.shape[: first - 1], image.shape[first - 1], image.shape[first:]
+    inside, places = torch.ones((), dtype=torch.bool), torch.zeros((), dtype=torch.int64)
+    counts = [eval(windows.positions(dim, str(size))) for dim, size in enumerate(sizes)]
+    for dim, size in enumerate(sizes):
+        along = [1] * (2 * windows.rank)
+        taps, positions = list(along), list(along)
+        taps[dim], positions[windows.rank + dim] = windows.taps[dim], counts[dim]
+        tap = torch.arange(windows.taps[dim]).view(taps)
+        at = torch.arange(counts[dim]).view(positions) * windows.step[dim]
+        at = at + tap * windows.dilation[dim] - windows.start[dim]
+        inside = inside & (at >= 0) & (at % windows.divisor[dim] == 0) & (at // windows.divisor[dim] < size)
+        places = places * size + (at // windows.divisor[dim]).clamp(0, max(size - 1, 0))
+    flat = image.reshape(*batch, channels, -1)
+    return torch.where(inside, flat[..., places], 0).reshape(shape)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from cutesmith.errors import UnmatchedError
 from cutesmith.patterns.contraction.epilogue import Epilogue, write_epilogue
 from cutesmith.patterns.graph.dtypes import COMPUTE_TYPE, ITEM_BYTES, STORAGE_TYPE
-from cutesmith.patterns.graph.nodes import LEAVES, Contraction, Graph, Input, Node
+from cutesmith.patterns.graph.nodes import LEAVES, Contraction, Graph, Input, Node, Windows
 from cutesmith.patterns.graph.shapes import Shape
 from cutesmith.patterns.writing.naming import safe_names
 
@@ -49,10 +49,37 @@ class Matrix:
 
 
 @dataclass(frozen=True)
+class Seen:
+    """What windows over an image see as the second operand, (…, taps, positions), which is nowhere in memory.
+
+    `shape` and `strides` are those of the image (…, channels, *sizes).
+    """
+
+    argument: str
+    code: str
+    dtype: str
+    shape: Shape
+    strides: Shape
+    windows: Windows
+    contiguous: int = -1  # in shared memory: neighbours in a row of the image are neighbouring positions
+
+    @property
+    def storage(self) -> str:
+        """DSL type in memory."""
+        return STORAGE_TYPE[self.dtype]
+
+    def vector(self, most_bytes: int = 16) -> int:
+        """Elements of an access: each position and tap has its own place and border."""
+        return 1
+
+
+@dataclass(frozen=True)
 class ContractionProblem:
     """A[…, m, k] times B[…, k, n], and a function of each sum; sizes are the traced ones.
 
-    `batch` are the leading dimensions of the result. `tf32`: PyTorch's flags allow float32 factors to be rounded so.
+    `b` may be what windows over an image see, each window a column; `image_sizes` are then the codes of how many there
+    are along each dimension, also where they are points and B is the image itself. `batch` are the leading dimensions
+    of the result. `tf32`: PyTorch's flags allow float32 factors to be rounded so.
     """
 
     graph: Graph
@@ -63,14 +90,20 @@ class ContractionProblem:
     n: int
     k: int
     a: Matrix
-    b: Matrix
+    b: Matrix | Seen
     tf32: bool
     epilogue: Epilogue
+    image_sizes: tuple[str, ...] | None
 
     @property
     def accumulator(self) -> str:
         """DSL type of the sums."""
         return COMPUTE_TYPE[Contraction.of(self.product).accumulate]
+
+    @property
+    def windows(self) -> Windows | None:
+        """The windows that make up the second operand, where it is not a matrix."""
+        return self.b.windows if isinstance(self.b, Seen) else None
 
     @property
     def batches(self) -> int:
@@ -89,7 +122,7 @@ def analyse(graph: Graph, reserved: Collection[str]) -> ContractionProblem:
     (product,) = products
     for node in graph.nodes():
         _check_node(graph, product, node)
-    for side in product.inputs:
+    for side in (product.inputs[0], _in_memory(product.inputs[1])):
         if side.op != "input":
             raise UnmatchedError(f"{side.where} is computed before the product", operation=side.where)
     for output in graph.outputs:
@@ -97,7 +130,8 @@ def analyse(graph: Graph, reserved: Collection[str]) -> ContractionProblem:
         if value.shape != product.shape:
             raise UnmatchedError(f"{output.where} has another shape than the product", operation=output.where)
     names = safe_names([argument.name for argument in graph.arguments], reserved)
-    a, b = (matrix_of(side, names, len(product.shape)) for side in product.inputs)
+    rank = len(product.shape)
+    a, b = matrix_of(product.inputs[0], names, rank), _second_of(product.inputs[1], names, rank)
     return ContractionProblem(
         graph=graph,
         product=product,
@@ -110,7 +144,36 @@ def analyse(graph: Graph, reserved: Collection[str]) -> ContractionProblem:
         b=b,
         tf32=Contraction.of(product).tf32,
         epilogue=write_epilogue(graph, product, names, reserved),
+        image_sizes=_image_sizes(product.inputs[1], names),
     )
+
+
+def _image_sizes(operand: Node, names: list[str]) -> tuple[str, ...] | None:
+    if operand.op != "windows":
+        return None
+    windows, given = Windows.of(operand), Input.of(operand.inputs[0])
+    image = given.code(names[given.index])
+    return tuple(windows.positions(dim, f"{image}.shape[{dim - windows.rank}]") for dim in range(windows.rank))
+
+
+def _in_memory(operand: Node) -> Node:
+    """The second operand, or the image that its windows look at."""
+    return operand.inputs[0] if operand.op == "windows" else operand
+
+
+def _second_of(operand: Node, names: list[str], rank: int) -> Matrix | Seen:
+    if operand.op != "windows":
+        return matrix_of(operand, names, rank)
+    windows, image = Windows.of(operand), operand.inputs[0]
+    given = Input.of(image)
+    code, strides = given.code(names[given.index]), given.stride
+    first = len(image.shape) - windows.rank
+    merged = all(strides[d] == strides[d + 1] * image.shape[d + 1] for d in range(first, len(image.shape) - 1))
+    if windows.are_points and merged and strides[-1] == 1:
+        shape, steps = (*image.shape[:first], math.prod(image.shape[first:])), (*strides[:first], strides[-1])
+        flat = code if windows.rank == 1 else f"{code}.view(*{code}.shape[:{first}], -1)"
+        return Matrix(names[given.index], flat, image.dtype, shape, steps)
+    return Seen(names[given.index], code, image.dtype, image.shape, strides, windows)
 
 
 def _check_node(graph: Graph, product: Node, node: Node) -> None:

@@ -6,6 +6,7 @@ sums up in registers, and the epilogue reads its operands and writes its outputs
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -16,7 +17,9 @@ from cutesmith.patterns.contraction.epilogue import Output
 from cutesmith.patterns.contraction.legality import refusals, shared_bytes, threads
 from cutesmith.patterns.contraction.proposals import proposals
 from cutesmith.patterns.graph.builder import reshape_code
+from cutesmith.patterns.graph.dtypes import ITEM_BYTES
 from cutesmith.patterns.graph.nodes import Graph
+from cutesmith.patterns.graph.shapes import Shape
 from cutesmith.patterns.pattern_plan import ContractionConfiguration
 from cutesmith.patterns.writing.naming import SHARED_NAMES, fresh_name
 from cutesmith.patterns.writing.templating import launcher_key, render_template, returned
@@ -26,7 +29,7 @@ _OWN = (
     "A B acc epilogue cpasync warp SmemAllocator BM BN BK STAGES WARPS_M WARPS_N LANES_M LANES_N THREADS GROUP_M PAD "
     "m n at_m at_n rows columns row column tile batch blocks across memory smem sums part access description matrices "
     "transposed vector_at tile_of tile_layout operand_layout copy_of_tile load_tile split_float32 LAUNCHERS vectors "
-    "contiguous_k tiled_mma op"
+    "contiguous_k tiled_mma op sizes window_starts seen_at load_windows starts taps"
 )
 RESERVED = SHARED_NAMES | set(_OWN.split())
 """Names that an argument of the problem may not have in the generated kernel."""
@@ -89,18 +92,34 @@ def _context(problem: ContractionProblem, configuration: ContractionConfiguratio
         "tensors": [*inputs, *(output.name for output in epilogue.outputs)],
         "call": epilogue.call("r_acc[v]", loaded, list(epilogue.coordinates)),
         "views": [*views.lines, *epilogue.laws],
+        "windows": problem.windows,
+        "taps": math.prod(problem.windows.taps) if problem.windows else 1,
+        "itembits": 8 * ITEM_BYTES[problem.b.dtype],
         "allocations": list(_allocations(problem, inputs)),
         "checks": _checks(problem),
         "key": launcher_key(list(dict.fromkeys(inputs))),
-        "returns": returned(
-            [_returned(problem, output) for output in epilogue.outputs], as_tuple=problem.graph.returns_tuple
-        ),
+        "returns": returned([_returned(problem, o) for o in epilogue.outputs], as_tuple=problem.graph.returns_tuple),
     }
 
 
 def _returned(problem: ContractionProblem, output: Output) -> str:
     code = f"{output.name}.view(torch.bool)" if output.dtype == "bool" else output.name
-    return code if output.viewed is None else reshape_code(problem.product.shape, output.viewed).format(code)
+    if output.viewed is None:
+        return code
+    if _is_image(problem, output.viewed):
+        return f"{code}.view({output.name}.shape[0], -1, *sizes)"
+    return reshape_code(problem.product.shape, output.viewed).format(code)
+
+
+def _is_image(problem: ContractionProblem, viewed: Shape) -> bool:
+    """Whether a result (N, groups, channels, positions) is seen as (N, channels, *sizes)."""
+    if problem.image_sizes is None:
+        return False
+    return (
+        len(viewed) == 2 + len(problem.image_sizes)
+        and viewed[0] == problem.batch[0]
+        and math.prod(viewed[2:]) == problem.n
+    )
 
 
 class _Views:
@@ -129,10 +148,13 @@ def _title(problem: ContractionProblem) -> str:
 
 def _allocations(problem: ContractionProblem, inputs: list[str]) -> Iterator[str]:
     a, b = inputs[:2]
+    columns, drop = f"{b}.shape[-1]", 2
+    if problem.image_sizes is not None:
+        yield f"sizes = ({', '.join(problem.image_sizes)},)"
+        columns, drop = "math.prod(sizes)", 1 + len(problem.image_sizes) if problem.windows else 2
+    shape = f"{a}.shape[0], {columns}"
     if problem.batch:
-        shape = f"*torch.broadcast_shapes({a}.shape[:-2], {b}.shape[:-2]), {a}.shape[-2], {b}.shape[-1]"
-    else:
-        shape = f"{a}.shape[0], {b}.shape[1]"
+        shape = f"*torch.broadcast_shapes({a}.shape[:-2], {b}.shape[:-{drop}]), {a}.shape[-2], {columns}"
     for output in problem.epilogue.outputs:
         dtype = "torch.uint8" if output.dtype == "bool" else f"torch.{output.dtype}"
         yield f"{output.name} = torch.empty(({shape}), dtype={dtype}, device={a}.device)"
@@ -140,10 +162,8 @@ def _allocations(problem: ContractionProblem, inputs: list[str]) -> Iterator[str
 
 def _checks(problem: ContractionProblem) -> list[tuple[str, tuple[int, ...]]]:
     """Arguments whose shape is part of the kernel, because views or constants carry the traced sizes."""
-    reshaped = any(
-        output.viewed is not None and "view" in reshape_code(problem.product.shape, output.viewed)
-        for output in problem.epilogue.outputs
-    )
+    viewed = [o.viewed for o in problem.epilogue.outputs if o.viewed is not None and not _is_image(problem, o.viewed)]
+    reshaped = any("view" in reshape_code(problem.product.shape, each) for each in viewed)
     if not problem.graph.fixed_shapes and not reshaped:
         return []
     tensors = [argument for argument in problem.graph.arguments if argument.kind == "tensor"]

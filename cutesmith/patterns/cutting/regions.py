@@ -96,7 +96,8 @@ class Regions:
 
     def read_by(self, region: Region) -> Iterator[Node]:
         """The values that a region's kernel reads from memory, arguments apart."""
-        yield from (base_of(side) for side in region.product.inputs if side.op != "input")
+        sides = (side.inputs[0] if side.op == "windows" else side for side in region.product.inputs)
+        yield from (base_of(side) for side in sides if side.op != "input")
         for node in region.nodes[1:]:
             for child in node.inputs:
                 if self.owners.get(id(child)) is not region and not is_pointwise_on_arguments(child):

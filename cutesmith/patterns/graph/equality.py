@@ -37,7 +37,7 @@ def constants_beside(first: Graph, second: Graph) -> dict[int, Number] | None:
     return found
 
 
-_SIZES = frozenset({"stride", "offset", "root"})
+_SIZES = frozenset({"stride", "offset", "root", "taps"})
 
 
 def _pairs(first: Graph, second: Graph) -> Iterator[tuple[Node, Node]]:

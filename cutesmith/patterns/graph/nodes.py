@@ -9,6 +9,7 @@ only done where a value is stored or an explicit `cast` asks for it.
 The other operations are the leaves and
 - `reshape`: the same elements in row-major order;
 - `gather`: inputs (x, index), along a dimension where the index has size 1;
+- `windows`: what a window over an image sees, with zeros outside (`Windows`): the product of a convolution takes it;
 - `contract`: the batched product of (…, m, k) and (…, k, n), whose leading dimensions broadcast; it is (…, m, n);
 - `stored`: a value that lies dense in device memory between two launches, seen through views as an argument is.
 What an operation needs beside its inputs is a subclass of `Attributes`.
@@ -127,6 +128,41 @@ class Iota(Attributes):
     """The coordinate along `dim` of the node's shape (int64)."""
 
     dim: int
+
+
+@dataclass(frozen=True)
+class Windows(Attributes):
+    """Windows over the trailing dimensions of (…, channels, *sizes): (…, channels * taps, positions), both row-major.
+
+    At position o, tap t reads element (o * step + t * dilation - start) / divisor of each dimension, and 0 where there
+    is none. A convolution has the divisor 1; a transposed one has step 1, a dilation below 0, its stride as divisor,
+    and `more` positions at the end.
+    """
+
+    taps: Shape  # of the weights, which may have other sizes in another call
+    start: tuple[int, ...]
+    step: tuple[int, ...]
+    dilation: tuple[int, ...]
+    divisor: tuple[int, ...]
+    more: tuple[int, ...]
+
+    @property
+    def rank(self) -> int:
+        """How many dimensions the windows have."""
+        return len(self.taps)
+
+    @property
+    def are_points(self) -> bool:
+        """Whether each window is the element at its place."""
+        dims = zip(self.taps, self.start, self.step, self.divisor, self.more, strict=True)
+        return all(dim == (1, 0, 1, 1, 0) for dim in dims)
+
+    def positions(self, dim: int, size: str) -> str:
+        """Code of the number of positions along a dimension, of the code of its size."""
+        start, dilation, reach = self.start[dim], self.dilation[dim], self.dilation[dim] * (self.taps[dim] - 1)
+        if dilation > 0:
+            return f"({size} + {2 * start - reach - 1}) // {self.step[dim]} + 1"
+        return f"({size} - 1) * {self.divisor[dim]} + {2 * start - reach + self.more[dim] + 1}"
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,55 @@
+"""Lowerings of convolutions: the product of the weights and what the windows over the image see."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from cutesmith.patterns.graph.contractions import contract
+from cutesmith.patterns.graph.nodes import Node, Windows
+from cutesmith.patterns.graph.views import push_permute
+from cutesmith.patterns.tracing.lowering.dispatch import Lowering, lowers
+
+Sizes = Sequence[int]
+
+
+@lowers("convolution")
+def _convolution(
+    low: Lowering,
+    x: Node,
+    weight: Node,
+    bias: Node | None,
+    stride: Sizes,
+    padding: Sizes,
+    dilation: Sizes,
+    transposed: bool,
+    output_padding: Sizes,
+    groups: int,
+) -> Node:
+    """x (N, C, *sizes), weight (out, C / groups, *taps), or (C, out / groups, *taps) where transposed, in any dtype.
+
+    The sums are float32's own for float32: what PyTorch's flag for cuDNN allows is less exact.
+    """
+    build, rank, shape = low.build, len(stride), tuple(low.shapes[0])
+    taps, channels = weight.shape[2:], x.shape[1] // groups
+    outputs = shape[1] // groups
+    if transposed:
+        weight = build.reshape(weight, (groups, channels, outputs, *taps))
+        weight = push_permute(build, weight, [0, 2, 1, *range(3, 3 + rank)])
+    attrs = Windows(
+        taps=taps,
+        start=tuple(-each if transposed else each for each in padding),
+        step=(1,) * rank if transposed else tuple(stride),
+        dilation=tuple(-each if transposed else each for each in dilation),
+        divisor=tuple(stride) if transposed else (1,) * rank,
+        more=tuple(output_padding) if transposed else (0,) * rank,
+    )
+    batch = (shape[0], groups) if groups > 1 else (shape[0],)
+    image = build.reshape(x, (*batch, channels, *x.shape[2:]))
+    depth, positions = channels * math.prod(taps), math.prod(shape[2:])
+    seen = build.node("windows", (build.stored(image),), (*batch, depth, positions), x.dtype, attrs)
+    factors = build.reshape(weight, (*batch[1:], outputs, depth))
+    product = contract(build, factors, seen, low.dtype)
+    if bias is not None:
+        product = build("add", product, build.reshape(bias, (*batch[1:], outputs, 1)), dtype=low.dtype)
+    return build.reshape(product, shape)

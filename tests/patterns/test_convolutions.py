@@ -1,0 +1,126 @@
+"""Convolutions as products with what windows see: results on the emulated GPU and of the graph, against float64."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from cutesmith.emulator.device import emulated_device
+from cutesmith.patterns.contraction.analysis import Matrix, Seen
+from cutesmith.patterns.contraction.plan import match
+from cutesmith.patterns.graph.nodes import Windows
+from cutesmith.patterns.tracing.trace import trace_function
+from tests.patterns.interpret import interpret
+from tests.patterns.running import as_list, exactly, load, move, normal
+
+BF16, F16, F64 = torch.bfloat16, torch.float16, torch.float64
+
+
+def image(*shape, dtype=torch.float32):
+    return normal(*shape, dtype=dtype)
+
+
+def weights(*shape, dtype=torch.float32):
+    return normal(*shape, dtype=dtype, seed=1)
+
+
+CASES = {
+    "two_dimensions": (
+        lambda x, w, b: F.relu(F.conv2d(x, w, b, padding=1)) * 2,
+        (image(2, 4, 9, 10), weights(8, 4, 3, 3), normal(8)),
+    ),
+    "bf16_stride": (
+        lambda x, w: F.conv2d(x, w, stride=2),
+        (image(1, 6, 11, 9, dtype=BF16), weights(5, 6, 3, 2, dtype=BF16)),
+    ),
+    "points": (F.conv2d, (image(2, 8, 4, 6), weights(5, 8, 1, 1), normal(5))),
+}
+SLOW_CASES = {
+    "one_dimension": (lambda x, w: F.conv1d(x, w, dilation=3, padding=2), (image(3, 4, 40), weights(6, 4, 4))),
+    "three_dimensions": (
+        lambda x, w, b: F.conv3d(x, w, b, stride=(1, 2, 1), padding=(0, 1, 1)),
+        (image(1, 3, 4, 6, 7), weights(4, 3, 2, 3, 3), normal(4)),
+    ),
+    "groups": (lambda x, w, b: F.conv2d(x, w, b, groups=2), (image(2, 4, 7, 6), weights(6, 2, 3, 3), normal(6))),
+    "depthwise": (lambda x, w: F.conv2d(x, w, groups=5, padding=1), (image(2, 5, 8, 8), weights(5, 1, 3, 3))),
+    "stride_of_points": (lambda x, w: F.conv2d(x, w, stride=2), (image(2, 4, 7, 6), weights(6, 4, 1, 1))),
+    "fp64": (lambda x, w: F.conv2d(x, w, padding=1), (image(1, 3, 5, 6, dtype=F64), weights(4, 3, 3, 3, dtype=F64))),
+    "fp16_same": (
+        lambda x, w: F.conv2d(x, w, padding="same"),
+        (image(1, 3, 8, 9, dtype=F16), weights(4, 3, 3, 5, dtype=F16)),
+    ),
+    "residual_and_tensor_scale": (
+        lambda x, w, s: F.gelu(F.conv2d(x, w, padding=1) * s) + x,
+        (image(2, 4, 6, 5), weights(4, 4, 3, 3), normal(4, 1, 1)),
+    ),
+    "channels_last": (
+        lambda x, w: F.conv2d(x, w, padding=1),
+        (image(2, 6, 5, 4).to(memory_format=torch.channels_last), weights(3, 6, 3, 3)),
+    ),
+    "all_padding": (lambda x, w: F.conv2d(x, w, padding=3), (image(1, 2, 2, 2), weights(3, 2, 2, 2))),
+}
+TRANSPOSED = {
+    "one_group": (
+        lambda x, w, b: F.conv_transpose2d(x, w, b, stride=2, padding=1, output_padding=1),
+        (image(2, 4, 5, 6), weights(4, 3, 3, 3), normal(3)),
+    ),
+    "groups": (
+        lambda x, w: F.conv_transpose1d(x, w, stride=3, dilation=2, groups=2),
+        (image(2, 4, 9), weights(4, 3, 4)),
+    ),
+    "three_dimensions": (
+        lambda x, w: torch.sigmoid(F.conv_transpose3d(x, w, padding=1)),
+        (image(1, 3, 3, 4, 3), weights(3, 2, 3, 2, 3)),
+    ),
+}
+EVERY = {**CASES, **SLOW_CASES, **{f"transposed_{name}": case for name, case in TRANSPOSED.items()}}
+
+
+def check(function, inputs, folder):
+    plan = match(trace_function(function, inputs))
+    with emulated_device("sm_80"):
+        kernel = load(plan.render(plan.configurations("sm_80")[0]), folder)
+        outs = [out.cpu() for out in as_list(kernel.kernel_fn(*map(move, inputs)))]
+    for ours, theirs in zip(outs, exactly(function, inputs), strict=True):
+        assert (ours.shape, ours.dtype) == (theirs.shape, theirs.dtype)
+        tolerance = {BF16: 1e-2, F16: 2e-3, torch.float32: 3e-6, F64: 1e-13}[theirs.dtype]
+        size = max(1.0, float(theirs.double().abs().max()))
+        torch.testing.assert_close(ours, theirs, rtol=tolerance, atol=tolerance * size)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_results(name, tmp_path):
+    check(*CASES[name], tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SLOW_CASES)
+def test_more_results(name, tmp_path):
+    check(*SLOW_CASES[name], tmp_path)
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_the_graph_computes_what_pytorch_does(name):
+    function, inputs = EVERY[name]
+    (ours,), (theirs,) = interpret(trace_function(function, inputs), list(inputs)), exactly(function, inputs)
+    tolerance = 1e-9 if theirs.dtype == F64 else 2e-2 if theirs.dtype in (BF16, F16) else 1e-5
+    torch.testing.assert_close(ours.to(theirs.dtype), theirs, rtol=tolerance, atol=tolerance * 10)
+
+
+def test_windows_that_are_points_are_the_image_itself():
+    assert isinstance(match(trace_function(*CASES["points"])).problem.b, Matrix)
+    assert isinstance(match(trace_function(*SLOW_CASES["stride_of_points"])).problem.b, Seen)
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize(
+    ("size", "taps", "stride", "padding", "dilation"), [(9, 3, 1, 0, 1), (10, 4, 3, 2, 2), (7, 2, 2, 1, 3)]
+)
+def test_the_number_of_positions(size, taps, stride, padding, dilation, transposed):
+    function = F.conv_transpose1d if transposed else F.conv1d
+    inputs = image(1, 1, size), weights(1, 1, taps)
+    graph = trace_function(lambda x, w: function(x, w, stride=stride, padding=padding, dilation=dilation), inputs)
+    (windows,) = (node for node in graph.nodes() if node.op == "windows")
+    expected = function(*inputs, stride=stride, padding=padding, dilation=dilation).shape[-1]
+    assert eval(Windows.of(windows).positions(0, str(size))) == expected == windows.shape[-1]
