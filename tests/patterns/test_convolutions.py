@@ -10,6 +10,7 @@ from cutesmith.emulator.device import emulated_device
 from cutesmith.patterns.contraction.analysis import Matrix, Seen
 from cutesmith.patterns.contraction.plan import match
 from cutesmith.patterns.graph.nodes import Windows
+from cutesmith.patterns.match import plan_kernel
 from cutesmith.patterns.tracing.trace import trace_function
 from tests.patterns.interpret import interpret
 from tests.patterns.running import as_list, exactly, load, move, normal
@@ -77,8 +78,8 @@ TRANSPOSED = {
 EVERY = {**CASES, **SLOW_CASES, **{f"transposed_{name}": case for name, case in TRANSPOSED.items()}}
 
 
-def check(function, inputs, folder):
-    plan = match(trace_function(function, inputs))
+def check(function, inputs, folder, plan=None):
+    plan = plan or match(trace_function(function, inputs))
     with emulated_device("sm_80"):
         kernel = load(plan.render(plan.configurations("sm_80")[0]), folder)
         outs = [out.cpu() for out in as_list(kernel.kernel_fn(*map(move, inputs)))]
@@ -124,3 +125,25 @@ def test_the_number_of_positions(size, taps, stride, padding, dilation, transpos
     (windows,) = (node for node in graph.nodes() if node.op == "windows")
     expected = function(*inputs, stride=stride, padding=padding, dilation=dilation).shape[-1]
     assert eval(Windows.of(windows).positions(0, str(size))) == expected == windows.shape[-1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", TRANSPOSED)
+def test_weights_of_a_transposed_convolution_are_rearranged_by_a_launch_of_its_own(name, tmp_path):
+    function, inputs = TRANSPOSED[name]
+    plan = plan_kernel(trace_function(function, inputs), "sm_80")
+    assert [launch.plan.pattern for launch in plan.launches] == ["elementwise", "contraction"]
+    check(function, inputs, tmp_path, plan)
+
+
+@pytest.mark.slow
+def test_a_small_network_is_a_launch_for_each_layer(tmp_path):
+    def network(x, first, second, weight):
+        x = F.relu(F.conv2d(x, first, padding=1))
+        x = x + F.gelu(F.conv2d(x, second, padding=1))
+        return F.linear(x.flatten(1), weight)
+
+    inputs = image(2, 3, 6, 6), weights(4, 3, 3, 3), weights(4, 4, 3, 3), weights(5, 144)
+    plan = plan_kernel(trace_function(network, inputs), "sm_80")
+    assert [launch.plan.pattern for launch in plan.launches] == ["contraction"] * 3
+    check(network, inputs, tmp_path, plan)
