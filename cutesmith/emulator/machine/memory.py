@@ -34,6 +34,7 @@ class Memory:
 
     Bounds and alignment are always checked; with `sanitize` also initialisation, races and missing waits. `unchecked`
     names the allocations whose shadows would be too large. Faults become findings of the wave at `drain`.
+    `phases_over` counts phases of mbarriers that have ended.
     `module_symbols`: addresses of the module's `.global` and `.const` variables.
     """
 
@@ -41,6 +42,7 @@ class Memory:
         self.allocations = allocations
         self.sanitize = sanitize
         self.unchecked: tuple[str, ...] = ()
+        self.phases_over = 0
         self.module_symbols = allocations.variables(program.module, program.module_variables)
         self._symbol_table = np.array([self.module_symbols[v.name] for v in program.module_variables] or [0], np.int64)
         self._faults = FaultBuffer()
@@ -155,15 +157,19 @@ class Memory:
 
     # ------------------------------------------------------------------------------------------------------ engines
 
-    def requested(self, request: Request, space: Space, addresses: Array, size: int, kind: Access) -> Array:
+    def requested(
+        self, request: Request, space: Space, addresses: Array, size: int, kind: Access, lanes: Array | None = None
+    ) -> Array:
         """uint64 host addresses of what an engine will access, 0 where refused: checked now, by what the lane knows.
 
-        Bytes of shared memory that are written (WRITE) are under way until `landed`; updates (ATOMIC) are not.
+        `lanes`: other lanes that ask for it together with the request's, one for each address. Bytes of shared memory
+        that are written (WRITE) are under way until `landed`; updates (ATOMIC) are not.
         """
         context, in_flight = self._engine_context, kind is Access.WRITE and space is Space.SHARED
         number, time = (cells.PENDING, cells.MAX_TIME) if in_flight else (request.channel, request.time)
         context[Sanitizer.ENGINE_CELL] = _engine_cell(number, time)
-        lanes, pointers = np.full(len(addresses), request.lane), np.zeros(len(addresses), np.uint64)
+        lanes = np.full(len(addresses), request.lane) if lanes is None else lanes
+        pointers = np.zeros(len(addresses), np.uint64)
         last = (int(kind), pointers.ctypes.data)
         self._call_in(context, "access_pointers", lanes, space, addresses, size, request.site, *last)
         return pointers
@@ -211,6 +217,7 @@ class Memory:
 
     def phase_over(self, lane: int, key: Hashable) -> None:
         """A phase of `key`, in the cluster of the lane, is over: what was released to it can be acquired."""
+        self.phases_over += 1
         if self.sanitize:
             self.clocks.complete(int(self.wave.cluster_of_lane[lane]), key)
 

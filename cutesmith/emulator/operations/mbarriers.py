@@ -14,7 +14,7 @@ import numpy as np
 from cutesmith.emulator.engines.mbarrier_state import PARITY_SHIFT, Mbarrier, MbarrierError
 from cutesmith.emulator.faults import FaultKind, UnsupportedInstruction
 from cutesmith.emulator.machine.lanes import LaneBatch
-from cutesmith.emulator.machine.machine import Machine
+from cutesmith.emulator.machine.machine import Machine, Unit
 from cutesmith.emulator.machine.suspensions import lane_operation
 from cutesmith.emulator.program.abi import Access, Array, Space
 from cutesmith.emulator.ptx.syntax import Address, Instruction, Operand, Sink
@@ -87,6 +87,24 @@ def arrive_for_copies(batch: LaneBatch, *, expected: bool) -> None:
     _update(batch, batch.instruction.operands[0], act)
 
 
+class _Asked(Unit):
+    """When a lane that waits has last asked for its phase: how many phases were over then, of any mbarrier; else -1."""
+
+    def __init__(self, machine: Machine) -> None:
+        super().__init__(machine)
+        self._phases = np.full(machine.wave.lane_count, -1)
+
+    def in_vain(self, batch: LaneBatch) -> bool:
+        """Whether these lanes have to wait on without looking: they have all asked since the last phase ended."""
+        if "try_wait" not in batch.instruction.modifiers or not self.machine.patient:
+            return False
+        return bool((self._phases[batch.lanes] == self.machine.memory.phases_over).all())
+
+    def answered(self, lanes: Array, done: Array) -> None:
+        """These lanes have asked; those that are not `done` wait on."""
+        self._phases[lanes] = np.where(done, -1, self.machine.memory.phases_over)
+
+
 def _waits_for(machine: Machine, instruction: Instruction, lane: int) -> str:
     """What a lane that is suspended at a `try_wait` waits for, for the explanation of a deadlock."""
     batch = LaneBatch(machine, instruction, np.array([lane]))
@@ -106,6 +124,8 @@ def _waits_for(machine: Machine, instruction: Instruction, lane: int) -> str:
 def wait(batch: LaneBatch) -> Array:
     """`mbarrier.{test,try}_wait{.parity} p, [a], state-or-parity{, time}`; the lanes of a `try_wait` that have to wait
     are not done."""
+    if batch.machine.unit(_Asked).in_vain(batch):
+        return np.zeros(len(batch.lanes), bool)
     predicate, address, phase, *_ = batch.instruction.operands
     by_parity = "parity" in batch.instruction.modifiers
     phases = batch.read(phase, np.uint32 if by_parity else np.uint64)
@@ -123,6 +143,7 @@ def wait(batch: LaneBatch) -> Array:
                 batch.memory.acquire(batch.lanes[indices[over[indices]]], pointer)
     done = over | ("try_wait" not in batch.instruction.modifiers or not batch.machine.patient)
     batch.write(predicate, over, done)
+    batch.machine.unit(_Asked).answered(batch.lanes, done)
     return done
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from cutesmith.emulator.machine.machine import Machine, Unit
 from cutesmith.emulator.machine.warpgroups import THREADS, WARPS
 from cutesmith.emulator.program.abi import Array
-from cutesmith.emulator.ptx.syntax import Instruction, bits_of
+from cutesmith.emulator.ptx.syntax import Instruction, Register, Vector, bits_of
 from cutesmith.emulator.sanitizer.actors import Request
 from cutesmith.emulator.tensor_cores.arithmetic import WARPGROUP_CORE
 from cutesmith.emulator.tensor_cores.descriptors import CHUNK, MatrixDescriptor, OperandTile
@@ -91,6 +91,7 @@ class MultiplicationsInFlight(Unit):
         self.accumulators: dict[tuple[int, int], Accumulator] = {}
         self._serials = np.zeros(count, np.int64)
         self._read: dict[int, WarpgroupMultiply] = {}
+        self._rows: dict[int, tuple[Vector, Array]] = {}  # by identity of the operand, which is kept
         self._queue: list[Issued] = []
 
     def read(self, instruction: Instruction) -> WarpgroupMultiply:
@@ -98,6 +99,14 @@ class MultiplicationsInFlight(Unit):
         if instruction.number not in self._read:
             self._read[instruction.number] = parse_multiply(instruction)
         return self._read[instruction.number]
+
+    def rows(self, vector: Vector) -> Array:
+        """Rows of the frame that a vector's registers have, (registers, 1); what else it holds is left out."""
+        if id(vector) not in self._rows:
+            slots = self.machine.wave.program.slots
+            rows = [slots[part.name] for part in vector.elements if isinstance(part, Register)]
+            self._rows[id(vector)] = vector, np.array(rows, np.int64)[:, None]
+        return self._rows[id(vector)][1]
 
     # ------------------------------------------------------------------------------------------------------- issue
 

@@ -9,10 +9,9 @@ from __future__ import annotations
 import numpy as np
 
 from cutesmith.emulator.faults import FaultKind, UnsupportedInstruction
-from cutesmith.emulator.machine.machine import Machine
 from cutesmith.emulator.machine.warpgroups import THREADS, WARPS, WarpgroupBatch, warpgroup_operation
 from cutesmith.emulator.program.abi import SHARED_RANK_SHIFT, WARP, Access, Array, Space
-from cutesmith.emulator.ptx.syntax import Immediate, Operand, Register, Vector, bits_of
+from cutesmith.emulator.ptx.syntax import Immediate, Operand, Vector, bits_of
 from cutesmith.emulator.sanitizer.actors import Channel, Engine, Request
 from cutesmith.emulator.tensor_cores.descriptors import CHUNK, DescriptorError, OperandTile
 from cutesmith.emulator.tensor_cores.fragments import fragment_order, unpack
@@ -108,12 +107,13 @@ def _chunks(
         lanes = np.repeat(batch.lanes[:, 0], flat.shape[1])
         found = memory.pointers(lanes, Space.SHARED, flat.ravel(), CHUNK, Access.READ, instruction.number)
         return found.reshape(addresses.shape)
+    first = batch.lanes[:, ::WARP]  # (w, 4)
+    asked = np.tile(flat, (1, WARPS)) if whole else flat
+    lanes = np.repeat(first, asked.shape[1] // WARPS, axis=1)
     found = np.empty_like(flat)
     for index, request in enumerate(requests):
-        for warp in range(WARPS):
-            part = slice(None) if whole else slice(warp * flat.shape[1] // WARPS, (warp + 1) * flat.shape[1] // WARPS)
-            asks = request._replace(lane=int(batch.lanes[index, warp * WARP]))
-            found[index, part] = memory.requested(asks, Space.SHARED, flat[index, part], CHUNK, Access.READ)
+        pointers = memory.requested(request, Space.SHARED, asked[index], CHUNK, Access.READ, lanes[index])
+        found[index] = pointers[: flat.shape[1]]
     return found.reshape(addresses.shape)
 
 
@@ -133,17 +133,12 @@ def _fragments(batch: WarpgroupBatch, form: WarpgroupMultiply) -> Array:
     return kept
 
 
-def _rows(machine: Machine, parts: tuple[Operand, ...]) -> Array:
-    """Rows of the frame that registers have, (registers, 1)."""
-    slots = machine.wave.program.slots
-    return np.array([slots[part.name] for part in parts if isinstance(part, Register)])[:, None]
-
-
 def _read(batch: WarpgroupBatch, vector: Vector) -> Array:
     """uint64 (registers, w, 128)."""
     wave, lanes = batch.machine.wave, batch.lanes.ravel()
-    if all(isinstance(part, Register) for part in vector.elements):
-        values = wave.frame[_rows(batch.machine, vector.elements), lanes]
+    rows = batch.machine.unit(MultiplicationsInFlight).rows(vector)
+    if len(rows) == len(vector.elements):
+        values = wave.frame[rows, lanes]
     else:
         values = np.stack([wave.read(part, lanes).astype(np.uint64) for part in vector.elements])
     return np.asarray(values).reshape(len(vector.elements), *batch.lanes.shape)
@@ -160,13 +155,14 @@ def _accumulators(batch: WarpgroupBatch, form: WarpgroupMultiply) -> Array:
     unit, product = batch.machine.unit(MultiplicationsInFlight), form.form.product
     count = len(form.d.elements)
     registers = _read(batch, form.d)
-    found = serials_in(registers)
-    serials = found[0, :, 0]
+    serials = serials_in(registers[0, :, 0])
     chained = (serials > 0) & (registers == tokens(serials, count)[:, :, None]).all(axis=(0, 2))
     for index in np.flatnonzero(chained):
         known = unit.accumulators.get((int(batch.groups[index]), int(serials[index])))
         chained[index] = known is not None and known.product.result == product.result and known.product.n == product.n
-    mixed = ~chained & (found > 0).any(axis=(0, 2))
+    if chained.all():
+        return serials
+    mixed = ~chained & (serials_in(registers) > 0).any(axis=(0, 2))
     if mixed.any():
         what = "has accumulators of which others write a part, in another shape, without a wait for them"
         _report(batch, FaultKind.MISSING_WAIT, what, mixed)
@@ -180,7 +176,7 @@ def _accumulators(batch: WarpgroupBatch, form: WarpgroupMultiply) -> Array:
             unit.accumulators[group, serial] = Accumulator(product, matrix, batch.instruction)
         lanes = batch.lanes[fresh].ravel()
         marks = np.repeat(tokens(new, count), THREADS, axis=1)
-        batch.machine.wave.frame[_rows(batch.machine, form.d.elements), lanes] = marks
+        batch.machine.wave.frame[unit.rows(form.d), lanes] = marks
     return serials
 
 
