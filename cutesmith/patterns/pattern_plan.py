@@ -76,7 +76,57 @@ class AttentionConfiguration(Configuration):
     warps: int
 
 
-AnyConfiguration = ElementwiseConfiguration | RowsConfiguration | ContractionConfiguration | AttentionConfiguration
+@dataclass(frozen=True)
+class HopperConfiguration(Configuration):
+    """How sm_90a's kernel of a product cuts the result into tiles, and who multiplies them.
+
+    A block has a warp that loads and `warpgroups` of arithmetic, which take turns at whole tiles (`pingpong`) or share
+    each. `stages` hold `tile_k` of k each. Blocks form clusters: `cluster_m` of them down share B, `cluster_n` across
+    share A, `split` share a tile and divide k. A tile leaves by `columns` at a time. `swapped` computes the transposed
+    result, so that a few rows become the columns of tiles. Cluster tiles go down `group` before they go right.
+    """
+
+    tile_m: int
+    tile_n: int
+    tile_k: int
+    stages: int
+    warpgroups: int = 2
+    pingpong: bool = False
+    cluster_m: int = 1
+    cluster_n: int = 1
+    split: int = 1
+    columns: int = 32
+    swapped: bool = False
+    group: int = 8
+
+    @property
+    def rows(self) -> int:
+        """Rows of a tile in the registers of one warpgroup."""
+        return self.tile_m if self.pingpong else self.tile_m // self.warpgroups
+
+    @property
+    def sums_per_thread(self) -> int:
+        """Registers for the sums of a tile."""
+        return self.rows * self.tile_n // 128
+
+    @property
+    def moves_registers(self) -> bool:
+        """Whether the loading warps give registers to the others: 384 threads have 168 each without that."""
+        return self.warpgroups > 1 and self.sums_per_thread > 96
+
+    @property
+    def threads(self) -> int:
+        """A block's, those of the loading warpgroup among them."""
+        return 128 * (1 + self.warpgroups)
+
+
+AnyConfiguration = (
+    ElementwiseConfiguration
+    | RowsConfiguration
+    | ContractionConfiguration
+    | HopperConfiguration
+    | AttentionConfiguration
+)
 C = TypeVar("C", bound=AnyConfiguration)
 
 

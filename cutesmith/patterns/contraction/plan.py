@@ -14,13 +14,17 @@ from cutesmith.devices import parse_arch
 from cutesmith.patterns.contraction.analysis import ContractionProblem, analyse
 from cutesmith.patterns.contraction.arithmetic import arithmetic_of
 from cutesmith.patterns.contraction.epilogue import Output
+from cutesmith.patterns.contraction.hopper.kernel import hopper_context
+from cutesmith.patterns.contraction.hopper.legality import obstacles
+from cutesmith.patterns.contraction.hopper.legality import shared_bytes as hopper_shared_bytes
+from cutesmith.patterns.contraction.hopper.proposals import proposals as hopper_proposals
 from cutesmith.patterns.contraction.legality import refusals, shared_bytes, threads
 from cutesmith.patterns.contraction.proposals import proposals
 from cutesmith.patterns.graph.builder import reshape_code
 from cutesmith.patterns.graph.dtypes import ITEM_BYTES
 from cutesmith.patterns.graph.nodes import Graph
 from cutesmith.patterns.graph.shapes import Shape
-from cutesmith.patterns.pattern_plan import ContractionConfiguration
+from cutesmith.patterns.pattern_plan import ContractionConfiguration, HopperConfiguration
 from cutesmith.patterns.writing.naming import SHARED_NAMES, fresh_name
 from cutesmith.patterns.writing.templating import launcher_key, render_template, returned
 from cutesmith.runtime.tiling import TiledShape, Tiling
@@ -31,6 +35,7 @@ _OWN = (
     "transposed vector_at tile_of tile_layout operand_layout copy_of_tile load_tile split_float32 LAUNCHERS vectors "
     "contiguous_k tiled_mma op sizes window_starts seen_at load_windows starts taps"
 )
+Form = ContractionConfiguration | HopperConfiguration
 RESERVED = SHARED_NAMES | set(_OWN.split())
 """Names that an argument of the problem may not have in the generated kernel."""
 
@@ -53,18 +58,23 @@ class ContractionPlan:
         """Two for each product of two numbers, one for each pointwise result, in the traced shapes."""
         return self.graph.flops
 
-    def configurations(self, arch: str = "sm_90a") -> list[ContractionConfiguration]:
-        """Tiles that the architecture can run, the best guess first."""
+    def configurations(self, arch: str = "sm_90a") -> list[ContractionConfiguration] | list[HopperConfiguration]:
+        """Tiles that the architecture can run, the best guess first; of sm_90a's own form where that serves."""
         sm = parse_arch(arch).sm
+        if not any(obstacles(self.problem, sm)) and (found := hopper_proposals(self.problem, sm)):
+            return found
         return [c for c in proposals(self.problem) if not any(refusals(self.problem, c, sm))]
 
     def tiled_shape(self) -> TiledShape:
         """Rows and columns of the result; every edge is guarded."""
         return TiledShape(sizes=(self.problem.m, self.problem.n))
 
-    def tiling(self, configuration: ContractionConfiguration) -> Tiling:
+    def tiling(self, configuration: Form) -> Tiling:
         """A block's tile and what it takes."""
         c = configuration
+        if isinstance(c, HopperConfiguration):
+            smem = hopper_shared_bytes(self.problem, c)
+            return Tiling(threads=c.threads, tile=(c.tile_m, c.tile_n), smem_bytes=smem, settings=c.to_dict())
         return Tiling(
             threads=threads(c),
             tile=(c.tile_m, c.tile_n),
@@ -72,12 +82,15 @@ class ContractionPlan:
             settings=c.to_dict(),
         )
 
-    def render(self, configuration: ContractionConfiguration) -> str:
+    def render(self, configuration: Form) -> str:
         """The kernel section: imports, device functions, kernel, launch, cached compile and `kernel_fn`."""
-        return render_template("contraction.py.j2", _context(self.problem, configuration))
+        context = _context(self.problem, configuration)
+        if isinstance(configuration, HopperConfiguration):
+            return render_template("contraction_sm90.py.j2", context | hopper_context(self.problem, configuration))
+        return render_template("contraction.py.j2", context)
 
 
-def _context(problem: ContractionProblem, configuration: ContractionConfiguration) -> dict[str, object]:
+def _context(problem: ContractionProblem, configuration: Form) -> dict[str, object]:
     epilogue, views = problem.epilogue, _Views(problem)
     matrices = [views.name(matrix.code, matrix.argument) for matrix in (problem.a, problem.b)]
     inputs = matrices + [views.name(operand.code, operand.argument) for operand in epilogue.operands]

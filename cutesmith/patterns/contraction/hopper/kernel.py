@@ -1,0 +1,69 @@
+"""What `contraction_sm90.py.j2` takes: the operands' layouts in shared memory, and how each part is loaded and stored."""
+
+from __future__ import annotations
+
+from cutesmith.patterns.contraction.analysis import ContractionProblem
+from cutesmith.patterns.contraction.epilogue import Operand, Output
+from cutesmith.patterns.contraction.hopper.legality import k_major
+from cutesmith.patterns.contraction.hopper.proposals import blocks_at_once, reasons
+from cutesmith.patterns.graph.dtypes import ITEM_BYTES
+from cutesmith.patterns.pattern_plan import HopperConfiguration
+
+PLACES = {
+    "n": "v % 2 + v // 4 % (EPI_N // 8) * 2",
+    "m": "v // 2 % 2 + v // (EPI_N // 2) * 2",
+    "mn": "v",
+}
+"""Where the operand of sum `v` of a strip is: a thread has pairs of columns, 8 apart, and rows, 8 apart."""
+
+
+def hopper_context(problem: ContractionProblem, c: HopperConfiguration) -> dict[str, object]:
+    """The names of the template that depend on the form of sm_90a."""
+    epilogue = problem.epilogue
+    over = {operand.name: _varies_over(operand, c.swapped) for operand in epilogue.operands}
+    loaded = [o.loaded(f"r_{o.name}[{PLACES[over[o.name]]}]") for o in epilogue.operands]
+    place = "at_m, at_n, batch" if problem.batch else "at_m, at_n"
+    elements = [o.loaded(f"m_{o.name}[{place}]") for o in epilogue.operands]
+    contiguous_k = k_major(problem)
+    majors = ["K" if along_k else "MN" for along_k in contiguous_k]
+    layouts = ["ROW_MAJOR" if along_k else "COL_MAJOR" for along_k in contiguous_k]
+    order = -1 if c.swapped else 1
+    return {
+        "reasons": reasons(problem, c),
+        "blocks_per_sm": blocks_at_once(problem, c),
+        "rows": c.rows,
+        "batched": bool(problem.batch),
+        "factor": problem.a.storage,
+        "types": {_stored_dtype(t.dtype): t.storage for t in (problem.a, *epilogue.operands, *epilogue.outputs)},
+        "over": over,
+        "floating": {output.name: _is_rounded(output) for output in epilogue.outputs},
+        "store_ops": [_store_op(output, c) for output in epilogue.outputs],
+        "majors": majors[::order],
+        "layouts": [*layouts[::order], "COL_MAJOR" if c.swapped else "ROW_MAJOR"],
+        "dims": [-1 if contiguous_k[0] else -2, -2 if contiguous_k[1] else -1],
+        "call": epilogue.call("total" if c.split > 1 else "sums[v]", loaded, list(epilogue.coordinates)),
+        "general_call": epilogue.call("total", elements, list(epilogue.coordinates)),
+    }
+
+
+def _stored_dtype(dtype: str) -> str:
+    """The torch dtype that a kernel's argument has: bool travels as bytes."""
+    return "uint8" if dtype == "bool" else dtype
+
+
+def _varies_over(operand: Operand, swapped: bool) -> str:
+    """Over which coordinates of the kernel's tiles an operand changes: "m", "n" or both; one number counts as "n"."""
+    m, n = operand.varies[-2:][:: -1 if swapped else 1]
+    return "mn" if m and n else "m" if m else "n"
+
+
+def _is_rounded(output: Output) -> bool:
+    """Whether floats are converted in pairs after the epilogue, not one by one."""
+    return output.computed == "Float32" and output.dtype in ("float16", "bfloat16", "float32")
+
+
+def _store_op(output: Output, c: HopperConfiguration) -> str:
+    """How a warp writes its part of a strip to shared memory: stmatrix moves elements of 16 bits only."""
+    if ITEM_BYTES[output.dtype] != 2:
+        return "cute.nvgpu.CopyUniversalOp()"
+    return f"warp.StMatrix8x8x16bOp({c.swapped}, 4)"

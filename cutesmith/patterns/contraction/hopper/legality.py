@@ -1,0 +1,97 @@
+"""Whether sm_90a's kernel can serve a product at all, and whether one of its configurations can be a kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from cutesmith.devices import RESERVED_SMEM_PER_BLOCK, SmVersion
+from cutesmith.patterns.contraction.analysis import ContractionProblem, Matrix
+from cutesmith.patterns.contraction.arithmetic import Arithmetic, arithmetic_of
+from cutesmith.patterns.graph.dtypes import ITEM_BYTES
+from cutesmith.patterns.pattern_plan import HopperConfiguration
+
+TMA_BYTES = 16
+"""Of which addresses and strides of what TMA reads and writes are multiples (CUDA driver API, cuTensorMapEncodeTiled)."""
+
+MOST_TMA_BATCH_DIMS = 3
+"""A tensor map has at most five dimensions."""
+
+BARRIER_BYTES = 512
+"""For the barriers of the ring and for what aligning the tiles to 1024 bytes skips at most beside them."""
+
+
+def obstacles(problem: ContractionProblem, sm: SmVersion) -> Iterator[str]:
+    """A sentence for each reason why this product needs another kernel, whatever the configuration."""
+    if sm.number != 90:
+        yield f"sm_{sm.number} has no wgmma"
+    if arithmetic_of(problem) is not Arithmetic.HALF:
+        yield f"the kernel multiplies float16 or bfloat16, not {problem.a.dtype}"
+    if problem.k == 0:
+        yield "there is nothing to sum up"
+    for name, matrix in (("the left factor", problem.a), ("the right factor", problem.b)):
+        if not _tma_reaches(matrix):
+            yield f"strides of {name} are not multiples of {TMA_BYTES} bytes"
+        if 0 in matrix.strides[:-2]:
+            yield f"{name} is the same for several products of the batch"
+    if len(problem.batch) > MOST_TMA_BATCH_DIMS:
+        yield f"{len(problem.batch)} batch dimensions: a tensor map has room for {MOST_TMA_BATCH_DIMS}"
+    for output in problem.epilogue.outputs:
+        item = ITEM_BYTES[output.dtype]
+        if item > 4:
+            yield f"{output.name} has elements of {item} bytes"
+        if problem.n * item % TMA_BYTES:
+            yield f"rows of {output.name} are not a multiple of {TMA_BYTES} bytes"
+
+
+def _tma_reaches(matrix: Matrix) -> bool:
+    return matrix.contiguous is not None and matrix.vector() * ITEM_BYTES[matrix.dtype] == TMA_BYTES
+
+
+def k_major(problem: ContractionProblem) -> tuple[bool, bool]:
+    """Whether A and B are contiguous along k; else they are along m and n."""
+    return problem.a.contiguous == -1, problem.b.contiguous == -2
+
+
+def stage_bytes(problem: ContractionProblem, c: HopperConfiguration) -> int:
+    """What one stage of the ring holds."""
+    return (c.tile_m + c.tile_n) * c.tile_k * ITEM_BYTES[problem.a.dtype]
+
+
+def other_bytes(problem: ContractionProblem, c: HopperConfiguration) -> int:
+    """Shared memory beside the ring: where outputs leave from, and sums of a part of k."""
+    leaving = c.warpgroups * c.rows * c.columns * sum(ITEM_BYTES[output.dtype] for output in problem.epilogue.outputs)
+    own_strips = -(-(c.tile_n // c.columns) // c.split)
+    sums = 4 * c.warpgroups * c.rows * c.columns * c.split * own_strips if c.split > 1 else 0
+    return leaving + sums + BARRIER_BYTES + RESERVED_SMEM_PER_BLOCK
+
+
+def shared_bytes(problem: ContractionProblem, c: HopperConfiguration) -> int:
+    """What a block's shared memory holds."""
+    return c.stages * stage_bytes(problem, c) + other_bytes(problem, c)
+
+
+def refusals(problem: ContractionProblem, c: HopperConfiguration, sm: SmVersion) -> Iterator[str]:
+    """A sentence for each reason why the template cannot be rendered so, or would not run."""
+    a_contiguous_k, b_contiguous_k = k_major(problem)[:: -1 if c.swapped else 1]
+    if c.tile_m % (64 * c.warpgroups if not c.pingpong else 64):
+        yield f"{c.tile_m} rows are not a multiple of 64 for each warpgroup"
+    if c.columns % 16 or c.tile_n > 256 or c.tile_n % c.columns:
+        yield f"wgmma has no {c.tile_n} columns, or they do not leave {c.columns} at a time"
+    if c.pingpong and c.warpgroups != 2:
+        yield "two warpgroups take turns"
+    if c.cluster_m > 1 and c.cluster_n > 1:
+        yield "a cluster shares one operand"
+    if c.split > 1 and (c.pingpong or c.cluster_m * c.cluster_n > 1):
+        yield "blocks that divide k share nothing else"
+    line = 128 // ITEM_BYTES[problem.a.dtype]
+    for contiguous_k, lines, parts in ((a_contiguous_k, c.tile_m, c.cluster_n), (b_contiguous_k, c.tile_n, c.cluster_m)):
+        if lines % (parts * (8 if contiguous_k else line)) and (parts > 1 or not contiguous_k):
+            yield f"{lines} lines of an operand cannot be loaded by {parts} blocks"
+    if c.swapped and c.rows % line:
+        yield f"{c.rows} rows of a transposed result are not whole lines"
+    if c.sums_per_thread > 208:
+        yield f"{c.sums_per_thread} registers a thread for sums spill"
+    if c.stages < 2:
+        yield "loads need a second stage"
+    if (needed := shared_bytes(problem, c)) > sm.smem_per_block:
+        yield f"{needed} bytes of shared memory: sm_{sm.number} has {sm.smem_per_block} bytes a block"

@@ -1,0 +1,149 @@
+"""Which tiles sm_90a's kernel is tried with, the most promising first, by a model of its time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from cutesmith.devices import RESERVED_SMEM_PER_BLOCK, SmVersion, parse_arch
+from cutesmith.patterns.contraction.analysis import ContractionProblem
+from cutesmith.patterns.contraction.hopper.legality import other_bytes, refusals, shared_bytes, stage_bytes
+from cutesmith.patterns.pattern_plan import HopperConfiguration as Tiles
+
+FEW_ROWS = 128
+"""Of the result: up to as many are tried as columns of tiles."""
+
+MOST_STAGES = 10
+MOST_CANDIDATES = 14
+
+CLUSTERS_AT_ONCE = {1: 132, 2: 66, 4: 30, 8: 13}
+"""How many clusters of so many blocks run at once on an H200 of 132 multiprocessors."""
+
+# Fitted to the medians of 27 sizes with up to 31 configurations each on an H200 (evals/results/h200/gemm).
+LAUNCH_SECONDS = 8.1e-6
+"""As a pair of events measures it."""
+CLOCK = 1.87e9
+LOADED_BYTES = 74.0
+"""That a multiprocessor loads from L2 in a cycle."""
+STEP_CYCLES = 100.0
+"""Of a k-tile for its barriers."""
+TILE_CYCLES = 520.0
+EPILOGUE_CYCLES = 11_500.0
+"""For 128 x 192 sums of a warpgroup; hidden behind the other one where they take turns."""
+SPLIT_CYCLES = 2300.0
+"""For each doubling of the blocks that add up a tile."""
+BANDWIDTH = 3.7e12
+MOST_FLOPS = 1090e12
+SHARPNESS = 3.8
+"""Of the maximum of the three terms below: the exponent of a norm."""
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """The predicted time of a configuration in seconds, and the terms that it comes from.
+
+    `waves`: how often all multiprocessors work at once, the last time partly; `busy`: which part of that is work.
+    `bound`: what the time is made of.
+    """
+
+    seconds: float
+    tiles: int
+    waves: int
+    busy: float
+    bound: str
+
+
+def proposals(problem: ContractionProblem, sm: SmVersion, most: int = MOST_CANDIDATES) -> list[Tiles]:
+    """The configurations that can be a kernel, the least predicted time first; no more than `most`."""
+    found = [c for c in dict.fromkeys(_candidates(problem, sm)) if not any(refusals(problem, c, sm))]
+    return sorted(found, key=lambda c: predict(problem, c).seconds)[:most]
+
+
+def _candidates(problem: ContractionProblem, sm: SmVersion) -> Iterator[Tiles]:
+    for tiles in (*_square(), *_few_columns(), *(_few_rows(problem.m) if problem.m <= FEW_ROWS else ())):
+        for blocks_per_sm in (1, 2) if tiles.warpgroups == 1 else (1,):
+            yield _filled(problem, tiles, sm, blocks_per_sm)
+
+
+def _square() -> Iterator[Tiles]:
+    """Tiles for results that give every multiprocessor some."""
+    for m, n, columns in ((128, 192, 32), (128, 128, 32), (128, 160, 32), (128, 208, 16), (192, 128, 32), (64, 256, 32)):
+        tiles = Tiles(m, n, 64, 0, pingpong=True, columns=columns)
+        yield from (tiles, replace(tiles, cluster_m=2), replace(tiles, cluster_n=2))
+    for m, n in ((128, 256), (256, 128)):
+        tiles = Tiles(m, n, 64, 0)
+        yield from (tiles, replace(tiles, cluster_m=2), replace(tiles, cluster_n=2))
+
+
+def _few_columns() -> Iterator[Tiles]:
+    """Smaller tiles, or a tile for several blocks, where there are fewer large ones than multiprocessors."""
+    for n in (64, 96, 128):
+        tiles = Tiles(128, n, 64, 0)
+        yield from (tiles, replace(tiles, cluster_m=2), replace(tiles, cluster_n=2))
+        yield from (replace(tiles, split=split) for split in (2, 4))
+
+
+def _few_rows(rows: int) -> Iterator[Tiles]:
+    """The transposed result: memory speed needs many bytes in flight, and blocks enough, not wide tiles."""
+    n = next(n for n in (16, 32, 64, 96, 128) if n >= rows)
+    for split in (1, 2, 4, 8):
+        columns = min(32, n)
+        yield Tiles(64, n, 128, 0, warpgroups=1, split=split, columns=columns, swapped=True)
+        yield Tiles(128, n, 64, 0, split=split, columns=columns, swapped=True)
+        yield Tiles(128, n, 128, 0, split=split, columns=columns, swapped=True)
+
+
+def _filled(problem: ContractionProblem, c: Tiles, sm: SmVersion, blocks_per_sm: int) -> Tiles:
+    """As many stages as fit when so many blocks share a multiprocessor; several k-tiles each."""
+    budget = sm.smem_per_block if blocks_per_sm == 1 else sm.smem_per_sm // blocks_per_sm - RESERVED_SMEM_PER_BLOCK
+    stages = (budget - other_bytes(problem, c)) // stage_bytes(problem, c)
+    return replace(c, stages=max(0, min(stages, MOST_STAGES)))
+
+
+def blocks_at_once(problem: ContractionProblem, c: Tiles) -> int:
+    """How many blocks share a multiprocessor of Hopper."""
+    sm = parse_arch("sm_90a").sm
+    memory = sm.smem_per_sm // (shared_bytes(problem, c) + RESERVED_SMEM_PER_BLOCK)
+    registers = sm.registers_per_sm // (c.threads * 128)
+    return max(1, min(memory, registers if c.sums_per_thread <= 64 else 1, 2))
+
+
+def predict(problem: ContractionProblem, c: Tiles) -> Prediction:
+    """What a configuration takes: waves of tiles, each as long as its wgmma or its loads; or all bytes, or all flops."""
+    rows, columns = (problem.n, problem.m) if c.swapped else (problem.m, problem.n)
+    share, at_once = c.cluster_m * c.cluster_n, blocks_at_once(problem, c)
+    tiles = math.ceil(rows / (c.tile_m * c.cluster_m)) * math.ceil(columns / (c.tile_n * c.cluster_n)) * share
+    tiles *= problem.batches
+    resident = CLUSTERS_AT_ONCE[share * c.split] * share * c.split * at_once
+    waves = math.ceil(tiles * c.split / resident)
+    # A wgmma of 64 x n x 16 takes n / 2 cycles, or as long as its operands take to read, 128 bytes a cycle.
+    multiply = c.tile_m / 64 * max(c.tile_n / 2, 16 + c.tile_n / 4) * c.tile_k / 16
+    load = (c.tile_m / c.cluster_n + c.tile_n / c.cluster_m) * c.tile_k * 2 / LOADED_BYTES
+    own = problem.k / c.tile_k / c.split * (max(multiply, load) * at_once + STEP_CYCLES) + TILE_CYCLES
+    own += 0.0 if c.pingpong else EPILOGUE_CYCLES * c.rows * c.tile_n / (128 * 192)
+    own += SPLIT_CYCLES * math.log2(c.split)
+    work = {
+        "loads from L2" if load > multiply else "multiplications": waves * own / CLOCK,
+        "bytes of device memory": problem.graph.moved_bytes / BANDWIDTH,
+        "the card's power": 2 * problem.m * problem.n * problem.k * problem.batches / MOST_FLOPS,
+    }
+    seconds = LAUNCH_SECONDS + sum(part**SHARPNESS for part in work.values()) ** (1 / SHARPNESS)
+    busy = tiles * c.split / (waves * resident)
+    return Prediction(seconds, tiles, waves, busy, max(work, key=lambda name: work[name]))
+
+
+def reasons(problem: ContractionProblem, c: Tiles) -> list[str]:
+    """Sentences for the head of the kernel: why this configuration, and what time is predicted."""
+    found = predict(problem, c)
+    shape = f"{problem.m} x {problem.n} x {problem.k}" + (f", {problem.batches} times" if problem.batches > 1 else "")
+    lines = [
+        f"{shape}: {found.tiles} tiles of {c.tile_m} x {c.tile_n}{' of the transposed result' if c.swapped else ''}"
+        f"{f', each by {c.split} blocks' if c.split > 1 else ''}, keep 132 multiprocessors busy for {found.busy:.0%} of "
+        f"{found.waves} wave{'s' if found.waves > 1 else ''}.",
+        f"Predicted on an H200: {found.seconds * 1e6:.0f} us, mostly {found.bound}."
+        f" {c.stages} stages of {c.tile_k} of k are in flight.",
+    ]
+    if c.cluster_m * c.cluster_n > 1:
+        lines.append("Two blocks of a cluster load what they share once: less traffic from L2, and less power.")
+    return lines
