@@ -49,6 +49,9 @@ from cutesmith.problems.loading import load_file  # noqa: E402
 
 FLUSH_BYTES = 256 << 20  # over four times the L2 of an H200
 TOLERANCE = {"bfloat16": 5e-3, "float16": 1e-3, "float32": 1e-5}  # norm of the error over that of the result
+HEADINGS = "case|eager|QuACK|torch.compile|first choice|best|predicted|TFLOP/s|over eager|over the best other".split(
+    "|"
+)
 LLM_SHAPES = [
     *((1, n, k) for n, k in ((6144, 4096), (4096, 14336), (28672, 4096))),
     *((16, n, k) for n, k in ((4096, 4096), (28672, 4096), (4096, 14336))),
@@ -104,7 +107,7 @@ class Case:
     def function(self) -> Callable[..., torch.Tensor]:
         """The reference function."""
         names: dict[str, Any] = {"torch": torch, "F": F}
-        exec(self.source(), names)  # noqa: S102: written above
+        exec(self.source(), names)  # noqa: S102
         return names["reference_fn"]  # type: ignore[no-any-return]
 
     def inputs(self, device: str) -> list[torch.Tensor]:
@@ -112,7 +115,9 @@ class Case:
         return [tensor.make(getattr(torch, self.dtype), device) for tensor in self.tensors]
 
 
-def product(m: int, n: int, k: int, name: str = "", expression: str = "x @ weight.t()", *more: Tensor, **rest: Any) -> Case:
+def product(
+    m: int, n: int, k: int, name: str = "", expression: str = "x @ weight.t()", *more: Tensor, **rest: Any
+) -> Case:
     """A case with x (m, k) and weight (n, k)."""
     tensors = (Tensor("x", (m, k)), Tensor("weight", (n, k), k**-0.5), *more)
     return Case(name or f"gemm_{m}x{n}x{k}", m, n, k, expression, tensors, **rest)
@@ -125,7 +130,9 @@ def cases() -> Iterator[Case]:
     square = (4096, 4096)
     yield Case("nn_4096", 4096, 4096, 4096, "x @ weight", (Tensor("x", square), Tensor("weight", square, 1 / 64)))
     yield Case("tn_4096", 4096, 4096, 4096, "x.t() @ weight", (Tensor("x", square), Tensor("weight", square, 1 / 64)))
-    yield Case("tt_4096", 4096, 4096, 4096, "x.t() @ weight.t()", (Tensor("x", square), Tensor("weight", square, 1 / 64)))
+    yield Case(
+        "tt_4096", 4096, 4096, 4096, "x.t() @ weight.t()", (Tensor("x", square), Tensor("weight", square, 1 / 64))
+    )
     batch = (Tensor("x", (64, 1024, 1024)), Tensor("weight", (64, 1024, 1024), 1 / 32))
     yield Case("bmm_64x1024", 1024, 1024, 1024, "torch.bmm(x, weight)", batch)
     m, n, k = 8192, 16384, 4096
@@ -179,7 +186,7 @@ def render(case: Case, folder: Path, most: int) -> list[Built] | str:
             code = f"k{hashlib.sha256(ast.unparse(ast.parse(text)).encode()).hexdigest()[:16]}"
             found.append(Built(case, configuration, section, predict(plan.problem, configuration).seconds * 1e6, code))
         return found
-    except Exception as error:  # noqa: BLE001: said in the results
+    except Exception as error:  # noqa: BLE001
         return f"{type(error).__name__}: {error}"
 
 
@@ -210,7 +217,7 @@ def compile_one(built: Built) -> Built:
         module.kernel_fn(*built.case.inputs("cpu"))
     except Exported:
         return built
-    except Exception as error:  # noqa: BLE001: said in the results
+    except Exception as error:  # noqa: BLE001
         built.failed = f"{type(error).__name__}: {error}"[:500]
     finally:
         cute.compile = compile_it
@@ -299,7 +306,7 @@ def run_case(case: Case, builts: list[Built], options: argparse.Namespace, flush
         try:
             kernel = loaded(built)
             errors[built.name] = error = relative_error(kernel(*inputs), exact)
-        except Exception as failure:  # noqa: BLE001: said in the results
+        except Exception as failure:  # noqa: BLE001
             wrong[built.name] = f"{type(failure).__name__}: {failure}"[:300]
             continue
         if error < TOLERANCE[case.dtype]:
@@ -315,7 +322,7 @@ def run_case(case: Case, builts: list[Built], options: argparse.Namespace, flush
         if name in ("quack", "torch.compile"):
             try:
                 errors[name] = relative_error(contenders[name](*inputs), exact)
-            except Exception as failure:  # noqa: BLE001: said in the results
+            except Exception as failure:  # noqa: BLE001
                 wrong[name] = f"{type(failure).__name__}: {failure}"[:300]
                 del contenders[name]
     del exact
@@ -339,10 +346,18 @@ def row(found: dict[str, Any], builts: dict[str, Built], case: Case) -> str:
     flops = 2 * case.m * case.n * case.k * (2 if "swiglu" in case.name else 64 if "bmm" in case.name else 1)
     other = min((times[name] for name in times if name not in builts), default=math.nan)
     quack, compiled = (f"{times[name]:.1f}" if name in times else "–" for name in ("quack", "torch.compile"))
-    return (
-        f"| {case.name} | {times['eager']:.1f} | {quack} | {compiled} | {times[first]:.1f} | {times[best]:.1f} | "
-        f"{builts[first].predicted_us:.0f} | {flops / times[best] / 1e6:.0f} | {times['eager'] / times[best]:.2f} | {other / times[best]:.2f} |"
-    )
+    cells = [
+        f"{times['eager']:.1f}",
+        quack,
+        compiled,
+        f"{times[first]:.1f}",
+        f"{times[best]:.1f}",
+        f"{builts[first].predicted_us:.0f}",
+        f"{flops / times[best] / 1e6:.0f}",
+        f"{times['eager'] / times[best]:.2f}",
+        f"{other / times[best]:.2f}",
+    ]
+    return f"| {case.name} | {' | '.join(cells)} |"
 
 
 def main() -> int:
@@ -363,17 +378,17 @@ def main() -> int:
             print(f"{one.name} does not compile: {one.failed}", flush=True)
         by_name = {one.name: one for one in built}
         flush = torch.empty(FLUSH_BYTES, dtype=torch.uint8, device="cuda")
-        results, lines = [], [
-            "| case | eager | QuACK | torch.compile | first choice | best | predicted | TFLOP/s | over eager | over the best other |",
-            "|---|---|---|---|---|---|---|---|---|---|",
-        ]
+        results: list[dict[str, Any]] = []
+        lines = [f"| {' | '.join(HEADINGS)} |", "|---" * len(HEADINGS) + "|"]
         for case in chosen:
             if case.name in refused:
                 print(f"{case.name} refused: {refused[case.name]}", flush=True)
                 continue
             found = run_case(case, [one for one in built if one.case == case and not one.failed], options, flush)
             found["configurations"] = {
-                one.name: {**one.configuration.to_dict(), "predicted_us": one.predicted_us} for one in built if one.case == case
+                one.name: {**one.configuration.to_dict(), "predicted_us": one.predicted_us}
+                for one in built
+                if one.case == case
             }
             results.append(found)
             lines.append(row(found, by_name, case))

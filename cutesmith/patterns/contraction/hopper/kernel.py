@@ -1,4 +1,4 @@
-"""What `contraction_sm90.py.j2` takes: the operands' layouts in shared memory, and how each part is loaded and stored."""
+"""What `contraction_sm90.py.j2` takes: layouts in shared memory, and how each part is loaded and stored."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from cutesmith.patterns.contraction.analysis import ContractionProblem
 from cutesmith.patterns.contraction.epilogue import Operand, Output
 from cutesmith.patterns.contraction.hopper.legality import k_major
 from cutesmith.patterns.contraction.hopper.proposals import blocks_at_once, reasons
-from cutesmith.patterns.graph.dtypes import ITEM_BYTES
+from cutesmith.patterns.graph.dtypes import ITEM_BYTES, STORAGE_TYPE
 from cutesmith.patterns.pattern_plan import HopperConfiguration
 
 PLACES = {
@@ -28,13 +28,14 @@ def hopper_context(problem: ContractionProblem, c: HopperConfiguration) -> dict[
     majors = ["K" if along_k else "MN" for along_k in contiguous_k]
     layouts = ["ROW_MAJOR" if along_k else "COL_MAJOR" for along_k in contiguous_k]
     order = -1 if c.swapped else 1
+    dtypes = [problem.a.dtype, *(o.dtype for o in epilogue.operands), *(o.dtype for o in epilogue.outputs)]
     return {
         "reasons": reasons(problem, c),
         "blocks_per_sm": blocks_at_once(problem, c),
         "rows": c.rows,
         "batched": bool(problem.batch),
         "factor": problem.a.storage,
-        "types": {_stored_dtype(t.dtype): t.storage for t in (problem.a, *epilogue.operands, *epilogue.outputs)},
+        "types": {_stored_dtype(dtype): STORAGE_TYPE[dtype] for dtype in dict.fromkeys(dtypes)},
         "over": over,
         "floating": {output.name: _is_rounded(output) for output in epilogue.outputs},
         "store_ops": [_store_op(output, c) for output in epilogue.outputs],

@@ -11,7 +11,7 @@ from cutesmith.patterns.graph.dtypes import ITEM_BYTES
 from cutesmith.patterns.pattern_plan import HopperConfiguration
 
 TMA_BYTES = 16
-"""Of which addresses and strides of what TMA reads and writes are multiples (CUDA driver API, cuTensorMapEncodeTiled)."""
+"""Addresses and strides of what TMA reads and writes are multiples (CUDA driver API, cuTensorMapEncodeTiled)."""
 
 MOST_TMA_BATCH_DIMS = 3
 """A tensor map has at most five dimensions."""
@@ -84,7 +84,8 @@ def refusals(problem: ContractionProblem, c: HopperConfiguration, sm: SmVersion)
     if c.split > 1 and (c.pingpong or c.cluster_m * c.cluster_n > 1):
         yield "blocks that divide k share nothing else"
     line = 128 // ITEM_BYTES[problem.a.dtype]
-    for contiguous_k, lines, parts in ((a_contiguous_k, c.tile_m, c.cluster_n), (b_contiguous_k, c.tile_n, c.cluster_m)):
+    sides = (a_contiguous_k, c.tile_m, c.cluster_n), (b_contiguous_k, c.tile_n, c.cluster_m)
+    for contiguous_k, lines, parts in sides:
         if lines % (parts * (8 if contiguous_k else line)) and (parts > 1 or not contiguous_k):
             yield f"{lines} lines of an operand cannot be loaded by {parts} blocks"
     if c.swapped and c.rows % line:

@@ -68,8 +68,8 @@ def _candidates(problem: ContractionProblem, sm: SmVersion) -> Iterator[Tiles]:
 
 def _square() -> Iterator[Tiles]:
     """Tiles for results that give every multiprocessor some."""
-    for m, n, columns in ((128, 192, 32), (128, 128, 32), (128, 160, 32), (128, 208, 16), (192, 128, 32), (64, 256, 32)):
-        tiles = Tiles(m, n, 64, 0, pingpong=True, columns=columns)
+    for m, n in ((128, 192), (128, 128), (128, 160), (128, 208), (192, 128), (64, 256)):
+        tiles = Tiles(m, n, 64, 0, pingpong=True, columns=32 if n % 32 == 0 else 16)
         yield from (tiles, replace(tiles, cluster_m=2), replace(tiles, cluster_n=2))
     for m, n in ((128, 256), (256, 128)):
         tiles = Tiles(m, n, 64, 0)
@@ -110,7 +110,7 @@ def blocks_at_once(problem: ContractionProblem, c: Tiles) -> int:
 
 
 def predict(problem: ContractionProblem, c: Tiles) -> Prediction:
-    """What a configuration takes: waves of tiles, each as long as its wgmma or its loads; or all bytes, or all flops."""
+    """What a configuration takes: waves of tiles, as long as their wgmma or their loads; or all bytes; or all flops."""
     rows, columns = (problem.n, problem.m) if c.swapped else (problem.m, problem.n)
     share, at_once = c.cluster_m * c.cluster_n, blocks_at_once(problem, c)
     tiles = math.ceil(rows / (c.tile_m * c.cluster_m)) * math.ceil(columns / (c.tile_n * c.cluster_n)) * share
@@ -137,10 +137,11 @@ def reasons(problem: ContractionProblem, c: Tiles) -> list[str]:
     """Sentences for the head of the kernel: why this configuration, and what time is predicted."""
     found = predict(problem, c)
     shape = f"{problem.m} x {problem.n} x {problem.k}" + (f", {problem.batches} times" if problem.batches > 1 else "")
+    transposed = " of the transposed result" if c.swapped else ""
+    split = f", each by {c.split} blocks," if c.split > 1 else ""
     lines = [
-        f"{shape}: {found.tiles} tiles of {c.tile_m} x {c.tile_n}{' of the transposed result' if c.swapped else ''}"
-        f"{f', each by {c.split} blocks' if c.split > 1 else ''}, keep 132 multiprocessors busy for {found.busy:.0%} of "
-        f"{found.waves} wave{'s' if found.waves > 1 else ''}.",
+        f"{shape}: {found.tiles} tiles of {c.tile_m} x {c.tile_n}{transposed}{split} keep 132 multiprocessors busy for "
+        f"{found.busy:.0%} of {found.waves} wave{'s' if found.waves > 1 else ''}.",
         f"Predicted on an H200: {found.seconds * 1e6:.0f} us, mostly {found.bound}."
         f" {c.stages} stages of {c.tile_k} of k are in flight.",
     ]
