@@ -34,6 +34,7 @@ SUBROOMS = {
     "examples": "index | fetch search",
     "judge": "draws transfer | candidate_side reference_side",
     "patterns": "graph | tracing writing | contraction elementwise rows | attention chains | cutting | generation",
+    "patterns.contraction": "hopper",
     "patterns.tracing": "lowering",
     "profiling": "scripts",
     "report": "runs session",
