@@ -14,7 +14,7 @@ from cutesmith.devices import parse_arch
 from cutesmith.patterns.contraction.analysis import ContractionProblem, analyse
 from cutesmith.patterns.contraction.arithmetic import arithmetic_of
 from cutesmith.patterns.contraction.epilogue import Output
-from cutesmith.patterns.contraction.hopper.kernel import hopper_context
+from cutesmith.patterns.contraction.hopper.kernel import HOPPER_NAMES, hopper_context
 from cutesmith.patterns.contraction.hopper.legality import obstacles
 from cutesmith.patterns.contraction.hopper.legality import shared_bytes as hopper_shared_bytes
 from cutesmith.patterns.contraction.hopper.proposals import proposals as hopper_proposals
@@ -36,7 +36,7 @@ _OWN = (
     "contiguous_k tiled_mma op sizes window_starts seen_at load_windows starts taps"
 )
 Form = ContractionConfiguration | HopperConfiguration
-RESERVED = SHARED_NAMES | set(_OWN.split())
+RESERVED = SHARED_NAMES | set(_OWN.split()) | HOPPER_NAMES
 """Names that an argument of the problem may not have in the generated kernel."""
 
 

@@ -17,6 +17,19 @@ PLACES = {
 """Where the operand of sum `v` of a strip is: a thread has pairs of columns, 8 apart, and rows, 8 apart."""
 
 
+HOPPER_NAMES = frozenset(
+    "A B tA tB gA gB sA sB mA mB tCrA tCrB tma_A tma_B sA_layout sB_layout BM BN BK STAGES ROWS EPI_N MATH THREADS "
+    "CLUSTER GROUP LOAD_REGISTERS MATH_REGISTERS LAUNCHERS pipeline warp warpgroup cpasync sm90 LayoutEnum "
+    "OperandMajorMode SmemAllocator swizzled wgmma stretched transposed description factors results read dense "
+    "resident shape blocks tiles tiles_m tiles_n rows columns one load store load_for_all first step mine turn lane "
+    "rank ring state barrier everyone first_k k_tiles all_k all_rows all_columns coordinates written my_turn "
+    "their_turn released acc sums strips part copy tile cTile cStrip total share m n k i j x at at_m at_n batch "
+    "element epi_mma mma thr_mma thr_epi smem s_sums shares block_k block_m high epilogue tile_of stage_of "
+    "store_to_peer warp_index warpgroup_index atom value".split()
+)
+"""What the template binds, so that an argument of the problem needs another name."""
+
+
 def hopper_context(problem: ContractionProblem, c: HopperConfiguration) -> dict[str, object]:
     """The names of the template that depend on the form of sm_90a."""
     epilogue = problem.epilogue

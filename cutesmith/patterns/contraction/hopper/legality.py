@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from cutesmith.devices import RESERVED_SMEM_PER_BLOCK, SmVersion
-from cutesmith.patterns.contraction.analysis import ContractionProblem, Matrix
+from cutesmith.patterns.contraction.analysis import ContractionProblem, Matrix, Seen
 from cutesmith.patterns.contraction.arithmetic import Arithmetic, arithmetic_of
 from cutesmith.patterns.graph.dtypes import ITEM_BYTES
 from cutesmith.patterns.pattern_plan import HopperConfiguration
@@ -28,8 +28,10 @@ def obstacles(problem: ContractionProblem, sm: SmVersion) -> Iterator[str]:
         yield f"the kernel multiplies float16 or bfloat16, not {problem.a.dtype}"
     if problem.k == 0:
         yield "there is nothing to sum up"
+    if problem.image_sizes is not None:
+        yield "the right factor is an image, or what windows over one see"
     for name, matrix in (("the left factor", problem.a), ("the right factor", problem.b)):
-        if not _tma_reaches(matrix):
+        if isinstance(matrix, Seen) or not _tma_reaches(matrix):
             yield f"strides of {name} are not multiples of {TMA_BYTES} bytes"
         if 0 in matrix.strides[:-2]:
             yield f"{name} is the same for several products of the batch"
