@@ -18,8 +18,9 @@ Compile a kernel file for several architectures; no GPU is needed and none is us
 
 kernel_fn runs on the inputs of get_inputs() with every launch recorded instead of executed. For each kernel and
 architecture: registers, stack, spills, shared memory, grid, block and cluster, occupancy and what limits it, the widest
-global load and store, tensor-core and TMA instructions, and what the hardware would refuse. Compiling says nothing
-of whether the result is right: that is `cutesmith verify`."""
+global load and store, tensor-core and TMA instructions, what ptxas changed (serialised wgmma, spills with their line),
+registers by role after setmaxnreg, and what the hardware would refuse. Compiling says nothing of whether the result is
+right: that is `cutesmith verify`."""
 
 EXAMPLES = (
     "cutesmith compile kernel.py                          sm_80, sm_90a and sm_100a",
@@ -73,4 +74,5 @@ def _kernel_lines(kernel: KernelReport) -> Iterator[str]:
     for title, counts in (("tensor cores", kernel.tensor_core_instructions), ("TMA", kernel.tma_instructions)):
         if counts:
             yield f"    {title}: " + ", ".join(f"{name} ×{count}" for name, count in counts.items())
+    yield from (f"    note: {sentence}" for sentence in kernel.notes)
     yield from (f"    refused: {sentence}" for sentence in kernel.refused)

@@ -7,6 +7,7 @@ import importlib.util
 import sys
 import time
 from collections import Counter
+from dataclasses import replace
 from math import prod
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import cutlass.cute  # noqa: F401  imported before the process is confined
 import torch
 
 from cutesmith.compiling.compile_errors import CompileError, describe_error
+from cutesmith.compiling.kernel_notes import kernel_notes
 from cutesmith.compiling.narrowing import Compiled, described, narrow_instructions, opcodes_in, unexplained
 from cutesmith.compiling.requests import CompiledFile, CompileFile
 from cutesmith.compiling.types_seen import types_seen
@@ -52,10 +54,16 @@ def _compile(request: CompileFile) -> CompiledFile:
     path, problem, arch = Path(request.path), request.problem, request.arch
     started = time.perf_counter()
     types: list[str] = []
-    recorded, error = _record(path, problem, arch, types, fake=True)
+    fake = True
+    recorded, error = _record(path, problem, arch, types, fake=fake)
     if error is not None and error.wants_values:
-        recorded, error = _record(path, problem, arch, types, fake=False)
+        fake = False
+        recorded, error = _record(path, problem, arch, types, fake=fake)
     report = _report(recorded, error, arch, time.perf_counter() - started)
+    notes = [note for module in recorded.modules for kernel in module.notes.values() for note in kernel]
+    if error is None and any(note.line for note in notes):
+        again, failed = _record(path, problem, arch, ["known"], fake=fake, line_info=True)
+        report = report if failed else replace(report, kernels=kernel_reports(again))  # with the lines of Python
     narrow = ""
     if error is None:  # what the kernel narrows though the problem's types do not ask for it
         counts = Counter(_opcodes(recorded))
@@ -65,12 +73,12 @@ def _compile(request: CompileFile) -> CompiledFile:
 
 
 def _record(
-    path: Path, problem: str | None, arch: str, types: list[str], *, fake: bool
+    path: Path, problem: str | None, arch: str, types: list[str], *, fake: bool, line_info: bool = False
 ) -> tuple[Session, CompileError | None]:
     """Run the file's kernel on its inputs, tensors without storage when `fake`; `types` gets those of the reference."""
     torch.manual_seed(0)
     modules = set(sys.modules)
-    with session(arch, fake=fake) as recorded:
+    with session(arch, fake=fake, line_info=line_info) as recorded:
         try:
             _run_kernel(path, problem, types if fake and not types else None, recorded)
         except (Exception, SystemExit) as error:
@@ -183,4 +191,5 @@ def _kernel_report(session: Session, launch: Launch, count: int) -> KernelReport
         code_bytes=kernel.code_bytes,
         launches=count,
         refused=refusals(launch_shape(launch, kernel), sm),
+        notes=kernel_notes(launch, kernel, module, ptx) if module else (),
     )

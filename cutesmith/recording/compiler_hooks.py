@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import copy
 import functools
+import re
 import time
 import types
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +22,11 @@ from cutesmith.recording.cubin import read_cubin
 from cutesmith.recording.driver_answers import answer_driver_calls
 from cutesmith.recording.host_calls import register_host_calls, surfacing
 from cutesmith.recording.patches import Patches
-from cutesmith.recording.ptx import Spills, read_remarks
+from cutesmith.recording.ptx import PtxasNote, Spills, read_notes, read_remarks
 from cutesmith.recording.sessions import Module, Session
 from cutesmith.recording.tvm_ffi_calls import hook_tvm_ffi
 
+_PLACE_IN_LOCATION = re.compile(r'"([^"]+\.py)":(\d+):\d+')
 _PTXAS_REMARKS = "remarks{ptx}"
 _PLACE = "_fast_frameinfo"
 _FRAMEWORK = "_is_framework_module"  # of a name; asked for the frames of every operation: 4 % of a GEMM's time here
@@ -46,6 +49,7 @@ class _Hooks:
         self._depth = 0
         self._started = 0.0
         self._spills: dict[str, Spills] = {}
+        self._notes: dict[str, tuple[PtxasNote, ...]] = {}
 
     def install(self, patches: Patches) -> None:
         """Replace what a session needs; `patches` puts it back."""
@@ -94,13 +98,17 @@ class _Hooks:
                 patches.set(dsl.envar, name, value)
 
     def _take_remarks(self, original: Any) -> Any:
-        """Keep what ptxas says of spills, and show it only to those who asked."""
+        """Keep what ptxas says of spills and of its changes, and show it only to those who asked."""
 
         def collected(session: Any) -> list[Any]:
             others = []
             for diagnostic in original(session):
                 if diagnostic.severity == "remark" and diagnostic.code.startswith("ptxas"):
-                    self._spills.update(read_remarks(f"{diagnostic.message}\n{diagnostic.reason}"))
+                    text = f"{diagnostic.message}\n{diagnostic.reason}"
+                    place = _place_of(diagnostic)
+                    spills = read_remarks(text).items()
+                    self._spills.update({name: replace(found, place=place) for name, found in spills})
+                    self._notes.update(read_notes(text))
                 else:
                     others.append(diagnostic)
             return others
@@ -140,11 +148,18 @@ class _Hooks:
                     cubin=cubin,
                     kernels=kernels,
                     spills={name: self._spills[name] for name in kernels if name in self._spills},
+                    notes={name: self._notes[name] for name in kernels if name in self._notes},
                 )
             )
             return compiled
 
         return compile_module
+
+
+def _place_of(diagnostic: Any) -> str:
+    """The Python line that the DSL names for a remark, such as "kernel.py:31"."""
+    found = _PLACE_IN_LOCATION.findall(str(getattr(diagnostic, "location", "")))
+    return f"{Path(found[0][0]).name}:{found[0][1]}" if found else ""
 
 
 def _as_part_of(module: str, function: Any) -> Any:

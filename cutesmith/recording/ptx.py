@@ -1,7 +1,7 @@
 """What the PTX of a kernel shows, and ptxas says of it.
 
-PTX: the widest global load and store, tensor-core and TMA instructions. ptxas alone tells spill bytes: they are read
-from its verbose output (the DSL's compiler option `remarks{ptx}`).
+PTX: the widest global load and store, tensor-core and TMA instructions, `setmaxnreg`. ptxas alone tells spill bytes and
+what it had to change, such as serialised wgmma: read from its verbose output (the DSL's option `remarks{ptx}`).
 """
 
 from __future__ import annotations
@@ -20,6 +20,11 @@ _CP_ASYNC_BYTES = re.compile(r",\s*(?P<bytes>4|8|16)\s*(?:,|$)")
 
 _TENSOR_CORE = ("mma.sync", "mma.sp", "wmma.mma", "wgmma.mma_async", "tcgen05.mma")
 _TMA = ("cp.async.bulk.", "cp.reduce.async.bulk.")
+_SETMAXNREG = re.compile(r"^setmaxnreg\.(inc|dec)\.sync\.aligned\.u32")
+_NOTE = re.compile(r"\((?P<code>C\d{4})\) (?P<message>.*?) in function '(?P<kernel>[^']+)'")
+_AROUND = re.compile(r"around line (?P<line>\d+)")
+_FILE = re.compile(r'^\s*\.file\s+(\d+)\s+"([^"]+)"')
+_LOC = re.compile(r"^\s*\.loc\s+(\d+)\s+(\d+)")
 _NO_COPY = ("commit_group", "wait_group", "prefetch")
 
 
@@ -35,6 +40,8 @@ class PtxKernel:
     widest_store_bits: int
     tensor_core: dict[str, int] = field(default_factory=dict)
     tma: dict[str, int] = field(default_factory=dict)
+    decreased: tuple[int, ...] = ()  # registers a thread keeps after setmaxnreg.dec, in the order of the text
+    increased: tuple[int, ...] = ()  # and after setmaxnreg.inc
 
 
 def read_ptx(text: str) -> dict[str, PtxKernel]:
@@ -49,11 +56,14 @@ def read_ptx(text: str) -> dict[str, PtxKernel]:
 def _read_entry(name: str, body: str) -> PtxKernel:
     instructions = list(_instructions(body[body.find("{") + 1 :]))
     opcodes = [opcode for opcode, _ in instructions]
+    budgets = [(match[1], int(operands)) for opcode, operands in instructions if (match := _SETMAXNREG.match(opcode))]
     return PtxKernel(
         name=name,
         widest_load_bits=max(map(_load_bits, instructions), default=0),
         widest_store_bits=max((_width(opcode) for opcode in opcodes if opcode.startswith("st.global")), default=0),
         tensor_core=_count(opcodes, _TENSOR_CORE),
+        decreased=tuple(count for kind, count in budgets if kind == "dec"),
+        increased=tuple(count for kind, count in budgets if kind == "inc"),
         tma={op: n for op, n in _count(opcodes, _TMA).items() if not any(word in op for word in _NO_COPY)},
     )
 
@@ -87,10 +97,14 @@ def _width(opcode: str) -> int:
 
 @dataclass(frozen=True)
 class Spills:
-    """Bytes that a thread writes to and reads from local memory because registers ran out."""
+    """Bytes that a thread writes to and reads from local memory because registers ran out.
+
+    `place` is the Python line where the DSL thinks that most registers are live; ptxas tells the kernel alone.
+    """
 
     store_bytes: int = 0
     load_bytes: int = 0
+    place: str = ""
 
 
 def read_remarks(text: str) -> dict[str, Spills]:
@@ -103,3 +117,35 @@ def read_remarks(text: str) -> dict[str, Spills]:
         if spills and kernel:
             found[kernel] = Spills(int(spills["stores"]), int(spills["loads"]))
     return found
+
+
+@dataclass(frozen=True)
+class PtxasNote:
+    """What ptxas says of its work on a kernel, such as C7510 (serialised wgmma): `line` is that of the PTX, or 0."""
+
+    code: str
+    message: str
+    line: int = 0
+
+
+def read_notes(text: str) -> dict[str, tuple[PtxasNote, ...]]:
+    """The numbered notes in ptxas's verbose output by mangled kernel name."""
+    found: dict[str, list[PtxasNote]] = {}
+    for match in _NOTE.finditer(text):
+        around = _AROUND.search(match["message"])
+        note = PtxasNote(match["code"], match["message"], int(around["line"]) if around else 0)
+        found.setdefault(match["kernel"], []).append(note)
+    return {kernel: tuple(notes) for kernel, notes in found.items()}
+
+
+def source_place(ptx: str, line: int) -> str:
+    """The Python line of a line of PTX with line information, such as "kernel.py:31"; "" where it tells none."""
+    files, last = {}, None
+    for number, text in enumerate(ptx.splitlines(), 1):
+        if file := _FILE.match(text):
+            files[file[1]] = file[2]
+        elif number <= line and (place := _LOC.match(text)):
+            last = place
+    if last is None or last[1] not in files:
+        return ""
+    return f"{files[last[1]].rsplit('/', 1)[-1]}:{last[2]}"

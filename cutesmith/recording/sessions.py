@@ -11,7 +11,7 @@ from cutesmith.errors import UnavailableError
 from cutesmith.recording.cubin import CubinKernel, read_cubin, unwrap_fatbin
 from cutesmith.recording.driver_answers import device_attributes
 from cutesmith.recording.host_calls import Attributes, Triple
-from cutesmith.recording.ptx import Spills
+from cutesmith.recording.ptx import PtxasNote, Spills
 
 _STATIC_SMEM_ATTRIBUTE = 1  # CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES
 _REGISTERS_ATTRIBUTE = 4  # CU_FUNC_ATTRIBUTE_NUM_REGS
@@ -40,7 +40,7 @@ class Launch:
 
 @dataclass(frozen=True, kw_only=True)
 class Module:
-    """One compilation: seconds of tracing, MLIR passes, ptxas and host code; spills by kernel, where ptxas told."""
+    """One compilation: seconds of tracing, MLIR passes, ptxas and host code; spills and notes of ptxas by kernel."""
 
     function: str
     arch: str
@@ -49,6 +49,7 @@ class Module:
     cubin: bytes
     kernels: dict[str, CubinKernel]
     spills: dict[str, Spills]
+    notes: dict[str, tuple[PtxasNote, ...]] = field(default_factory=dict)
 
 
 class Executor(Protocol):

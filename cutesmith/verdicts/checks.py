@@ -56,6 +56,7 @@ class KernelReport:
     code_bytes: int = 0
     launches: int = 1
     refused: tuple[str, ...] = ()  # what the hardware would refuse, one sentence each
+    notes: tuple[str, ...] = ()  # what ptxas changed or spilled and where, registers by role
 
 
 @dataclass(frozen=True, kw_only=True)

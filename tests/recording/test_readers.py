@@ -3,7 +3,7 @@
 import pytest
 
 from cutesmith.recording.cubin import source_name, unwrap_fatbin
-from cutesmith.recording.ptx import Spills, read_ptx, read_remarks
+from cutesmith.recording.ptx import Spills, read_notes, read_ptx, read_remarks, source_place
 
 PTX = """
 .version 8.8
@@ -63,6 +63,24 @@ def test_read_ptx():
 def test_load_widths(instruction, bits):
     (kernel,) = read_ptx(".visible .entry k()\n{\n" + instruction + "\n}\n").values()
     assert kernel.widest_load_bits == bits
+
+
+def test_notes_of_ptxas_have_the_line_of_their_kernel():
+    text = """ptxas output: ptxas info    : (C7517) warpgroup.wait is injected in around line 7 by compiler to allow use of \
+registers defined by GMMA in function 'k1'
+ptxas info    : (C7510) Potential Performance Loss: wgmma.mma_async instructions are serialized in function 'k1'
+ptxas info    : Compiling entry function 'k1' for 'sm_90a'"""
+    first, second = read_notes(text)["k1"]
+    assert (first.code, first.line, second.code, second.line) == ("C7517", 7, "C7510", 0)
+    ptx = '.file 1 "/a/kernel.py"\n.entry k1() {\n.loc 1 30 4\nadd;\n.loc 1 31 8\n\nwgmma;\n.loc 1 40 0\nret;\n}\n'
+    assert source_place(ptx, first.line) == "kernel.py:31" and source_place(".entry k1() {", 1) == ""
+    assert read_notes("ptxas info : 0 bytes gmem") == {}
+
+
+def test_register_budgets_are_read():
+    body = "setmaxnreg.dec.sync.aligned.u32 24;\nsetmaxnreg.inc.sync.aligned.u32 \t240;"
+    (kernel,) = read_ptx(".visible .entry k()\n{\n" + body + "\n}\n").values()
+    assert (kernel.decreased, kernel.increased) == ((24,), (240,))
 
 
 def test_read_remarks():

@@ -69,6 +69,7 @@ def _kernel(arch: str, kernel: Verdict) -> Iterator[str]:
     for title, counts in (("tensor cores", kernel["tensor_core_instructions"]), ("TMA", kernel["tma_instructions"])):
         if counts:
             yield f"  {title}: " + ", ".join(f"{name} ×{count}" for name, count in counts.items())
+    yield from (f"  {sentence}" for sentence in kernel.get("notes", ()))
     yield from (f"  the hardware refuses this launch: {sentence}" for sentence in kernel["refused"])
 
 

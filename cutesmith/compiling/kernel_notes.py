@@ -1,0 +1,63 @@
+"""What a compiled kernel should be told of itself: what ptxas changed, where registers ran out, registers by role."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import prod
+
+from cutesmith.devices import parse_arch
+from cutesmith.recording.cubin import CubinKernel
+from cutesmith.recording.ptx import PtxasNote, PtxKernel, Spills, source_place
+from cutesmith.recording.sessions import Launch, Module
+
+_WARPGROUP = 128
+_NAME_MATTERS = (10, 11)  # major versions on which ptxas was seen to spill by the kernel's name
+_MEANING = {
+    "C7510": "wgmma are serialised: each waits for the one before it",
+    "C7517": "ptxas inserts a wait for wgmma: registers of the accumulator are used while it works",
+    "C7519": "ptxas inserts a wgmma fence: registers of the accumulator are written before it works",
+}
+"""In words; C7517 and C7519 as the ptxas of DSL 4.8.1 gives them. Any other note is passed on as it is."""
+
+
+def kernel_notes(launch: Launch, kernel: CubinKernel, module: Module, ptx: PtxKernel) -> tuple[str, ...]:
+    """One sentence each."""
+    return (
+        *(_of_ptxas(note, module) for note in module.notes.get(launch.kernel, ())),
+        *_of_spills(launch.kernel, module),
+        *_of_roles(launch, kernel, ptx),
+    )
+
+
+def _of_ptxas(note: PtxasNote, module: Module) -> str:
+    where = source_place(module.ptx, note.line) if note.line else ""
+    meaning = f" ({_MEANING[note.code]})" if note.code in _MEANING else ""
+    return f"ptxas {note.code}{f' at {where}' if where else ''}: {note.message}{meaning}"
+
+
+def _of_spills(name: str, module: Module) -> Iterator[str]:
+    spills = module.spills.get(name, Spills())
+    if not spills.store_bytes:
+        return
+    if spills.place:
+        yield f"registers ran out; most seem to be live near {spills.place} (the DSL's guess)"
+    if "cutlass" in name and parse_arch(module.arch).sm.capability[0] in _NAME_MATTERS:
+        fix = '`kernel.set_name_prefix("", remove_cutlass_symbol=True)`'
+        yield f'ptxas may spill because the kernel\'s name contains "cutlass" (NVIDIA/cutlass #3389): try {fix}'
+
+
+def _of_roles(launch: Launch, kernel: CubinKernel, ptx: PtxKernel) -> Iterator[str]:
+    """`setmaxnreg` by role; an increase waits until as many registers of the block are free."""
+    if not ptx.decreased and not ptx.increased:
+        return
+    groups, start = -(-prod(launch.block) // _WARPGROUP), -(-kernel.registers // 8) * 8
+    roles = [f"down to {count}" for count in sorted(set(ptx.decreased))]
+    roles += [f"up to {count}" for count in sorted(set(ptx.increased))]
+    text = f"setmaxnreg: {', '.join(roles)}; {groups} warpgroups start with {start} each"
+    if len(set(ptx.decreased)) == len(set(ptx.increased)) == 1 and groups > 1:
+        down, up, have = ptx.decreased[0], ptx.increased[0], groups * start
+        wanted = down + (groups - 1) * up
+        text += f": {down} + {groups - 1} × {up} = {wanted} of {have} if one of them goes down"
+        if wanted > have:
+            text += ", so an increase would wait for ever"
+    yield text

@@ -1,0 +1,49 @@
+"""What `compile` says beside numbers: notes of ptxas, spills with their line, registers by role."""
+
+from __future__ import annotations
+
+from cutesmith.compiling.kernel_notes import kernel_notes
+from cutesmith.recording.cubin import CubinKernel
+from cutesmith.recording.ptx import PtxasNote, PtxKernel, Spills
+from cutesmith.recording.sessions import Launch, Module
+
+NAME = "kernel_cutlass_gemm_0"
+PTX = '.file 1 "/a/kernel.py"\n.entry k() {\n.loc 1 31 8\nwgmma;\n}\n'
+
+
+def notes(*, arch="sm_90a", block=384, registers=168, down=(), up=(), spills=None, ptxas=()):
+    kernel = CubinKernel(NAME, registers, 0, 0, 0)
+    launch = Launch(
+        kernel=NAME, grid=(1, 1, 1), block=(block, 1, 1), cluster=(1, 1, 1), dynamic_smem=0, smem_limit=0,
+        nonportable_cluster=False, stream=0, attributes={}, parameters=(),
+    )  # fmt: skip
+    module = Module(
+        function="f", arch=arch, seconds=0.0, ptx=PTX, cubin=b"", kernels={NAME: kernel},
+        spills={NAME: spills} if spills else {}, notes={NAME: tuple(ptxas)},
+    )  # fmt: skip
+    ptx = PtxKernel(name=NAME, widest_load_bits=0, widest_store_bits=0, decreased=down, increased=up)
+    return kernel_notes(launch, kernel, module, ptx)
+
+
+def test_registers_by_role_are_added_up_and_too_many_are_told():
+    (fits,) = notes(down=(24,), up=(240,))
+    assert "3 warpgroups start with 168 each: 24 + 2 × 240 = 504 of 504" in fits and "for ever" not in fits
+    (endless,) = notes(down=(40,), up=(240,))
+    assert "40 + 2 × 240 = 520 of 504" in endless and "wait for ever" in endless
+    (three,) = notes(down=(24, 40), up=(240,))
+    assert "down to 24, down to 40, up to 240" in three and "=" not in three
+    assert notes() == ()
+
+
+def test_spills_name_their_line_and_a_name_that_ptxas_treats_differently():
+    spills = Spills(64, 64, "kernel.py:7")
+    assert ["kernel.py:7" in note for note in notes(spills=spills)] == [True]
+    place, name = notes(arch="sm_100a", spills=spills)
+    assert "kernel.py:7" in place and "#3389" in name and "remove_cutlass_symbol=True" in name
+    assert notes(spills=Spills(0, 0, "kernel.py:7")) == ()
+
+
+def test_a_note_of_ptxas_has_its_python_line_and_its_meaning():
+    known, other = notes(ptxas=(PtxasNote("C7510", "serialized", 4), PtxasNote("C9999", "something")))
+    assert known.startswith("ptxas C7510 at kernel.py:31: serialized (wgmma are serialised")
+    assert other == "ptxas C9999: something"
