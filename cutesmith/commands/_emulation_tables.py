@@ -199,18 +199,14 @@ def _text_at(where: str, path: str) -> str:
 
 def _place(described: EmulatedLine | EmulatedAdvice, path: str) -> str:
     if not described.line:
-        return "without a known line"
-    if described.file != Path(path).name:
-        return f"{described.file}:{described.line}"
-    where = f"line {described.line}"
-    return f"{where} ({_WITHOUT_LINE})" if _WITHOUT_LINE in _source(described, path) else where
+        return _WITHOUT_LINE
+    return f"line {described.line}" if described.file == Path(path).name else f"{described.file}:{described.line}"
 
 
 def _source(line: EmulatedLine | EmulatedAdvice, path: str) -> str:
-    if line.file != Path(path).name:
-        return f"{line.file}:{line.line}" if line.line else "(no known line)"
-    text = linecache.getline(path, line.line).strip()
-    return f"{text}   ({_WITHOUT_LINE})" if text.startswith("@cute.jit") else text
+    if not line.line:
+        return f"({_WITHOUT_LINE})"
+    return linecache.getline(path, line.line).strip() if line.file == Path(path).name else f"{line.file}:{line.line}"
 
 
 def _clip(text: str) -> str:

@@ -12,7 +12,7 @@ PTX = '.file 1 "/a/kernel.py"\n.entry k() {\n.loc 1 31 8\nwgmma;\n}\n'
 
 
 def notes(*, arch="sm_90a", block=384, registers=168, down=(), up=(), spills=None, ptxas=()):
-    kernel = CubinKernel(NAME, registers, 0, 0, 0)
+    kernel = CubinKernel(name=NAME, registers=registers, stack_bytes=0, static_smem_bytes=0, code_bytes=0)
     launch = Launch(
         kernel=NAME, grid=(1, 1, 1), block=(block, 1, 1), cluster=(1, 1, 1), dynamic_smem=0, smem_limit=0,
         nonportable_cluster=False, stream=0, attributes={}, parameters=(),

@@ -66,8 +66,7 @@ def test_load_widths(instruction, bits):
 
 
 def test_notes_of_ptxas_have_the_line_of_their_kernel():
-    text = """ptxas output: ptxas info    : (C7517) warpgroup.wait is injected in around line 7 by compiler to allow use of \
-registers defined by GMMA in function 'k1'
+    text = """ptxas output: ptxas info    : (C7517) warpgroup.wait is injected around line 7 in function 'k1'
 ptxas info    : (C7510) Potential Performance Loss: wgmma.mma_async instructions are serialized in function 'k1'
 ptxas info    : Compiling entry function 'k1' for 'sm_90a'"""
     first, second = read_notes(text)["k1"]

@@ -6,6 +6,7 @@ instruction was executed. Caches, latency and overlap are not modelled.
 
 from __future__ import annotations
 
+import linecache
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -136,12 +137,17 @@ def _by_class(counts: Iterable[Counter[str]]) -> dict[str, int]:
 
 
 def profile_of(sample: Sample, file: str | Path) -> LaunchProfile:
-    """The profile by lines of `file`: an instruction belongs to the innermost of its callers there."""
+    """The profile by lines of `file`: an instruction belongs to the innermost of its callers there.
+
+    The DSL gives loop control and some library calls the line of the host function's decorator, where nothing runs:
+    these belong to no line (0).
+    """
     lines: dict[tuple[str, int], LineProfile] = {}
     by_site = []
     for instruction in sample.program.instructions:
         place = location_in(instruction.location, file)
-        key = (Path(place.file).name, place.line) if place else ("", 0)
+        known = place is not None and not linecache.getline(place.file, place.line).lstrip().startswith("@")
+        key = (Path(place.file).name, place.line) if place and known else ("", 0)
         by_site.append(lines.setdefault(key, LineProfile(*key)))
     _count(sample, by_site)
     _measure(sample, by_site)
