@@ -21,7 +21,7 @@ _CP_ASYNC_BYTES = re.compile(r",\s*(?P<bytes>4|8|16)\s*(?:,|$)")
 _TENSOR_CORE = ("mma.sync", "mma.sp", "wmma.mma", "wgmma.mma_async", "tcgen05.mma")
 _TMA = ("cp.async.bulk.", "cp.reduce.async.bulk.")
 _SETMAXNREG = re.compile(r"^setmaxnreg\.(inc|dec)\.sync\.aligned\.u32")
-_NOTE = re.compile(r"\((?P<code>C\d{4})\) (?P<message>.*?) in function '(?P<kernel>[^']+)'")
+_NOTE = re.compile(r"\((?P<code>C\d{4})\) (?P<said>.*?) in function '(?P<kernel>[^']+)'")
 _AROUND = re.compile(r"around line (?P<line>\d+)")
 _FILE = re.compile(r'^\s*\.file\s+(\d+)\s+"([^"]+)"')
 _LOC = re.compile(r"^\s*\.loc\s+(\d+)\s+(\d+)")
@@ -132,8 +132,8 @@ def read_notes(text: str) -> dict[str, tuple[PtxasNote, ...]]:
     """The numbered notes in ptxas's verbose output by mangled kernel name."""
     found: dict[str, list[PtxasNote]] = {}
     for match in _NOTE.finditer(text):
-        around = _AROUND.search(match["message"])
-        note = PtxasNote(match["code"], match["message"], int(around["line"]) if around else 0)
+        around = _AROUND.search(match["said"])
+        note = PtxasNote(match["code"], match["said"], int(around["line"]) if around else 0)
         found.setdefault(match["kernel"], []).append(note)
     return {kernel: tuple(notes) for kernel, notes in found.items()}
 
