@@ -10,7 +10,7 @@ from cutesmith.judge.rounds import VerifyOptions
 from cutesmith.judge.verification import verify_kernel
 from cutesmith.timing.entries import import_for_gpu
 from cutesmith.verbs.kernel_verbs import VERIFY
-from cutesmith.verdicts import VerifyVerdict
+from cutesmith.verdicts import CaseOutcome, VerifyVerdict
 
 DESCRIPTION = """\
 Verify a kernel: does kernel_fn compute reference_fn, and honestly?
@@ -56,15 +56,26 @@ def main(argv: list[str]) -> int:
     return report(verdict, as_json=options.json, lines=table(verdict))
 
 
+_WORDS = {
+    CaseOutcome.PASSED: "ok  ",
+    CaseOutcome.DECLINED: "----",
+    CaseOutcome.NOT_RUN: "----",
+    CaseOutcome.RECORDED: "----",
+    CaseOutcome.NOT_EXECUTED: "----",
+}  # what was not executed is not ok
+
+
 def table(verdict: VerifyVerdict) -> Iterator[str]:
     """The verdict as lines for people."""
     for case in verdict.cases:
         remark = f"  {case.rule + ': ' if case.rule else ''}{case.explanation}" if case.explanation else ""
-        yield f"{'ok  ' if case.passed else 'FAIL'} {case.name}  [{case.inputs}]{remark}"
+        yield f"{_WORDS.get(case.outcome, 'FAIL')} {case.name}  [{case.inputs}]{remark}"
         for error in case.outputs:
+            allowed = f"{error.atol:.2g} + {error.rtol:.2g} of each value" if error.rtol or error.atol else "none"
             yield (
                 f"       output {error.output} {error.dtype}{list(error.shape)}: "
-                f"max error {error.max_abs:.3g} absolute, {error.max_rel:.3g} relative, {error.max_ulp:.3g} ulp"
+                f"max error {error.max_abs:.3g} absolute, {error.max_rel:.3g} relative, "
+                f"{error.max_ulp:.3g} ulp; allowed: {allowed}"
             )
     for kind in verdict.kinds:
         left_out = (

@@ -144,7 +144,8 @@ def _judged(
     if (wrong := explained(judged, step)) is None:
         return report
     by_value = wrong.mechanism is Mechanism.FLOAT64_REFERENCE
-    text = wrong.text if draw.name == case.name else f"{draw.name}: {wrong.text}"
+    drawn = f"{draw.name} ({draw.inputs.changed})" if draw.inputs.changed else draw.name
+    text = wrong.text if drawn == case.name else f"{drawn}: {wrong.text}"
     mechanism = Mechanism.DERIVED_INPUTS if by_value else wrong.mechanism
     rule = wrong.rule or case.rule if by_value else wrong.rule
     wrong = replace(wrong, rule=rule, mechanism=mechanism, text=text, reject=wrong.reject and not case.forgiving)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 from cutesmith.verdicts.base import ExitCode, Verdict
-from cutesmith.verdicts.violations import CaseOutcome, Violation, outcome_of
+from cutesmith.verdicts.violations import CaseOutcome, Mechanism, Violation, outcome_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,6 +100,8 @@ class OutputError:
     max_ulp: float  # in units of the output dtype's last place
     mismatches: int
     elements: int
+    rtol: float = 0.0  # allowed of each expected value, and `atol` beside it
+    atol: float = 0.0
     worst_index: tuple[int, ...] = ()
     worst_actual: float | str | None = None
     worst_expected: float | str | None = None
@@ -212,7 +214,12 @@ class VerifyVerdict(Verdict):
 
     @property
     def status(self) -> str:
-        """`verified` only when it was executed on a GPU; `compiled` when everything but execution was checked."""
+        """`verified` only when it was executed on a GPU; `compiled` when everything but execution was checked.
+
+        `race` where that is what the emulated GPU found, under the exit code of `crashed`.
+        """
+        if self.mechanism == Mechanism.RACE.value:
+            return "race"
         if not self.passed or self.ran_on == "compile":
             return "compiled" if self.passed else super().status
         done = VERIFIED_BY_EMULATION if self.ran_on == "emulator" else VERIFIED

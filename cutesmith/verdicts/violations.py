@@ -78,6 +78,7 @@ class Mechanism(enum.Enum):
     STREAM_ORDER = "stream order"
     REPLAYED = "replayed"
     EMULATED_SANITIZER = "sanitizer of the emulated GPU"
+    RACE = "race detector of the emulated GPU"
     COMPUTE_SANITIZER = "compute-sanitizer"
     DEVICE_TIME = "shares of device time"
     FULL_SIZE_LAUNCHES = "launches at full size"
@@ -151,7 +152,7 @@ _HARMLESS = (
 )
 
 
-_SANITIZERS = (Mechanism.EMULATED_SANITIZER, Mechanism.COMPUTE_SANITIZER)
+_SANITIZERS = (Mechanism.EMULATED_SANITIZER, Mechanism.RACE, Mechanism.COMPUTE_SANITIZER)
 
 
 def outcome_of(violation: Violation) -> CaseOutcome:

@@ -11,7 +11,17 @@ from cutesmith import resources
 from cutesmith.errors import UsageError
 from cutesmith.judge.exploits import EXPLOITS
 
-STATUSES = ("passed", "wrong_result", "usage", "does_not_compile", "crashed", "timed_out", "rejected")
+STATUSES = (
+    "passed",
+    "wrong_result",
+    "usage",
+    "does_not_compile",
+    "crashed",
+    "race",
+    "timed_out",
+    "unavailable",
+    "rejected",
+)
 NEEDS = ("compile", "values", "gpu")
 COMMANDS = ("verify", "benchmark", "audit")
 ALSO_HONEST = "also_honest.txt"

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from cutesmith.emulator.faults import KernelFault
+from cutesmith.emulator.faults import FaultKind, KernelFault
 from cutesmith.errors import CandidateError, ContractError, CutesmithError, UnavailableError
 from cutesmith.judge.candidate_side.host_branches import with_marks
 from cutesmith.judge.candidate_side.outputs import (
@@ -301,8 +301,9 @@ class Candidate:
     def _faults(self, known: int) -> list[Violation]:
         """New findings of the emulated GPU, beyond those that are known, each with its Python line."""
         found = () if self.emulated is None else self.emulated.findings[known:]
-        texts = [finding.describe(self.path) for finding in found]
-        return [Violation(Rule.O8, Mechanism.EMULATED_SANITIZER, text, reject=False) for text in texts]
+        races = {FaultKind.RACE: Mechanism.RACE}
+        kinds = [(races.get(f.kind, Mechanism.EMULATED_SANITIZER), f.describe(self.path)) for f in found]
+        return [Violation(Rule.O8, mechanism, text, reject=False) for mechanism, text in kinds]
 
     def record(self, request: Record) -> Recorded:
         """Run `kernel_fn` on inputs without values; what it launched and returned."""

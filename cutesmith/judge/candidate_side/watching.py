@@ -20,7 +20,7 @@ from cutesmith.sandbox.dispatch_modes import LightMode
 ALLOCATIONS = frozenset({"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"})
 CONSTANTS = frozenset("zeros zeros_like new_zeros ones ones_like new_ones full full_like new_full".split())
 FILLS = frozenset({"zero_", "fill_"})
-HARMLESS = FILLS | {"record_stream", "lift_fresh", "detach_", "sym_size", "sym_stride", "is_pinned"}
+HARMLESS = FILLS | {"record_stream", "lift_fresh", "detach_", "sym_size", "sym_stride", "is_pinned", "_unsafe_view"}
 MOST_FILLS = 64  # of a call: who writes an output element by element computes with torch
 COPIES = frozenset({"clone", "copy_", "_to_copy"})
 

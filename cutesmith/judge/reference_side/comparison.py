@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 
+from cutesmith.judge.reference_side import wrong_places
 from cutesmith.verdicts import Mechanism, OutputError, Rule, Violation
 
 FLUSHED = 2.0**-126  # float32 arithmetic on a GPU may flush subnormal numbers to zero
@@ -182,8 +183,12 @@ def _compare_floats(
         max_rel=totals.max_rel,
         max_ulp=totals.max_ulp,
         mismatches=totals.mismatches,
+        rtol=tolerance.rtol,
+        atol=tolerance.atol * scale,
     )
     notes = [slack.note] if slack.note else []
+    if flat[2].numel() and not bool(flat[2].to(actual.dtype).isfinite().any()):
+        notes.append("the reference is Inf or NaN everywhere")
     if tolerance.moved:
         moved = f"roundings of the inputs to float32 move it by {totals.moved():.2g} of the reference"
         notes.append(f"ill-conditioned: {moved}")
@@ -195,13 +200,20 @@ def _judge(error: OutputError, totals: _Totals) -> Violation | None:
     if totals.special:
         rule = Rule.O6 if totals.extra_nan else None
         what = "NaN where the reference has none" if totals.extra_nan else "NaN or Inf not where the reference has them"
-        return _wrong(f"{where}: {totals.special} of {error.elements} elements are {what}; {_worst(error)}", rule)
+        text = f"{totals.special} of {error.elements} elements are {what}{_places(error, totals)}"
+        return _wrong(f"{where}: {text}; {_worst(error)}", rule)
     if error.mismatches:
-        return _wrong(f"{where}: {error.mismatches} of {error.elements} elements are out of tolerance; {_worst(error)}")
+        text = f"{error.mismatches} of {error.elements} elements are out of tolerance{_places(error, totals)}"
+        return _wrong(f"{where}: {text}; {_worst(error)}")
     if totals.sloppy():
         share = f"{totals.rms_error():.2g} of the reference's, PyTorch's own {totals.rms_native():.2g}"
         return _wrong(f"{where}: the root mean square error is {share}: accumulate in a wider type", Rule.O9)
     return None
+
+
+def _places(error: OutputError, totals: _Totals) -> str:
+    found = wrong_places.where(torch.cat(totals.wrong), error.shape) if error.shape else ""
+    return f" ({found})" if found else ""
 
 
 def _wrong(text: str, rule: Rule | None = None) -> Violation:
@@ -293,6 +305,7 @@ class _Totals:
         self.mismatches = self.special = self.extra_nan = self.elements = 0
         self.squares = self.native_squares = self.reference_squares = 0.0
         self.worst_position: int | None = None
+        self.wrong: list[torch.Tensor] = []  # which elements, chunk by chunk
         self._worst_excess = 0.0
 
     def add_all(self, *flat: torch.Tensor) -> _Totals:
@@ -330,7 +343,9 @@ class _Totals:
         self.max_abs = max(self.max_abs, float(difference.max()))
         self.max_rel = max(self.max_rel, float(torch.where(reference > 0, difference / reference, 0.0).max()))
         self.max_ulp = max(self.max_ulp, float((difference / unit).max()))
-        self.mismatches += int(((difference > allowed) | wrong).sum())
+        out_of_tolerance = (difference > allowed) | wrong
+        self.mismatches += int(out_of_tolerance.sum())
+        self.wrong.append(out_of_tolerance)
         excess = torch.where(wrong, math.inf, difference / allowed)
         if float(excess.max()) > self._worst_excess:
             self._worst_excess = float(excess.max())

@@ -22,7 +22,7 @@ FEW_VALUES, MOST_INTEGER_BYTES = 1 << 16, 64 << 20  # of a tensor that the candi
 MULTIPLY_ADDS = 1 << 26  # of a longer case: about a second on the emulated GPU's tensor cores
 REFERENCE_SECONDS = 0.5  # of CPU time that the reference may take on a longer case
 FEW_BLOCKS = 1 << 6  # times the multiply-adds, where only some blocks of the kernel run
-FEW_BLOCKS_SECONDS, FEW_BLOCKS_BYTES = 1.0, 512 << 20  # of the reference and of all inputs there
+FEW_BLOCKS_SECONDS, FEW_BLOCKS_BYTES = 1.0, 160 << 20  # of the reference and of all inputs there
 
 
 @dataclass(frozen=True)

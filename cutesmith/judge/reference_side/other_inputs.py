@@ -99,6 +99,14 @@ class OtherInputs:
                 break
         return best, "" if best else why
 
+    def changes(self, name: str, before: Values, after: Values) -> str:
+        """Which inputs a draw of values changed, in which share of their elements, and by how much at most."""
+        if not self.keeps_sizes(name):
+            return ""
+        pairs = zip(self.shapes.names, before, after)
+        told = (f"`{name}` {_difference(old, new)}" for name, old, new in pairs if not _equal(new, old))
+        return " and ".join(told)
+
     def _trial(self, values: Values) -> tuple[float, str]:
         """Which share of PyTorch's results is NaN, and why it refuses the inputs or leaves its result undefined."""
         try:
@@ -133,6 +141,17 @@ class OtherInputs:
 def _same_layout(values: Values, others: Values) -> bool:
     """Whether all are the same tensors, not copies."""
     return all(value is other for value, other in zip(values, others))
+
+
+def _difference(old: Any, new: Any) -> str:
+    if not isinstance(new, torch.Tensor):
+        return f"{new} for {old}"
+    changed = ((new != old) & ~((new != new) & (old != old))).double().mean()
+    difference = (new.double() - old.double()).abs() if not new.is_complex() else (new - old).abs()
+    finite = difference[difference.isfinite()]
+    most = f" by up to {float(finite.max()):.2g}" if finite.numel() else ""
+    special = int((~new.isfinite()).sum()) if new.is_floating_point() else 0
+    return f"changed in {float(changed):.0%} of its elements{most}{f', {special} NaN or Inf' if special else ''}"
 
 
 def _equal(value: Any, other: Any) -> bool:

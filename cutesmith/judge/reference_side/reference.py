@@ -200,7 +200,7 @@ class Reference:
             found = self.whole.longer(request, self.loaded.reference_fn)
             if not found.kept:
                 return requests.Drawn(accepted=False, why=found.why)
-        name = request.derive
+        name, changed = request.derive, ""
         for done in {request.key, *(self.drawn if name and request.begins else ())}:  # their memory is needed
             self.results.pop(done, None)
             self.drawn.pop(done, None)
@@ -211,12 +211,13 @@ class Reference:
             values = resize(self.whole.values, found.sizes) if found else fitted
         if name:
             assert self.other is not None, "the plan comes first"
-            values, why = self.other.draw(name, values)
+            before, (values, why) = values, self.other.draw(name, values)
             if why:
                 return requests.Drawn(accepted=False, why=why)
+            changed = self.other.changes(name, before, values)
         self.drawn[request.key] = values
         release_unused()
-        return self._told(request, values, found)
+        return replace(self._told(request, values, found), changed=changed)
 
     def _told(self, request: requests.Draw, values: list[Any], found: Longer | None) -> requests.Drawn:
         """Write the inputs; say how many elements there are, and what they stand for where that is more."""

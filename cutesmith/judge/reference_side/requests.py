@@ -56,7 +56,8 @@ class Plan(Request[Planned]):
 class Drawn:
     """The inputs of a case as files, or why the reference refuses them.
 
-    `size` and `ran_as` tell a person how many elements there are, and what they stand for where that is more.
+    `size` and `ran_as` tell a person how many elements there are, and what they stand for where that is more; `changed`
+    which inputs a draw of values changed, and by how much.
     """
 
     accepted: bool
@@ -66,6 +67,7 @@ class Drawn:
     elements: int = 0
     size: str = ""
     ran_as: tuple[str, ...] = ()
+    changed: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

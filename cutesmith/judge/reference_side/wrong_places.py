@@ -1,0 +1,39 @@
+"""Where the wrong elements of an output are, in words: a tail, a tile, every k-th column."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+_MOST_NAMED = 2  # dimensions, those that say the most first
+
+
+def where(wrong: torch.Tensor, shape: Sequence[int]) -> str:
+    """Such as "the last 12 of dimension 1"; empty where they lie in no pattern. `wrong`: flat mask of an output."""
+    count = int(wrong.sum())
+    if count < 2 or count == wrong.numel():
+        return "everywhere" if count > 1 else ""
+    mask = wrong.view(tuple(shape))
+    told = [(share, text) for axis in range(mask.ndim) if (found := _along(mask, axis)) for share, text in [found]]
+    return ", ".join(text for _, text in sorted(told)[:_MOST_NAMED])
+
+
+def _along(mask: torch.Tensor, axis: int) -> tuple[float, str] | None:
+    """The share of a dimension's indices that have wrong elements, and which; None without a pattern."""
+    others = [other for other in range(mask.ndim) if other != axis]
+    taken = mask.amax(dim=others) if others else mask
+    indices, size = taken.nonzero().view(-1), mask.shape[axis]
+    first, last, number = int(indices[0]), int(indices[-1]), indices.numel()
+    if number == size:
+        return None
+    share = number / size
+    if number == last - first + 1:
+        if number == 1:
+            return share, f"index {first} of dimension {axis}"
+        ends = {first == 0: f"the first {number}", last == size - 1: f"the last {number}"}
+        return share, f"{ends.get(True, f'{first} to {last}')} of dimension {axis}"
+    steps = indices.diff()
+    step = int(steps[0])
+    regular = number > 2 and bool((steps == step).all())
+    return (share, f"every {step}th from {first} on of dimension {axis}") if regular else None

@@ -1,0 +1,27 @@
+"""The pattern of wrong elements is told in words."""
+
+import pytest
+import torch
+
+from cutesmith.judge.reference_side.wrong_places import where
+
+PATTERNS = {
+    "the last 12 of dimension 1": (slice(None), slice(52, None)),
+    "every 4th from 3 on of dimension 1": (slice(None), slice(3, None, 4)),
+    "the first 3 of dimension 0": (slice(0, 3), slice(None)),
+    "index 7 of dimension 0": (7, slice(None)),
+    "8 to 15 of dimension 0, 16 to 31 of dimension 1": (slice(8, 16), slice(16, 32)),
+    "everywhere": (slice(None), slice(None)),
+}
+
+
+@pytest.mark.parametrize("text", PATTERNS)
+def test_a_pattern_is_named(text):
+    wrong = torch.zeros(32, 64, dtype=torch.bool)
+    wrong[PATTERNS[text]] = True
+    assert set(where(wrong.view(-1), (32, 64)).split(", ")) == set(text.split(", "))
+
+
+def test_what_is_scattered_has_none():
+    wrong = torch.rand(64 * 64) < 0.3
+    assert where(wrong, (64, 64)) == "" and where(torch.zeros(4, dtype=torch.bool), (4,)) == ""
