@@ -15,7 +15,7 @@ from cutesmith.judge.candidate_side.recorded_call import record_call
 from cutesmith.judge.rounds import VerifyOptions
 from cutesmith.judge.transfer import tensors
 from cutesmith.judge.verification import Judge
-from cutesmith.verdicts import ExitCode
+from cutesmith.verdicts import ExitCode, Mechanism
 from tests.judge.in_process import ShortJudge, verdict_here
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -26,6 +26,7 @@ SEGMENTS = ROOT / "tests" / "kernels" / "first_of_segments.py"
 
 def test_what_the_sanitizer_finds_is_a_crash_with_its_line():
     verdict = verdict_here(ROOT / "evals" / "planted_faults" / "race_reverse.py")
+    assert verdict.status == "race" and verdict.mechanism == Mechanism.RACE.value
     assert verdict.exit_code == ExitCode.CRASHED and verdict.ran_on == "emulator"
     assert "race at race_reverse.py:" in verdict.summary and "race_reverse.py:20" in verdict.summary
 

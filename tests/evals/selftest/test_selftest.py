@@ -33,6 +33,7 @@ GPU_ONLY = {
 SHOWN_ELSEWHERE = {
     "an exception",  # tests/judge: a kernel that raises
     "launches at full size",  # tests/judge/test_longer_cases.py
+    "race detector of the emulated GPU",  # tests/judge/test_verification_by_emulation.py
     "files of outputs",  # tests/judge/transfer/test_given_outputs.py
 }
 
