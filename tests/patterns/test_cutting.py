@@ -246,3 +246,11 @@ def test_sums_in_parts_are_the_same_sums(function):
     assert isinstance(plan, ChainPlan)
     (ours,) = interpret_chain(plan, inputs)
     torch.testing.assert_close(ours, *exactly(function, inputs), rtol=1e-5, atol=1e-4)
+
+
+def test_values_of_rows_that_are_laid_along_columns_are_another_launch():
+    """Sums of 16 rows, then a mean over those 16: one row kernel would take each sum for a row of its own."""
+    inputs = normal(1, 16), normal(16, 16, seed=1)
+    plan = plan_of(lambda x, w: F.layer_norm(x @ w.t(), (16,)), inputs)
+    reductions = [sum(node.is_reduction for node in launch.plan.graph.nodes()) for launch in plan.launches]
+    assert isinstance(plan, ChainPlan) and len(reductions) == 2 and 0 not in reductions[1:]

@@ -84,12 +84,19 @@ class RowsAnalysis:
         if node.is_reduction or node.op == "gather":
             return "full"
         if node.op == "reshape":
+            if space == "full" and not self._stays_a_row_value(node):
+                raise UnmatchedError(f"{node.where} lays values of rows along the columns", operation=node.where)
             if len(child.shape) == self.rank and self.is_row_shape(child.shape):
                 return "full"
             if child.shape == self.rows_shape:
                 return "row"
             raise UnmatchedError(f"{node.where} reshapes a value that changes along the row", operation="reshape")
         return space
+
+    def _stays_a_row_value(self, node: Node) -> bool:
+        """Whether a reshape of values of rows changes along no column, or is an output, which is not read again."""
+        columns = node.shape[max(0, len(node.shape) - self.columns_rank) :]
+        return all(size == 1 for size in columns) or any(node is output for output in self.outputs)
 
     def is_row_shape(self, shape: Sequence[int]) -> bool:
         """Whether a shape of full rank has size 1 in every column dimension."""
