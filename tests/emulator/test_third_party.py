@@ -1,4 +1,4 @@
-"""Kernels of other projects, executed on the emulated GPU: QuACK's row reductions and an Ampere GEMM."""
+"""Kernels of other projects, executed on the emulated GPU: QuACK's row reductions, GEMMs for Ampere and Hopper."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ def cases():
     with warnings.catch_warnings(record=True):  # theirs; the DSL resets filters, so "ignore" does not hold
         import kernel_cases
 
-        yield {case.name: case for case in [*kernel_cases.quack_cases(), *kernel_cases.gemm_cases()]}
+        found = [*kernel_cases.quack_cases(), *kernel_cases.gemm_cases(), *kernel_cases.hopper_cases()]
+        yield {case.name: case for case in found}
     sys.path.remove(str(EVALS / "studies" / "emulator"))
 
 
@@ -45,6 +46,9 @@ def cross_entropy(x, labels):
         ("quack/softmax 2x32768 bf16", softmax),  # two blocks in a cluster
         ("quack/rmsnorm 8x1000 fp16", rms_norm),
         ("quack/cross_entropy 37x256 fp32", cross_entropy),
+        ("quack/gemm 256x256x128 bf16", lambda a, b: a.double() @ b.double()),
+        ("quack/gemm 256x256x128 bf16 pingpong", lambda a, b: a.double() @ b.double()),
+        ("operators/gemm sm_90a 256x256x128 bf16", lambda a, b: a.double() @ b.double()),
         ("operators/gemm 128x128x64 fp16", lambda a, b: a.double() @ b.double()),
         ("operators/gemm 64x64x32 bf16 B transposed", lambda a, b: a.double() @ b.double()),
     ],

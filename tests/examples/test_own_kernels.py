@@ -17,7 +17,8 @@ from cutesmith.problems.loading import load_file
 
 KERNELS = Path(__file__).resolve().parents[2] / "examples_index" / "kernels"
 FILES = sorted(KERNELS.glob("*.py"))
-COMPILED_ONLY = ("gemm_sm90_bias_gelu", "gemm_sm100_bias_gelu")  # wgmma, tcgen05
+COMPILED_ONLY = ("gemm_sm100_bias_gelu",)  # tcgen05
+MOST_ELEMENTS = 8_000_000  # of inputs that are emulated here
 HEADER = re.compile(
     r"[A-Z].+\.\n\n(.+\n)+?Arch: (sm_80\+|sm_90a|sm_100a)\nOperation: [a-z_]+\nFeatures: [a-z0-9_, ]+\n"
     r"Start here when .+",
@@ -61,6 +62,10 @@ def test_a_kernel_meets_the_contract_by_itself(path: Path) -> None:
     assert {str(name).split(".")[0] for name in imported} <= {"functools", "math", "torch", "cutlass"}
 
 
+def elements(inputs) -> int:
+    return sum(value.numel() for value in inputs if hasattr(value, "numel"))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("path", named(compiled_only=False), ids=by_name)
 def test_the_emulated_gpu_finds_the_results_right(path: Path) -> None:
@@ -73,7 +78,8 @@ def test_the_emulated_gpu_finds_the_results_right(path: Path) -> None:
     torch.manual_seed(7)
     with emulated_device(arch_of(path)) as device:
         file = load_file(path)
-        inputs = next(iter(file.get_input_sets()))  # the others differ by dtype and alignment
+        sets = file.get_input_sets()  # they differ by dtype and alignment
+        inputs = next(inputs for inputs in sets if elements(inputs) <= MOST_ELEMENTS)
         results = file.kernel_fn(*inputs)
         native = file.reference_fn(*inputs)
     exact = in_float64(file.reference_fn, list(inputs))

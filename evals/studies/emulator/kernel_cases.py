@@ -199,13 +199,36 @@ def gemm_inputs(dtype: torch.dtype, transposed: bool, shape: tuple[int, int, int
     return [torch.randn(m, k).to(dtype), b]
 
 
-def multiply(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+def multiply(a: torch.Tensor, b: torch.Tensor, sm: str = "80") -> torch.Tensor:
     operators = importlib.import_module("cutlass.operators")
     out = torch.empty(a.shape[0], b.shape[1], dtype=a.dtype, device="cuda")
     arguments = operators.GemmArguments(a, b, out, accumulator_type=torch.float32)
-    candidates = operators.get_operators(arguments, target_sm="80")
-    next(o for o in candidates if "Sm80" in type(o).__name__).run(arguments)
+    candidates = operators.get_operators(arguments, target_sm=sm)
+    next(o for o in candidates if f"Sm{sm[:2]}" in type(o).__name__).run(arguments)
     return out
+
+
+def hopper_cases() -> Iterator[Case]:
+    """GEMMs for sm_90a by TMA and wgmma: QuACK's (both ways to share the work) and nvidia-cutlass-operators'."""
+    inputs = partial(gemm_inputs, torch.bfloat16, False, (256, 256, 128))
+    if importlib.util.find_spec("quack") is not None:
+        for pingpong in (False, True):
+            name = f"quack/gemm 256x256x128 bf16{' pingpong' if pingpong else ''}"
+            yield Case(name, "sm_90a", inputs, partial(_quack_gemm, pingpong))
+    if importlib.util.find_spec("cutlass.operators") is not None:
+        yield Case("operators/gemm sm_90a 256x256x128 bf16", "sm_90a", inputs, lambda: partial(multiply, sm="90a"))
+
+
+def _quack_gemm(pingpong: bool) -> Function:
+    gemm = _quack("gemm").gemm
+
+    def multiply(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        out = torch.empty(1, a.shape[0], b.shape[1], dtype=a.dtype, device="cuda")
+        weight = b.t().contiguous()[None]
+        gemm(a[None], weight, out, None, None, tile_M=128, tile_N=128, cluster_M=1, cluster_N=1, pingpong=pingpong)
+        return out[0]
+
+    return multiply
 
 
 def example_cases() -> Iterator[Case]:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from cutesmith.emulator.device import emulated_device
 from cutesmith.emulator.faults import UnsupportedInstruction
 from cutesmith.emulator.tensor_cores.warpgroup_forms import parse_form
+from cutesmith.problems.loading import load_file
 from tests.emulator.machine.launches import program_of
 from tests.emulator.tensor_cores.warpgroup_kernels import (
     BF16,
@@ -20,6 +22,7 @@ from tests.emulator.tensor_cores.warpgroup_kernels import (
     registers,
     scattered,
 )
+from tests.kernel_files import kernel_file
 
 RANDOM = np.random.default_rng(20)
 
@@ -375,3 +378,13 @@ def test_forms_are_read_from_their_names():
 def test_checks_are_only_put_where_something_may_be_wrong():
     code = f".reg .b32 %c<4>; .reg .b64 %da, %db;\n{FENCE}\n{one(BF16, 4, adds='1')}\n{COMMIT}\n{WAIT}\n{USE}\nret;"
     assert not [i for i in program_of(code, 0).instructions if i.opcode == "accumulators"]
+
+
+@pytest.mark.slow
+def test_a_gemm_of_the_dsl_without_tma():
+    with emulated_device("sm_90a") as device:
+        file = load_file(kernel_file("gemm_wgmma"))
+        x, weight = file.get_inputs()
+        out = file.kernel_fn(x, weight).cpu()
+    assert device.findings == ()
+    np.testing.assert_allclose(out, x.cpu().double() @ weight.cpu().double().T, rtol=1e-4, atol=1e-4)
