@@ -17,7 +17,7 @@ from cutesmith.errors import UnavailableError
 from cutesmith.recording.patches import Patches
 
 _NAME = "triton"
-_DECLARES = frozenset("jit autotune heuristics perf_report Benchmark Config constexpr_function".split())
+_DECLARES = frozenset("jit autotune heuristics perf_report Benchmark Config constexpr constexpr_function".split())
 
 
 def stand_in_for_triton(patches: Patches) -> None:
