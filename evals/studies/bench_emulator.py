@@ -36,6 +36,9 @@ TASKS = {
     "sum 512x4096": ("level1/sum", [(512, 4096)]),
 }
 GEMM = {"gemm 256x256x256": (256, 256, 256)}
+WGMMA = {"wgmma 256x256x256": 256, "wgmma 1024x1024x1024": 1024}
+WGMMA_KERNEL = Path(__file__).resolve().parents[2] / "tests" / "kernels" / "gemm_wgmma.py"
+"""Its operands are copied by threads: goals are 3 s, and 30 s without the sanitizer."""
 CALLS = 3
 
 
@@ -43,7 +46,7 @@ def main() -> int:
     """Run the points, print the table, write it."""
     options = parse()
     rows = {}
-    for name in [*TASKS, *GEMM]:
+    for name in [*TASKS, *GEMM, *WGMMA]:
         if fnmatch(name, options.only):
             rows[name] = in_process(name, options)
             print(line(name, rows[name]), flush=True)
@@ -119,6 +122,12 @@ def point(name: str) -> tuple[list[Any], Any]:
     torch.manual_seed(0)
     if name in GEMM:
         return gemm_inputs(torch.bfloat16, False, GEMM[name]), lambda: multiply
+    if name in WGMMA:
+        from cutesmith.problems.loading import load_file
+
+        size = WGMMA[name]
+        inputs = [torch.randn(size, size).bfloat16() for _ in range(2)]
+        return inputs, lambda: load_file(WGMMA_KERNEL).kernel_fn
     task, shapes = TASKS[name]
     prepared = Task(EVALS / "tasks" / f"{task}.py")
     dtypes = [value.dtype for value in prepared.inputs() if isinstance(value, torch.Tensor)]
