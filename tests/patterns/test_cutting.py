@@ -254,3 +254,13 @@ def test_values_of_rows_that_are_laid_along_columns_are_another_launch():
     plan = plan_of(lambda x, w: F.layer_norm(x @ w.t(), (16,)), inputs)
     reductions = [sum(node.is_reduction for node in launch.plan.graph.nodes()) for launch in plan.launches]
     assert isinstance(plan, ChainPlan) and len(reductions) == 2 and 0 not in reductions[1:]
+
+
+def test_a_sum_of_one_value_a_row_is_not_a_sum_over_its_columns():
+    def function(x):
+        return x.sum(1, keepdim=True).logsumexp(1, keepdim=True)
+
+    plan = plan_of(function, (normal(6, 8),))
+    assert isinstance(plan, ChainPlan) and len(plan.launches) == 2
+    (ours,) = interpret_chain(plan, (normal(6, 8),))
+    torch.testing.assert_close(ours, *exactly(function, (normal(6, 8),)))

@@ -220,6 +220,8 @@ def _check_reductions(analysis: RowsAnalysis, reductions: Sequence[Node]) -> Non
             trailing = analysis.trailing
             reduced = f"{node.where} reduces dimensions {sorted(Reduction.of(node).dims)}"
             raise UnmatchedError(f"{reduced}, the pattern takes {trailing} of {shape}", operation=node.op)
+        if analysis.columns != 1 and not wanted:
+            raise UnmatchedError(f"{node.where} reduces a value that is already reduced", operation=node.op)
 
 
 def _collect(analysis: RowsAnalysis) -> None:
