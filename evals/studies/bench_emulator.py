@@ -6,7 +6,7 @@
 
 Each point runs in a process of its own on one core; its first call compiles (DSL, then machine code), the median of the
 others is the kernel's time. Goals: 50 million lane-instructions a second on elementwise and reductions, softmax
-512x4096 in 2 s, an Ampere GEMM of 256 cubed in 5 s, 2 GB.
+512x4096 in 2 s, an Ampere GEMM of 256 cubed in 5 s, TMA copies of 200 MB a second, 2 GB.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ GEMM = {"gemm 256x256x256": (256, 256, 256)}
 WGMMA = {"wgmma 256x256x256": 256, "wgmma 1024x1024x1024": 1024}
 WGMMA_KERNEL = Path(__file__).resolve().parents[2] / "tests" / "kernels" / "gemm_wgmma.py"
 """Its operands are copied by threads: goals are 3 s, and 30 s without the sanitizer."""
+TMA = {"TMA copy 32 MB": (16384, 512)}
 CALLS = 3
 
 
@@ -46,7 +47,7 @@ def main() -> int:
     """Run the points, print the table, write it."""
     options = parse()
     rows = {}
-    for name in [*TASKS, *GEMM, *WGMMA]:
+    for name in [*TASKS, *GEMM, *WGMMA, *TMA]:
         if fnmatch(name, options.only):
             rows[name] = in_process(name, options)
             print(line(name, rows[name]), flush=True)
@@ -128,6 +129,10 @@ def point(name: str) -> tuple[list[Any], Any]:
         size = WGMMA[name]
         inputs = [torch.randn(size, size).bfloat16() for _ in range(2)]
         return inputs, lambda: load_file(WGMMA_KERNEL).kernel_fn
+    if name in TMA:
+        import tma_copy
+
+        return [torch.randn(TMA[name])], lambda: tma_copy.copy
     task, shapes = TASKS[name]
     prepared = Task(EVALS / "tasks" / f"{task}.py")
     dtypes = [value.dtype for value in prepared.inputs() if isinstance(value, torch.Tensor)]

@@ -7,7 +7,7 @@ Completion is told to an mbarrier, byte by byte counted, or to the bulk group of
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -59,14 +59,20 @@ class Copy:
 
 @dataclass
 class _Groups:
-    """The bulk groups of a lane, the oldest first, and the copies of the open one.
+    """The bulk groups of a lane, the oldest first, and the copies of the open one; `lanes` have the same until now.
 
     Groups that have landed leave the list; `landed` keeps their last request of each channel until a wait for it.
     """
 
+    lanes: set[int]
     committed: list[list[Copy]] = field(default_factory=list)
     open: list[Copy] = field(default_factory=list)
     landed: dict[int, Request] = field(default_factory=dict)
+
+    def without(self, lanes: Iterable[int]) -> _Groups:
+        """The groups of these lanes, which go their own way from now on."""
+        self.lanes.difference_update(lanes)
+        return _Groups({*lanes}, [*self.committed], [*self.open], {**self.landed})
 
     def waited(self, allowed: int) -> list[Copy]:
         """The copies of all committed groups but the last `allowed`."""
@@ -99,40 +105,59 @@ class CopyEngine(Unit):
                 landing.place.fill(self._memory, _POISON)
         self._under_way.append(copy)
         if grouped:
-            for lane in (copy.lane, *copy.sharers):
-                self._groups.setdefault(lane, _Groups()).open.append(copy)
+            for groups in self._groups_of((copy.lane, *copy.sharers)):
+                groups.open.append(copy)
 
-    def commit(self, lane: int) -> None:
-        """What the lane has asked for since its last commit is a group."""
-        groups = self._groups.setdefault(lane, _Groups())
-        groups.committed.append(groups.open)
-        groups.open = []
+    def commit(self, lanes: Iterable[int]) -> None:
+        """What these lanes have asked for since their last commits are groups."""
+        for groups in self._groups_of(lanes):
+            groups.committed.append(groups.open)
+            groups.open = []
+
+    def _groups_of(self, lanes: Iterable[int]) -> list[_Groups]:
+        """The groups of these lanes and no others; new lanes begin together, by warp."""
+        found: dict[int, tuple[_Groups, list[int]]] = {}
+        for lane in lanes:
+            groups = self._groups.get(lane)
+            if groups is None:
+                key = -1 - int(self.machine.warps.warp_of_lane[lane])
+                groups = found[key][0] if key in found else _Groups(set())
+                groups.lanes.add(lane)
+                self._groups[lane] = groups
+            else:
+                key = id(groups)
+            found.setdefault(key, (groups, []))[1].append(lane)
+        result = []
+        for groups, mine in found.values():
+            if len(mine) < len(groups.lanes):
+                groups = groups.without(mine)
+                self._groups.update(dict.fromkeys(mine, groups))
+            result.append(groups)
+        return result
 
     def wait(self, lanes: Array, allowed: int, *, reads: bool) -> Array:
         """bool (n,): whether all committed groups of lanes but the last `allowed` are complete, or their reads."""
-        done = np.zeros(len(lanes), bool)
-        learnt: dict[Request, list[int]] = {}
-        for index, lane in enumerate(lanes.tolist()):
-            groups = self._groups.get(lane)
-            waited = groups.waited(allowed) if groups else []
-            done[index] = all(copy.has_read if reads else copy.landed for copy in waited)
-            if groups is None or not done[index]:
+        waiting: set[int] = set()
+        for groups in self._groups_of(lanes.tolist()):
+            waited = groups.waited(allowed)
+            if not all(copy.has_read if reads else copy.landed for copy in waited):
+                waiting |= groups.lanes
                 continue
             requests = {copy.reading.channel: copy.reading for copy in waited}
             if not reads:
                 requests |= groups.landed
                 requests |= {landing.request.channel: landing.request for copy in waited for landing in copy.landings}
                 groups.landed.clear()
+            knowing = np.array(sorted(groups.lanes))
             for request in requests.values():
-                learnt.setdefault(request, []).append(lane)
+                self._memory.awaited(knowing, request)
             groups.drop_landed()
-        for request, knowing in learnt.items():
-            self._memory.awaited(np.array(knowing), request)
-        return done
+        return np.array([lane not in waiting for lane in lanes.tolist()], bool)
 
     def missing(self, lane: int, *, reads: bool) -> int:
         """How many copies of the lane's committed groups are under way."""
-        copies = (copy for group in self._groups.get(lane, _Groups()).committed for copy in group)
+        (groups,) = self._groups_of((lane,))
+        copies = (copy for group in groups.committed for copy in group)
         return sum(not (copy.has_read if reads else copy.landed) for copy in copies)
 
     # ------------------------------------------------------------------------------------------------------- work

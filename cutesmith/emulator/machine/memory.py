@@ -50,6 +50,7 @@ class Memory:
         self._sites = site_flags(program)
         self._pending = np.zeros(PENDING_WORDS, np.int64)
         self._hits = np.zeros(CACHED_SITES, np.int64)
+        self._shared_writers = np.zeros(0, np.uint64)  # by byte of the wave's shared memory, as the next two
         self._shadows: list[Array] = []  # those of global memory, kept alive for the launch
         self._table = self._allocation_table()
 
@@ -103,9 +104,13 @@ class Memory:
 
     def _shadow_wave(self, wave: Wave) -> None:
         """Cells for the shared memory of the wave's blocks, flags for the local memory of its lanes."""
-        self._shared_writers = np.zeros(wave.shared.shape, np.uint64)
-        self._shared_readers = np.zeros(wave.shared.shape, np.uint64)
-        self._reading_warps = np.zeros(wave.shared.shape, np.uint32)
+        if self._shared_writers.shape == wave.shared.shape:
+            for shadow in (self._shared_writers, self._shared_readers, self._reading_warps):
+                shadow[:] = 0  # ten times as fast as new memory
+        else:
+            self._shared_writers = np.zeros(wave.shared.shape, np.uint64)
+            self._shared_readers = np.zeros(wave.shared.shape, np.uint64)
+            self._reading_warps = np.zeros(wave.shared.shape, np.uint32)
         self._local_initialised = np.zeros(wave.local.shape, np.uint8)
         for word, array in (
             (Sanitizer.SHARED_WRITERS, self._shared_writers),

@@ -118,9 +118,7 @@ def prefetch(batch: LaneBatch) -> None:
 @lane_operation("cp.async.bulk.commit_group")
 def commit(batch: LaneBatch) -> None:
     """What the thread has asked for since the last one is a bulk group."""
-    engine = batch.machine.unit(CopyEngine)
-    for lane in batch.lanes.tolist():
-        engine.commit(lane)
+    batch.machine.unit(CopyEngine).commit(batch.lanes.tolist())
 
 
 def _waits_for(machine: Machine, instruction: Instruction, lane: int) -> str:
