@@ -13,6 +13,7 @@ VERBS = {
     "generate": "write a kernel for a PyTorch function, offline, and take it through all the stages",
     "lint": "check a file without running it: API names, DSL traps, forbidden calls",
     "compile": "compile for several architectures, with no GPU: registers, smem, occupancy, refusals",
+    "check": "lint, compile, verify, benchmark and backup in one call, up to the first that fails",
     "verify": "compare kernel_fn with reference_fn on many inputs, in a confined process",
     "emulate": "run it on a CPU: findings with their line, a profile, the trace of a warp",
     "profile": "where its time goes and what to change: ncu on a GPU, else counts by line",

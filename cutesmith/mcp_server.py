@@ -19,14 +19,41 @@ from cutesmith.sandbox.shared_fork_server import lend_fork_server
 from cutesmith.verb_process import Running, VerbError, run_verb
 from cutesmith.verbs.definition import Tool, Verb
 from cutesmith.verbs.generate_verb import GENERATE
-from cutesmith.verbs.kernel_verbs import BENCHMARK, CHECKPOINT, COMPILE, DOCTOR, EMULATE, LINT, NOTE, PROFILE, VERIFY
+from cutesmith.verbs.kernel_verbs import (
+    BENCHMARK,
+    CHECK,
+    CHECKPOINT,
+    COMPILE,
+    DOCTOR,
+    EMULATE,
+    LINT,
+    NOTE,
+    PROFILE,
+    VERIFY,
+)
 from cutesmith.verbs.library_verbs import FETCH, FIND, SEARCH
 
-VERBS = (SEARCH, FIND, FETCH, GENERATE, LINT, COMPILE, VERIFY, BENCHMARK, EMULATE, PROFILE, CHECKPOINT, NOTE, DOCTOR)
+VERBS = (
+    SEARCH,
+    FIND,
+    FETCH,
+    GENERATE,
+    CHECK,
+    LINT,
+    COMPILE,
+    VERIFY,
+    BENCHMARK,
+    EMULATE,
+    PROFILE,
+    CHECKPOINT,
+    NOTE,
+    DOCTOR,
+)
 
 INSTRUCTIONS = """\
 Tools to write NVIDIA CuTe DSL (CUTLASS 4.x Python) kernels: find_example and search_references first, then after every
-edit lint_kernel, compile_kernel, verify_kernel, benchmark_kernel, stopping at the first that fails. exit_code:
+edit check_kernel, which runs lint_kernel, compile_kernel, verify_kernel and benchmark_kernel up to the first that fails
+and keeps what passed. exit_code:
 0 passed, 1 wrong result, 2 usage or contract, 3 lint, 4 does not compile, 5 crashed, 6 timed out, 7 this machine
 cannot, 8 rejected as a cheat, 9 bug of cutesmith. Keep versions with checkpoint_kernel; never delete a partly working
 kernel. The manifest is the resource skill://SKILL.md, the references are reference://PAGE."""

@@ -41,7 +41,7 @@ SUBROOMS = {
 }
 """The packages of a room from its foot, `|` between floors: one may import its own floor and what is below."""
 
-JUDGES = "lint compile verify emulate profile benchmark".split()
+JUDGES = "check lint compile verify emulate profile benchmark".split()
 BARE_VERBS = [*JUDGES, *"checkpoint doctor find search note".split()]
 ALWAYS_THERE = {"cutesmith", "torch", "cutlass", "tvm_ffi", *sys.stdlib_module_names}
 

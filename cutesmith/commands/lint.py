@@ -45,10 +45,11 @@ def main(argv: list[str]) -> int:
             "cutesmith lint: no file was given.", hint="cutesmith lint kernel.py, or cutesmith lint --rules"
         )
     verdict = lint_file(options.file)
-    return report(verdict, as_json=options.json, lines=_table(verdict))
+    return report(verdict, as_json=options.json, lines=table(verdict))
 
 
-def _table(verdict: LintVerdict) -> Iterator[str]:
+def table(verdict: LintVerdict) -> Iterator[str]:
+    """The verdict as lines for people."""
     for found in verdict.findings:
         yield f"{verdict.path}:{found.line}:{found.column}: {found.severity} {found.rule}: {found.message}"
         if found.fix:

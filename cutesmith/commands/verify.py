@@ -36,9 +36,7 @@ EXAMPLES = (
 def main(argv: list[str]) -> int:
     """Run the command; returns its exit code."""
     options = verb_parser(VERIFY, DESCRIPTION, examples=EXAMPLES).parse_args(argv)
-    for name, value in (("--rtol", options.rtol), ("--atol", options.atol)):
-        if value is not None and not 0 <= value < float("inf"):
-            raise UsageError(f"{name} {value:g}: a tolerance is finite and not negative")
+    require_tolerances(options.rtol, options.atol)
     if options.seeds < 1 or not options.timeout > 0:
         raise UsageError("--seeds and --timeout must be positive")
     asked = VerifyOptions(
@@ -63,6 +61,13 @@ _WORDS = {
     CaseOutcome.RECORDED: "----",
     CaseOutcome.NOT_EXECUTED: "----",
 }  # what was not executed is not ok
+
+
+def require_tolerances(rtol: float | None, atol: float | None) -> None:
+    """Raise UsageError for a tolerance that is none."""
+    for name, value in (("--rtol", rtol), ("--atol", atol)):
+        if value is not None and not 0 <= value < float("inf"):
+            raise UsageError(f"{name} {value:g}: a tolerance is finite and not negative")
 
 
 def table(verdict: VerifyVerdict) -> Iterator[str]:

@@ -94,6 +94,7 @@ passes, and after a change of tiling, stages or layouts to see what it costs."""
 
 RTOL = Option("--rtol", type=float, metavar="R", help="relative tolerance (default: the file's, or by dtype)")
 ATOL = Option("--atol", type=float, metavar="A", help="absolute, scaled down for small references")
+VERSION_NOTE = Option("--note", default="", help="one line that says what this version is, kept with its checkpoint")
 SANITIZE = Option("--sanitize", type=bool, help="also run compute-sanitizer memcheck and racecheck")
 
 VERIFY = Verb(
@@ -134,7 +135,7 @@ integers and scalars, and inputs without the structure of get_inputs) and compar
 failing cases come with their inputs and the worst element. A pass is kept as a checkpoint by itself, timed
 where there is a GPU, and becomes the result if it is the best so far. Lint runs first. Takes
 seconds to minutes: call it once compile_kernel passes.""",
-            own=(Option("--note", help="one line that says what this version is, kept with its checkpoint."),),
+            own=(VERSION_NOTE,),
             options=(
                 replace(
                     SANITIZE,
@@ -175,6 +176,46 @@ Time kernel.py beside eager PyTorch and torch.compile, with a cold L2, against t
 
 Needs a GPU, and about a minute. verify_kernel times every version that passes already: use this for the full
 comparison of a version that you may finish with. Outputs of timed launches are checked.""",
+        ),
+    ),
+)
+
+# ---------------------------------------------------------------------------------------------------------- all at once
+
+QUICK = Option("--quick", type=bool, help="few derived values, few rounds, no torch.compile; the status says so")
+
+CHECK = Verb(
+    "check",
+    options=(
+        FILE,
+        PROBLEM,
+        CONFINE_PROBLEM,
+        ON,
+        RTOL,
+        ATOL,
+        ARCH,
+        QUICK,
+        VERSION_NOTE,
+        Option("--no-backup", type=bool, help="keep no checkpoint of what passed"),
+        replace(TIMEOUT, default=120.0, help="seconds a call (default: 120)"),
+    ),
+    mcp=(
+        Tool(
+            "check_kernel",
+            "Lint, compile, verify, benchmark and keep a kernel file in one call; the first stage that fails ends it.",
+            options=(MCP_PATH, MCP_PROBLEM, MCP_ON, MCP_ARCH, QUICK, VERSION_NOTE),
+            writes=True,
+        ),
+    ),
+    agent=(
+        Tool(
+            "check_kernel",
+            """\
+Take kernel.py through lint, compile, verify and, on a GPU, benchmark; the first that fails ends it, with its details.
+
+The usual call after an edit: one answer instead of four. A pass is kept as a checkpoint by itself, and becomes
+the result if it is the best so far. Takes seconds to minutes. The single stages have tools of their own.""",
+            own=(VERSION_NOTE,),
         ),
     ),
 )
@@ -313,7 +354,6 @@ measurement differ, and before you optimise.""",
 
 VERDICT = Option("--verdict", metavar="JSON", help="file with a verdict's JSON to keep with it, - for stdin")
 VERSIONS = Option("versions", nargs="*", metavar="CHECKPOINT", help="number or first characters of the hash")
-VERSION_NOTE = Option("--note", default="", help="one line that says what this version is")
 ACTION = Option("action", choices=("backup", "list", "diff", "revert"))
 
 CHECKPOINT = Verb(

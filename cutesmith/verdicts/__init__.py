@@ -13,6 +13,7 @@ from cutesmith.verdicts.checks import VERIFIED_BY_EMULATION as VERIFIED_BY_EMULA
 from cutesmith.verdicts.checks import ArchReport as ArchReport
 from cutesmith.verdicts.checks import BenchmarkVerdict as BenchmarkVerdict
 from cutesmith.verdicts.checks import CaseReport as CaseReport
+from cutesmith.verdicts.checks import CheckVerdict as CheckVerdict
 from cutesmith.verdicts.checks import CompileVerdict as CompileVerdict
 from cutesmith.verdicts.checks import Finding as Finding
 from cutesmith.verdicts.checks import InputKind as InputKind

@@ -265,3 +265,25 @@ class BenchmarkVerdict(Verdict):
     problem_confinement: dict[str, bool] = field(default_factory=dict)  # of the baselines' process, for an own problem
     phases: dict[str, float] = field(default_factory=dict)  # seconds by process and what it did: "kernel round"
     log_tail: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckVerdict(Verdict):
+    """All stages on one kernel file, up to the first that fails: `stages` are their verdicts in order.
+
+    `untimed` says why nothing was timed where all before passed; `checkpoint` is the number under which the file was
+    kept, 0 where it was not.
+    """
+
+    stage: ClassVar[str] = "check"
+
+    path: str
+    stages: tuple[LintVerdict | CompileVerdict | VerifyVerdict | BenchmarkVerdict, ...] = ()
+    untimed: str = ""
+    checkpoint: int = 0
+
+    @property
+    def status(self) -> str:
+        """That of verification where all passed, such as `verified on the emulated GPU`."""
+        verified = next((one for one in self.stages if isinstance(one, VerifyVerdict)), None)
+        return verified.status if self.passed and verified else super().status

@@ -22,8 +22,8 @@ from tests.agent.tool_bench import PROBLEM, RELU, ToolBench
 CHEAT = "    return torch.relu(x)"
 TOOLS = """
 search_references read_reference find_example fetch_example view_file create_file edit_file backup_file revert_file
-list_checkpoints lint_kernel compile_kernel verify_kernel benchmark_kernel profile_kernel emulate_kernel emulate_script
-note finish
+list_checkpoints check_kernel lint_kernel compile_kernel verify_kernel benchmark_kernel profile_kernel emulate_kernel
+emulate_script note finish
 """.split()
 
 
@@ -172,8 +172,31 @@ def test_a_kernel_goes_through_every_stage(solved):
     assert said["verify_kernel"].text.startswith("verify: verified on the emulated GPU (exit code 0")
     assert said["verify_kernel"].text.splitlines()[-2:] == [
         "Kept as checkpoint 1.",
-        "NEW BEST, the first: verified on the emulated GPU, not timed.",
+        "NEW BEST, the first: verified on the emulated GPU, 1 case declined, not timed.",
     ]
+
+
+def test_all_stages_in_one_call_come_to_what_the_single_ones_do(solved, bench):
+    bench.call("create_file", path="kernel.py", text=RELU)
+    outcome = bench.call("check_kernel", note="vectors of four")
+    assert not outcome.is_error
+    assert [effect.kind for effect in outcome.effects] == ["judged", "judged", "judged", "checkpoint"]
+    assert [effect.verdict["stage"] for effect in outcome.effects[:3]] == ["lint", "compile", "verify"]
+    single = [effect for tool in ("lint_kernel", "compile_kernel") for effect in solved[1][tool].effects]
+    assert [set(one.verdict) for one in outcome.effects[:2]] == [set(one.verdict) for one in single]
+    lines = outcome.text.splitlines()
+    assert lines[0].startswith("lint: passed (exit code 0") and "registers, no spills" in outcome.text
+    assert lines[-2:] == ["Kept as checkpoint 1.", "NEW BEST, the first: verified on the emulated GPU, 1 case declined, not timed."]
+    (kept,) = bench.workbench.checkpoints.checkpoints()
+    assert (kept.note, kept.verdict["status"]) == ("vectors of four", "verified on the emulated GPU")
+
+
+def test_one_call_ends_at_the_first_stage_that_fails(bench):
+    bench.call("create_file", path="kernel.py", text=RELU.replace("cute.compile(", "cute.compil("))
+    outcome = bench.call("check_kernel")
+    assert [effect.verdict["stage"] for effect in outcome.effects] == ["lint"]
+    assert outcome.text.startswith("lint: lint (exit code 3") and "cute.compil" in outcome.text
+    assert bench.workbench.checkpoints.checkpoints() == []
 
 
 def test_the_text_that_was_hashed_is_the_text_that_was_judged(solved):

@@ -80,12 +80,12 @@ def _common(workbench: Workbench, stage: str) -> list[str]:
     if stage == "lint":
         return []
     options = [f"--problem={workbench.problem}", f"--arch={workbench.arch}"]
-    if stage == "verify":
+    if stage in ("verify", "check"):
         tolerance = [f"--{name}={value!r}" for name, value in workbench.settings.tolerance.items()]
         options += [f"--on={workbench.settings.on}", f"--timeout={workbench.settings.timeout:g}", *tolerance]
     if stage == "profile" and workbench.settings.on in ("gpu", "emulator"):
         options.append(f"--on={workbench.settings.on}")
-    if workbench.confine_problem and stage in ("verify", "benchmark", "profile"):
+    if workbench.confine_problem and stage in ("verify", "check", "benchmark", "profile"):
         options.append("--confine-problem")
     if stage in ("benchmark", "profile", "emulate"):
         options.append(f"--timeout={max(BENCHMARK_TIMEOUT, workbench.settings.timeout):g}")
@@ -139,7 +139,7 @@ def comparison(workbench: Workbench, kernel: Snapshot, verdicts: Iterable[Verdic
 
 
 def _speed(kernel: JudgedKernel) -> str:
-    declined = f", {kernel.declined} cases declined" if kernel.declined else ""
+    declined = f", {kernel.declined} case{'s' * (kernel.declined > 1)} declined" if kernel.declined else ""
     return f"{kernel.state}{declined}, " + ("not timed" if kernel.median_us is None else f"{kernel.median_us:.2f} µs")
 
 

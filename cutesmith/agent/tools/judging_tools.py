@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from cutesmith.agent.outcome import Effect, Outcome, RecordVerdict
@@ -46,6 +47,24 @@ class JudgingTools:
         if verified.get("ran_on") == "gpu" and (known is None or known.median_us is None):
             timed = await judging.judge(bench, "benchmark", kernel, *judging.QUICK)
         return self.passed(kernel, verified, timed, note)
+
+    async def check_kernel(self, note: str = "") -> Outcome:
+        """All stages in one call of the verb; what it comes to is what the calls of the single tools would."""
+        bench, kernel = self.workbench, take_snapshot(self.workbench)
+        checked = await judging.judge(bench, "check", kernel, "--no-backup")
+        if not (stages := list(checked.get("stages", ()))):  # it could not even begin
+            return self._told(kernel, {**checked, "stage": "verify"})
+        verdicts, last = {verdict["stage"]: verdict for verdict in stages}, stages[-1]
+        verified = verdicts.get("verify")
+        if verified is not None and verified["exit_code"] == ExitCode.PASSED:
+            told, before = self.passed(kernel, verified, verdicts.get("benchmark"), note), stages[:2]
+        else:
+            closing = "" if verified is None else judging.comparison(bench, kernel, [verified])
+            told, before = self._told(kernel, last, closing=closing), stages[:-1]
+        names = judging.shown_names(bench, kernel)
+        text = "\n".join([*(describe(verdict, names=names) for verdict in before), told.text])
+        recorded = (RecordVerdict(kernel.sha256, kernel.text, verdict) for verdict in before)
+        return replace(told, text=text, effects=(*recorded, *told.effects))
 
     def passed(self, kernel: Snapshot, verified: Verdict, timed: Verdict | None, note: str) -> Outcome:
         """What a passing verification comes to, with its quick timing where there was one: verdicts and a checkpoint.

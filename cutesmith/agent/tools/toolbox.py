@@ -24,7 +24,7 @@ from cutesmith.agent.tools.workspace import Workbench
 from cutesmith.errors import CutesmithError
 from cutesmith.verb_process import VerbError
 from cutesmith.verbs.definition import Verb
-from cutesmith.verbs.kernel_verbs import BENCHMARK, COMPILE, EMULATE, LINT, PROFILE, VERIFY
+from cutesmith.verbs.kernel_verbs import BENCHMARK, CHECK, COMPILE, EMULATE, LINT, PROFILE, VERIFY
 from cutesmith.verbs.library_verbs import FETCH, FIND, SEARCH
 
 Tool = Callable[..., Awaitable[Outcome]]
@@ -166,6 +166,7 @@ def _tools(workbench: Workbench) -> tuple[Callable[..., Any], ...]:
         versions.backup_file,
         versions.revert_file,
         versions.list_checkpoints,
+        of_verb(CHECK, judge.check_kernel),
         *judging,
         of_verb(PROFILE, judge.profile_kernel),
         of_verb(EMULATE, judge.emulate_kernel),

@@ -1,0 +1,159 @@
+"""`cutesmith check FILE`: lint, compile, verify, benchmark and backup in one call, up to the first that fails."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from cutesmith.checkpoints import CheckpointStore
+from cutesmith.commands._run import command, report, verb_parser
+from cutesmith.commands.benchmark import table as benchmark_table
+from cutesmith.commands.compile import table as compile_table
+from cutesmith.commands.lint import table as lint_table
+from cutesmith.commands.verify import require_tolerances
+from cutesmith.commands.verify import table as verify_table
+from cutesmith.compiling.compilation import DEFAULT_TIMEOUT, compile_kernel
+from cutesmith.devices import DEFAULT_ARCH, current_device
+from cutesmith.errors import CutesmithError, UsageError
+from cutesmith.judge.rounds import VerifyOptions
+from cutesmith.judge.verification import verify_kernel
+from cutesmith.lint import lint_file
+from cutesmith.timing.benchmark import QUICK_ROUNDS, BenchmarkOptions, benchmark_kernel
+from cutesmith.timing.entries import import_for_gpu
+from cutesmith.verbs.kernel_verbs import CHECK
+from cutesmith.verdicts import BenchmarkVerdict, CheckVerdict, CompileVerdict, ExitCode, LintVerdict, VerifyVerdict
+
+DESCRIPTION = """\
+Take a kernel file through all stages: lint, compile for one architecture, verify, benchmark, and a checkpoint of what
+passed. The first stage that fails ends it, and its details are shown; the exit code is that stage's.
+
+Without a GPU the kernel is verified on the emulated one, and nothing is timed. Each stage has a command of its own with
+more options: lint, compile, verify, benchmark, checkpoint."""
+
+EXAMPLES = (
+    "cutesmith check kernel.py",
+    'cutesmith check kernel.py --note "two rows a block"',
+    "cutesmith check kernel.py --quick --json             few derived values, few rounds, no torch.compile",
+    "cutesmith check kernel.py --problem problem.py --on emulator",
+)
+
+MOST_LINES, WIDTH = 30, 200  # of one stage's details: with a line for each stage they fill a screen
+Stage = LintVerdict | CompileVerdict | VerifyVerdict | BenchmarkVerdict
+TABLES: dict[str, Callable[[Any], Iterator[str]]] = {
+    "lint": lint_table,
+    "compile": compile_table,
+    "verify": verify_table,
+    "benchmark": benchmark_table,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckOptions:
+    """What is asked of the judge, where it runs, and whether and with which note the file is kept."""
+
+    judge: VerifyOptions = VerifyOptions()
+    on: str = "auto"
+    backup: bool = True
+    note: str = ""
+
+
+@command
+def main(argv: list[str]) -> int:
+    """Run the command; returns its exit code."""
+    options = verb_parser(CHECK, DESCRIPTION, examples=EXAMPLES).parse_args(argv)
+    require_tolerances(options.rtol, options.atol)
+    if not options.timeout > 0:
+        raise UsageError(f"--timeout {options.timeout:g}: it must be more than 0 seconds")
+    judge = VerifyOptions(
+        rtol=options.rtol,
+        atol=options.atol,
+        arch=options.arch,
+        quick=options.quick,
+        timeout=options.timeout,
+        confine_problem=options.confine_problem,
+        preload=import_for_gpu,
+    )
+    asked = CheckOptions(judge=judge, on=options.on, backup=not options.no_backup, note=options.note)
+    verdict = check_kernel(Path(options.file), asked, options.problem)
+    return report(verdict, as_json=options.json, lines=table(verdict))
+
+
+def check_kernel(path: Path, options: CheckOptions, problem: str | None = None) -> CheckVerdict:
+    """Take a kernel file through the stages up to the first that fails, and keep it if none does.
+
+    Raises UsageError and ContractError where a stage cannot even begin.
+    """
+    begin, data = time.monotonic(), path.read_bytes() if path.is_file() else b""
+    stages: list[Stage] = []
+    for stage in _stages(path, options, problem):
+        stages.append(stage)
+        print(f"{stage.stage}: {stage.status}", file=sys.stderr, flush=True)  # what a caller of the verb is told
+        if not stage.passed:
+            break
+    last, verified = stages[-1], next((one for one in stages if isinstance(one, VerifyVerdict)), None)
+    untimed = f"nothing was timed: it {_where(verified)}" if last is verified and last.passed else ""
+    summary = verified.summary if verified and last.passed else last.summary
+    verdict = CheckVerdict(
+        exit_code=last.exit_code, summary=summary, path=str(path), stages=tuple(stages), untimed=untimed
+    )
+    if verdict.passed and options.backup:
+        verdict = _kept(verdict, data, options.note)
+    return replace(verdict, seconds=round(time.monotonic() - begin, 3))
+
+
+def _stages(path: Path, options: CheckOptions, problem: str | None) -> Iterator[Stage]:
+    """The verdicts one after another; the reader stops at one that has something against the kernel."""
+    judge = options.judge
+    yield lint_file(path)
+    gpu = current_device() if options.on in ("auto", "gpu") else None
+    arch = gpu.fitting_arch(judge.arch) if gpu else judge.arch or DEFAULT_ARCH
+    yield compile_kernel(path, (arch,), problem=problem, timeout=max(DEFAULT_TIMEOUT, judge.timeout))
+    verified = verify_kernel(path, judge, problem=problem, on=options.on)
+    yield verified
+    if verified.ran_on == "gpu":
+        contest = BenchmarkOptions(arch=judge.arch, timeout=max(BenchmarkOptions.timeout, judge.timeout))
+        contest = replace(contest, rounds=QUICK_ROUNDS, compiled=False) if judge.quick else contest
+        yield benchmark_kernel(path, contest, problem=problem, confine_problem=judge.confine_problem)
+
+
+def _where(verified: VerifyVerdict | None) -> str:
+    return f"ran on {verified.device}" if verified and verified.device else "was only compiled"
+
+
+def _kept(verdict: CheckVerdict, data: bytes, note: str) -> CheckVerdict:
+    """The verdict with the checkpoint of the text that was judged; why there is none, where it could not be kept."""
+    judged = {name: value for name, value in verdict.to_dict().items() if name != "stages"}
+    timed = [one.timings[0].median_us for one in verdict.stages if isinstance(one, BenchmarkVerdict) and one.timings]
+    store = CheckpointStore(verdict.path)
+    if store.path.read_bytes() != data:
+        text = f"{store.path.name} was edited while it was judged: check it again"
+        return replace(verdict, exit_code=ExitCode.USAGE, summary=text)
+    try:
+        kept = store.keep(
+            data, note=note or verdict.status, verdict={**judged, **({"median_us": timed[0]} if timed else {})}
+        )
+    except CutesmithError as error:
+        return replace(verdict, exit_code=error.exit_code, summary=f"{verdict.summary}; not kept: {error.message}")
+    return replace(verdict, checkpoint=kept.number)
+
+
+def table(verdict: CheckVerdict) -> Iterator[str]:
+    """A line for each stage, then the details of the one that ended it; at most a screen."""
+    for stage in verdict.stages:
+        yield f"{stage.stage:<11}{stage.status}: {stage.summary.splitlines()[0]} ({stage.seconds:.1f} s)"[:WIDTH]
+    if verdict.untimed:
+        yield f"{'benchmark':<11}{verdict.untimed}"
+    if verdict.checkpoint:
+        yield f"{'backup':<11}checkpoint {verdict.checkpoint}"
+    last = verdict.stages[-1]
+    if not last.passed or last.stage == "benchmark":
+        details = list(TABLES[last.stage](last))[:-1]  # the sentence stands above
+        yield from (line[:WIDTH] for line in details[:MOST_LINES])
+        if len(details) > MOST_LINES:
+            yield f"… {len(details) - MOST_LINES} more lines: cutesmith {last.stage} {verdict.path}"
+    closing = Path(verdict.path).name if verdict.passed else verdict.summary
+    yield f"{verdict.status}: {closing} ({verdict.seconds:.1f} s)"

@@ -1,0 +1,91 @@
+"""`cutesmith check`: every stage in one call, the first that fails ends it, and what passed is kept."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from cutesmith.checkpoints import CheckpointStore
+from cutesmith.commands.check import MOST_LINES, CheckOptions, _kept, check_kernel, main, table
+from cutesmith.verdicts import CheckVerdict, ExitCode, Finding, LintVerdict, VerifyVerdict
+
+RELU = (Path(__file__).parents[1] / "kernels" / "relu_tvm_ffi.py").read_text(encoding="utf-8")
+PASSED = CheckVerdict(
+    exit_code=ExitCode.PASSED,
+    summary="verified",
+    path="kernel.py",
+    stages=(
+        VerifyVerdict(exit_code=ExitCode.PASSED, summary="verified", path="kernel.py", ran_on="emulator", device="x"),
+    ),
+)
+
+
+def check(capsys, *arguments: object) -> tuple[int, str]:
+    code = main([str(argument) for argument in arguments])
+    return code, capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_a_right_kernel_goes_through_all_stages_and_is_kept(capsys, write_file):
+    path = write_file(RELU)
+    code, out = check(capsys, path, "--quick", "--on", "emulator", "--note", "vectors of four", "--json")
+    verdict = json.loads(out)
+    assert (code, verdict["status"]) == (0, "verified on the emulated GPU, with quick values")
+    assert [stage["stage"] for stage in verdict["stages"]] == ["lint", "compile", "verify"]
+    assert [arch["arch"] for arch in verdict["stages"][1]["archs"]] == ["sm_90a"]
+    assert verdict["untimed"] == "nothing was timed: it ran on the emulated GPU (sm_90a)"
+    (kept,) = CheckpointStore(path).checkpoints()
+    assert (kept.number, kept.note, kept.verdict["status"]) == (
+        verdict["checkpoint"],
+        "vectors of four",
+        verdict["status"],
+    )
+
+
+@pytest.mark.slow
+def test_a_wrong_kernel_ends_with_its_cases_and_is_not_kept(capsys, write_file):
+    path = write_file(RELU.replace("return torch.relu(x)", "return torch.relu(x) + 1"))
+    code, out = check(capsys, path, "--quick", "--on", "emulator")
+    names = [line.split()[0] for line in out.splitlines()]
+    assert code == 1 and names[:3] == ["lint", "compile", "verify"] and "FAIL" in names
+    assert len(out.splitlines()) < 45 and out.splitlines()[-1].startswith("wrong_result: kernel.py: get_inputs()")
+    assert CheckpointStore(path).checkpoints() == []
+
+
+def test_a_finding_of_lint_ends_it_at_once(capsys, write_file):
+    path = write_file(RELU.replace("cute.compile(", "cute.compil("))
+    code, out = check(capsys, path)
+    assert code == 3 and out.splitlines()[0].startswith("lint       lint: ") and "CS101" in out
+    verdict = json.loads(check(capsys, path, "--json")[1])
+    assert [stage["stage"] for stage in verdict["stages"]] == ["lint"] and verdict["checkpoint"] == 0
+
+
+def test_a_file_that_is_not_there_is_a_verdict_and_a_tolerance_below_zero_is_refused(capsys, tmp_path):
+    assert check_kernel(tmp_path / "gone.py", CheckOptions()).exit_code == ExitCode.USAGE
+    assert check(capsys, tmp_path / "gone.py", "--rtol", "-1")[0] == 2
+
+
+def test_the_details_of_a_stage_fit_a_screen():
+    findings = tuple(
+        Finding(rule="CS101", severity="error", line=n, column=1, message="m " * 200, fix="") for n in range(90)
+    )
+    lint = LintVerdict(exit_code=ExitCode.LINT, summary="90 errors", path="kernel.py", findings=findings)
+    shown = list(table(replace(PASSED, exit_code=ExitCode.LINT, summary="90 errors", stages=(lint,))))
+    assert len(shown) == MOST_LINES + 3 and max(map(len, shown)) <= 200
+    assert shown[-2] == "… 60 more lines: cutesmith lint kernel.py"
+
+
+def test_what_was_edited_meanwhile_or_cannot_be_written_is_not_kept(write_file):
+    path = write_file(RELU)
+    passed = replace(PASSED, path=str(path))
+    edited = _kept(passed, b"another text", "")
+    assert (edited.exit_code, edited.checkpoint) == (
+        ExitCode.USAGE,
+        0,
+    ) and "edited while it was judged" in edited.summary
+    (path.parent / ".cutesmith").write_text("a file where a folder should be")
+    lost = _kept(passed, path.read_bytes(), "")
+    assert not lost.passed and lost.checkpoint == 0 and lost.summary.startswith("verified; not kept: ")
