@@ -186,7 +186,10 @@ def test_all_stages_in_one_call_come_to_what_the_single_ones_do(solved, bench):
     assert [set(one.verdict) for one in outcome.effects[:2]] == [set(one.verdict) for one in single]
     lines = outcome.text.splitlines()
     assert lines[0].startswith("lint: passed (exit code 0") and "registers, no spills" in outcome.text
-    assert lines[-2:] == ["Kept as checkpoint 1.", "NEW BEST, the first: verified on the emulated GPU, 1 case declined, not timed."]
+    assert lines[-2:] == [
+        "Kept as checkpoint 1.",
+        "NEW BEST, the first: verified on the emulated GPU, 1 case declined, not timed.",
+    ]
     (kept,) = bench.workbench.checkpoints.checkpoints()
     assert (kept.note, kept.verdict["status"]) == ("vectors of four", "verified on the emulated GPU")
 

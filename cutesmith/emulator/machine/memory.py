@@ -50,7 +50,10 @@ class Memory:
         self._sites = site_flags(program)
         self._pending = np.zeros(PENDING_WORDS, np.int64)
         self._hits = np.zeros(CACHED_SITES, np.int64)
-        self._shared_writers = np.zeros(0, np.uint64)  # by byte of the wave's shared memory, as the next two
+        # By byte of the wave's shared memory: who wrote it, who has read it, and from which warps.
+        self._shared_writers: Array = np.zeros(0, np.uint64)
+        self._shared_readers: Array = np.zeros(0, np.uint64)
+        self._reading_warps: Array = np.zeros(0, np.uint32)
         self._shadows: list[Array] = []  # those of global memory, kept alive for the launch
         self._table = self._allocation_table()
 
