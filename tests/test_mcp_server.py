@@ -16,8 +16,8 @@ from cutesmith import cli
 from cutesmith.verb_process import HEARTBEAT
 
 ROOT = Path(__file__).resolve().parent.parent
-TOOLS = """search_references read_reference find_example fetch_example generate_kernel check_kernel lint_kernel compile_kernel
-verify_kernel benchmark_kernel emulate_kernel emulate_script profile_kernel checkpoint_kernel note_design
+TOOLS = """search_references read_reference find_example fetch_example generate_kernel check_kernel lint_kernel
+compile_kernel verify_kernel benchmark_kernel emulate_kernel emulate_script profile_kernel checkpoint_kernel note_design
 doctor""".split()
 
 
