@@ -98,9 +98,9 @@ def test_without_a_key_one_sentence(tmp_path):
 @pytest.mark.parametrize(
     ("argument", "word"),
     [
-        ("--dollars=0", "no limit"),
-        ("--dollars=nan", "no limit"),
-        ("--model=claude-unheard-of", "no limit"),
+        ("--dollars=0", "is not a limit"),
+        ("--dollars=nan", "is not a limit"),
+        ("--model=claude-unheard-of", "is not a limit"),
         ("no_such", "cumulative_sum"),
     ],
 )
