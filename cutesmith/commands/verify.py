@@ -64,7 +64,7 @@ _WORDS = {
 
 
 def require_tolerances(rtol: float | None, atol: float | None) -> None:
-    """Raise UsageError for a tolerance that is none."""
+    """Raise UsageError for a tolerance that is negative or not finite."""
     for name, value in (("--rtol", rtol), ("--atol", atol)):
         if value is not None and not 0 <= value < float("inf"):
             raise UsageError(f"{name} {value:g}: a tolerance is finite and not negative")

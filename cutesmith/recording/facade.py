@@ -230,8 +230,8 @@ class Facade:
     def _forget_dead(self, more: int) -> None:
         """Drop the weak references to dead storages now and then.
 
-        What is left of one, some bytes in what was its memory, keeps malloc from using that for as large a tensor: 32 MB
-        were lost with every 32 MB of results, 10 GB in the comparison of a wrong result of 2^20 elements.
+        What is left of one, some bytes in what was its memory, keeps malloc from using that for as large a tensor: the
+        comparison of a wrong result of 2^20 elements took 10 GB.
         """
         self._posed_bytes += more
         if self._posed_bytes > _MOST_POSED_BYTES:

@@ -14,7 +14,7 @@ from cutesmith.judge.transfer.tensors import copy_of
 
 NEARBY_DRAWS, MOST_NEARBY_DRAWS = 8, 32
 MOST_MOVED = 1 << 22
-"""Elements of a tensor that is rounded again and again: float64 copies of more fill the memory of a confined problem."""
+"""Elements of a tensor that is rounded many times: float64 copies of more fill the memory of a confined problem."""
 Outputs = list[torch.Tensor]
 Exact = list["torch.Tensor | None"]
 Compute = Callable[[list[Any]], tuple[Outputs, Exact]]  # PyTorch's and the float64 results of inputs
