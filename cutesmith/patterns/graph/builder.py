@@ -18,7 +18,7 @@ import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
 from cutesmith.errors import UnmatchedError
-from cutesmith.patterns.graph.dtypes import PROMOTION, compute_dtype, is_float, same_class, widens
+from cutesmith.patterns.graph.dtypes import PROMOTION, compute_dtype, is_float, same_class, widens, wrapped
 from cutesmith.patterns.graph.nodes import (
     NONE,
     Argument,
@@ -77,7 +77,7 @@ class NodeTable:
     def constant(self, value: Number, dtype: str, shape: Shape = ()) -> Node:
         """A number of the arithmetic class of `dtype` (bfloat16 constants are float32: PyTorch does not round them)."""
         kind = compute_dtype(dtype)
-        plain = float(value) if is_float(kind) else bool(value) if kind == "bool" else int(value)
+        plain = float(value) if is_float(kind) else bool(value) if kind == "bool" else wrapped(int(value), kind)
         return self.expand(self.node("constant", (), (), kind, Constant(plain)), shape)
 
     def iota(self, shape: Shape, dim: int) -> Node:
@@ -253,7 +253,9 @@ class GraphBuilder(NodeTable):
         while node.op == "cast" and widens(node.inputs[0].dtype, node.dtype) and node.inputs[0].shape == node.shape:
             node = node.inputs[0]
         rank = len(node.shape)
-        dims = tuple(sorted(dim % rank for dim in dims)) if rank else ()
+        if not rank:
+            return self._reduced_number(op, node, dtype, correction)
+        dims = tuple(sorted(dim % rank for dim in dims))
         if node.op == "reshape" and is_squeeze(node.inputs[0].shape, node.shape) and op not in ("argmax", "argmin"):
             source = node.inputs[0]
             kept = kept_positions(source.shape, node.shape)
@@ -261,6 +263,15 @@ class GraphBuilder(NodeTable):
             return self.reshape(reduced, tuple(1 if dim in dims else size for dim, size in enumerate(node.shape)))
         shape = tuple(1 if dim in dims else size for dim, size in enumerate(node.shape))
         return self.node(op, (node,), shape, dtype, Reduction(dims, correction))
+
+    def _reduced_number(self, op: str, x: Node, dtype: str, correction: float) -> Node:
+        """A reduction over no dimension: the number itself, its truth, its place, or its deviation from itself."""
+        if op in ("argmax", "argmin"):
+            return self.constant(0, dtype)
+        if op == "var":
+            deviation = self("sub", x, x)
+            return self("div", self("mul", deviation, deviation), max(1.0 - correction, 0.0), dtype=dtype)
+        return self.retype(self.operand(x, dtype), dtype)
 
     def drop_dims(self, node: Node, dims: Sequence[int]) -> Node:
         """The value without `dims`, each of size 1."""

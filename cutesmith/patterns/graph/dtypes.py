@@ -53,6 +53,13 @@ def same_class(first: str, second: str) -> bool:
     return compute_dtype(first) == compute_dtype(second)
 
 
+def wrapped(value: int, name: str) -> int:
+    """An integer as a tensor of this integer type holds it: -3 of uint8 is 253."""
+    bits = 8 * ITEM_BYTES[name]
+    value &= (1 << bits) - 1
+    return value - (1 << bits) if name != "uint8" and value >> (bits - 1) else value
+
+
 def widens(source: str, target: str) -> bool:
     """Whether a cast between floats of one class loses nothing, so that arithmetic may skip it."""
     return source == target or (source in ("float16", "bfloat16") and target == "float32")

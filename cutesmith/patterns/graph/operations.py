@@ -168,7 +168,7 @@ _ROWS = (
         "floor_div",
         torch.floor_divide,
         aten=("floor_divide",),
-        floats="cute.math.floor({0} / {1})",
+        floats="floor_div_float({0}, {1})",
         integers="{0} // {1}",
     ),
     Pointwise("trunc_div", _trunc_div, floats="cute.math.trunc({0} / {1})", integers="trunc_div_int({0}, {1})"),

@@ -66,6 +66,19 @@ def atan2(y, x):
     """Angle of the point (x, y)."""
     return cute.math.atan2(y, x)
 ''',
+    "floor_div_float": '''
+@cute.jit
+def floor_div_float(a, b):
+    """a / b rounded down, from the exact remainder as torch.floor_divide takes it; a / b where b is 0."""
+    zero, one = type(a)(0.0), type(a)(1.0)
+    rest = cute.math.rem(a, b)
+    quotient = (a - rest) / b
+    quotient = quotient - one if (rest != zero) & ((b < zero) ^ (rest < zero)) else quotient
+    down = cute.math.floor(quotient)
+    down = down + one if quotient - down > type(a)(0.5) else down
+    down = a / b * zero if quotient == zero else down
+    return a / b if b == zero else down
+''',
     "remainder_float": '''
 @cute.jit
 def remainder_float(a, b):

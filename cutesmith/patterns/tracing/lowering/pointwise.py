@@ -175,11 +175,19 @@ def _copysign(low: Lowering, a: Operand, b: Operand) -> Node:
 
 @lowers("heaviside")
 def _heaviside(low: Lowering, x: Node, values: Node) -> Node:
+    """1 above 0, `values` at 0, else 0, for NaN too."""
     build = low.build
     x, values = low.operands(x, values)
     step = build("where", build("gt", x, 0), build.constant(1, low.kind), build.constant(0, low.kind))
-    step = build("where", build("isnan", x), x, step) if is_float(low.dtype) else step
     return build("where", build("eq", x, 0), values, step, dtype=low.dtype)
+
+
+@lowers("angle")
+def _angle(low: Lowering, x: Node) -> Node:
+    """Pi for negative numbers, 0 for others, NaN for NaN."""
+    build, (value,) = low.build, low.operands(x)
+    angle = build("where", build("lt", value, 0), build.constant(math.pi, low.kind), build.constant(0, low.kind))
+    return build("where", build("isnan", value), value, angle, dtype=low.dtype)
 
 
 @lowers("xlogy")

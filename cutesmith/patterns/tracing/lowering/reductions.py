@@ -42,9 +42,8 @@ def _both_extremes(low: Lowering, x: Node, *, dim: int | None = None, keepdim: b
 
 def _extreme_with_index(op: str) -> Rule:
     def with_index(low: Lowering, x: Node, dim: int, keepdim: bool = False) -> tuple[Node, Node]:
-        if x.dtype == "bool":
-            raise low.build.unmatched("takes the index of an extreme of booleans")
-        return reduced(low, op, x, dim), _index(low, f"arg{op}", x, dim, 1)
+        ordered = low.build.cast(x, "int32") if x.dtype == "bool" else x
+        return _extreme(low, op, x, dim), _index(low, f"arg{op}", ordered, dim, 1)
 
     return with_index
 
@@ -80,8 +79,6 @@ def _moment(root: bool, with_mean: bool) -> Rule:
     def moment(
         low: Lowering, x: Node, dim: Dims = None, *, correction: Number | None = None, keepdim: bool = False
     ) -> Lowered:
-        if not x.shape:
-            raise low.build.unmatched("takes the variance of a single number")
         freedom = 1.0 if correction is None else float(correction)
         value = low.build.reduce("var", x, all_dims(x, dim), low.dtype, correction=freedom)
         value = low.build.reshape(low.build("sqrt", value, dtype=low.dtype) if root else value, tuple(low.shapes[0]))
