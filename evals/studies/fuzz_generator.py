@@ -2,12 +2,13 @@
 
 python evals/studies/fuzz_generator.py [--seeds FIRST LAST] [--show] [--keep FOLDER] [--out RESULTS.jsonl]
 
-A seed decides a problem of 2 to 9 operations: pointwise ones, casts, reductions, norms, losses and views, over inputs of
-any rank, dtype and stride, with sizes such as 0, 1, primes and thousands. It is traced and drafted as `cutesmith generate`
-does, and the first kernel's results are compared with the function in float64. An element may be off by the rounding of
-its dtype, by some times what PyTorch is off, and by some times what a change of the inputs in their last digits makes; an
-element where those differ in kind (a NaN, another integer) is not decided. `--show` prints each failure's problem,
-`--keep` writes it as a file that `cutesmith verify` takes.
+A seed decides a problem of 2 to 9 operations: pointwise ones, casts, reductions, norms, losses and views, over inputs
+of any rank, dtype and stride, with sizes such as 0, 1, primes and thousands. It is traced and drafted as `generate`
+does, and the first kernel's results are compared with the function in float64. An element may be off by the rounding
+of the coarsest dtype on the way, by some times what PyTorch is off, and by some times what a change of the inputs in
+their last digits makes. An element where those differ in kind (a NaN, another integer) is not decided. Floats are
+cast to integers within their range, since PyTorch's CPU and GPU differ outside. `--show` prints each failure's
+problem, `--keep` writes it as a file that `cutesmith verify` takes.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import tempfile
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import ModuleType
@@ -53,12 +54,14 @@ torch.trunc({0}) torch.frac({0}) torch.sin({0}) torch.cos({0}) torch.erf({0}) to
 torch.nan_to_num({0}) torch.reciprocal({0}) torch.sinc({0}) torch.logit({0},1e-3) torch.atan({0}) torch.deg2rad({0})
 torch.angle({0}) torch.signbit({0}) torch.isnan({0}) torch.isfinite({0}) {0}**2 {0}**-1 {0}.abs()**0.5 2**{0}
 torch.softmax({0},-1) torch.log_softmax({0},-1) F.layer_norm({0},{0}.shape[-1:]) F.rms_norm({0},{0}.shape[-1:])
-F.normalize({0},dim=-1) {0}.std(-1) {0}.var(-1,keepdim=True) {0}.norm(dim=-1) {0}.logsumexp(-1) {0}.mean(-1,keepdim=True)
-{0}.mean() {0}.softmax(-1).max(-1).values {0}.to(torch.int32) {0}.to(torch.int64) torch.exp2({0})
+F.normalize({0},dim=-1) {0}.std(-1) {0}.var(-1,keepdim=True) {0}.norm(dim=-1) {0}.logsumexp(-1)
+{0}.mean(-1,keepdim=True) {0}.mean() {0}.softmax(-1).max(-1).values
+{0}.nan_to_num().clamp(-99,99).to(torch.int32) {0}.nan_to_num().clamp(-99,99).to(torch.int64) torch.exp2({0})
 """.split()
 UNARY = """
 torch.abs({0}) torch.neg({0}) torch.sign({0}) torch.clamp({0},-1,1) {0}.float() {0}.double() {0}.half() {0}.bfloat16()
-{0}.to(torch.bool) {0}.to(torch.uint8) {0}*0.5 {0}+1 2-{0} {0}*3 {0}/3 {0}//2 {0}%3 {0}>0 {0}==0 torch.square({0})
+{0}.to(torch.bool) {0}.nan_to_num().clamp(0,99).to(torch.uint8)
+{0}*0.5 {0}+1 2-{0} {0}*3 {0}/3 {0}//2 {0}%3 {0}>0 {0}==0 torch.square({0})
 {0}.sum(-1) {0}.sum(-1,keepdim=True) {0}.sum() {0}.amax(-1) {0}.amax(-1,keepdim=True) {0}.amin(-1) {0}.prod(-1)
 {0}.argmax(-1) {0}.argmin(-1,keepdim=True) {0}.max(-1).values {0}.any(-1) {0}.all(-1,keepdim=True)
 torch.count_nonzero({0},-1) {0}.sum((-2,-1)) {0}.amax((-2,-1),keepdim=True) {0}.amax() torch.ones_like({0})
@@ -69,9 +72,9 @@ VIEWS = """
 {0}.unsqueeze(1) {0}[0] {0}.contiguous() {0}.view({0}.shape) {0}.narrow(-1,0,1) {0}.expand(2,*{0}.shape)
 """.split()
 BINARY = """
-{0}+{1} {0}-{1} {0}*{1} {0}/{1} {0}+{1} {0}*{1} {0}/({1}.abs()+1) {0}%{1} {0}//{1} torch.fmod({0},{1}) torch.minimum({0},{1})
-torch.maximum({0},{1}) torch.where({0}>{1},{0},{1}) torch.where({0}>0,{1},{0}) {0}>{1} {0}=={1} {0}!={1}
-torch.remainder({0},{1}) torch.add({0},{1},alpha=2) torch.true_divide({0},{1}) torch.logical_and({0},{1})
+{0}+{1} {0}-{1} {0}*{1} {0}/{1} {0}+{1} {0}*{1} {0}/({1}.abs()+1) {0}%{1} {0}//{1} torch.fmod({0},{1})
+torch.minimum({0},{1}) torch.maximum({0},{1}) torch.where({0}>{1},{0},{1}) torch.where({0}>0,{1},{0}) {0}>{1} {0}=={1}
+{0}!={1} torch.remainder({0},{1}) torch.add({0},{1},alpha=2) torch.true_divide({0},{1}) torch.logical_and({0},{1})
 """.split()
 FLOAT_BINARY = """
 torch.atan2({0},{1}) torch.heaviside({0},{1}) torch.xlogy({0},{1}) torch.special.xlog1py({0},{1}) torch.hypot({0},{1})
@@ -89,6 +92,8 @@ class Case:
     seed: int
     source: str
     inputs: tuple[torch.Tensor, ...]
+    coarsest: torch.dtype = torch.float64
+    """Of the float types that values on the way have."""
 
     @property
     def description(self) -> str:
@@ -116,7 +121,8 @@ def make_case(seed: int, *, most_elements: int = MOST_ELEMENTS, special: bool = 
     torch.manual_seed(seed)
     while True:
         inputs = _inputs(rng, most_elements, special and rng.random() < 0.15)
-        lines, values = [], {f"x{place}": value for place, value in enumerate(inputs)}
+        lines = list[str]()
+        values = {f"x{place}": value for place, value in enumerate(inputs)}
         wanted = rng.randint(2, 9)
         for _ in range(6 * wanted):
             if len(lines) == wanted:
@@ -125,7 +131,12 @@ def make_case(seed: int, *, most_elements: int = MOST_ELEMENTS, special: bool = 
             lines += [line] if line else []
         used = "\n".join(lines)
         if lines and all(f"x{place}" in used for place in range(len(inputs))):
-            return Case(seed, _source(rng, lines, values, len(inputs)), inputs)
+            return Case(seed, _source(rng, lines, values, len(inputs)), inputs, _coarsest(values.values()))
+
+
+def _coarsest(values: Iterable[torch.Tensor]) -> torch.dtype:
+    floats = [value.dtype for value in values if value.is_floating_point()]
+    return max(floats, key=EPSILON.__getitem__, default=torch.float64)
 
 
 def _inputs(rng: random.Random, most: int, special: bool) -> tuple[torch.Tensor, ...]:
@@ -247,11 +258,13 @@ def check(case: Case, folder: Path) -> Outcome:
             return outcome("failed", f"{type(error).__name__}: {str(error).splitlines()[0][:160]}")
         except Exception as error:  # the class of whatever the kernel's host code raised is the finding
             return outcome("failed", f"{type(error).__name__}: {(str(error).splitlines() or [''])[0][:160]}")
-        problem = differences(reference, case.inputs, found)
+        problem = differences(reference, case.inputs, found, case.coarsest)
     return outcome("wrong", problem) if problem else outcome("held")
 
 
-def differences(function: Callable[..., Any], inputs: Sequence[torch.Tensor], found: Sequence[torch.Tensor]) -> str:
+def differences(
+    function: Callable[..., Any], inputs: Sequence[torch.Tensor], found: Sequence[torch.Tensor], coarsest: torch.dtype
+) -> str:
     """What is wrong with these results of the function, "" for nothing."""
     own = _listed(function(*inputs))
     exact = _listed(function(*map(_wide, inputs)))
@@ -261,7 +274,7 @@ def differences(function: Callable[..., Any], inputs: Sequence[torch.Tensor], fo
     for place, (ours, theirs) in enumerate(zip(found, own, strict=True)):
         if (ours.shape, ours.dtype) != (theirs.shape, theirs.dtype):
             return f"shape: {ours.dtype}{list(ours.shape)} for {theirs.dtype}{list(theirs.shape)}"
-        wrong = _wrong(ours, theirs, exact[place], [each[place] for each in nudged])
+        wrong = _wrong(ours, theirs, exact[place], [each[place] for each in nudged], EPSILON[coarsest])
         if wrong.any():
             at = int(wrong.flatten().nonzero()[0])
             values = " ".join(f"{float(t.flatten()[at]):.9g}" for t in (ours, theirs, exact[place]))
@@ -271,25 +284,24 @@ def differences(function: Callable[..., Any], inputs: Sequence[torch.Tensor], fo
     return ""
 
 
-def _wrong(ours: torch.Tensor, own: torch.Tensor, exact: torch.Tensor, nudged: Sequence[torch.Tensor]) -> torch.Tensor:
-    """A mask of the elements that are decided and off."""
-    ours, own, exact = (value.double() for value in (ours, own.detach(), exact))
-    dtype, slack = nudged[0].dtype, torch.zeros_like(exact)
-    others = [own, *(value.double() for value in nudged)]
-    decided = torch.ones_like(exact, dtype=torch.bool)
-    for other in others:
+def _wrong(
+    ours: torch.Tensor, own: torch.Tensor, exact: torch.Tensor, nudged: Sequence[torch.Tensor], epsilon: float
+) -> torch.Tensor:
+    """A mask of the elements that are decided and off; `epsilon` is of the coarsest type on the way."""
+    floating = own.is_floating_point()
+    epsilon = max(epsilon, EPSILON[own.dtype]) if floating else epsilon
+    ours, own, exact = (value.double() for value in (ours, own, exact))
+    slack, decided = torch.zeros_like(exact), torch.ones_like(exact, dtype=torch.bool)
+    for other in (own, *(value.double() for value in nudged)):
         decided &= _same_kind(exact, other)
-        slack = torch.maximum(slack, torch.where(exact.isfinite(), (other - exact).abs().nan_to_num(), slack))
-    if not (found := nudged_dtype(dtype)).is_floating_point:
+        slack = torch.maximum(slack, (other - exact).abs().nan_to_num())
+    if not floating:
         return decided & (slack == 0) & (ours != exact)
-    limit = EPSILON[found] * 4 * (1 + exact.abs().nan_to_num(posinf=0, neginf=0)) + 8 * slack
-    near = _same_kind(exact, ours) & ((ours == exact) | exact.isnan() | ((ours - exact).abs() <= limit))
-    return decided & ~near & (slack <= 0.05 * (1 + exact.abs()))
-
-
-def nudged_dtype(dtype: torch.dtype) -> torch.dtype:
-    """The dtype itself: of a float result the one that it is computed in."""
-    return dtype
+    size = 1 + exact.abs().nan_to_num(posinf=0, neginf=0)
+    near = _same_kind(exact, ours) & (
+        (ours == exact) | exact.isnan() | ((ours - exact).abs() <= 4 * epsilon * size + 8 * slack)
+    )
+    return decided & ~near & (slack <= 0.05 * size)
 
 
 def _same_kind(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:

@@ -1,0 +1,64 @@
+"""Random compositions of operations by seed, and single operations where PyTorch's result is easily missed."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from evals.studies.fuzz_generator import Case, check, make_case
+
+SPECIAL = torch.tensor([0.0, -0.0, 1.0, -1.0, math.nan, math.inf, -math.inf, 1e-30, 1e30, -1e30, 3.0, -3.0, 2.5])
+PAIRS = (SPECIAL.repeat(13, 1), SPECIAL[:, None].expand(13, 13).contiguous())
+BYTES = torch.arange(256, dtype=torch.uint8)
+
+OPERATIONS = {
+    "norm of a number": ("x.norm()", (torch.tensor(-1.5),)),
+    "count of a number": ("torch.count_nonzero(x)", (torch.tensor(-1.5),)),
+    "variance of a number": ("x.var(correction=0) + x", (torch.tensor(-1.5),)),
+    "softmax of a number": ("x.softmax(-1) * x", (torch.tensor(-1.5),)),
+    "quotient rounded down": ("x // y", PAIRS),
+    "quotient rounded down in float64": ("x // y", tuple(value.double() for value in PAIRS)),
+    "step at NaN": ("torch.heaviside(x, y)", PAIRS),
+    "angle": ("torch.angle(x)", (SPECIAL,)),
+    "remainder by a number that wraps": ("x % -3", (BYTES,)),
+    "quotient by a number that wraps": ("x // -3", (BYTES,)),
+    "extreme of truths": ("(x > 0).max(-1).values", (PAIRS[0],)),
+}
+SEEDS = (1, 3, 4, 5, 6, 10)
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_an_operation_is_pytorch_s(name, tmp_path):
+    code, inputs = OPERATIONS[name]
+    source = f"import torch\ndef reference_fn({', '.join('xy'[: len(inputs)])}):\n    return {code}\n"
+    assert (
+        check(
+            Case(0, source, inputs, inputs[0].dtype if inputs[0].is_floating_point() else torch.float64), tmp_path
+        ).status
+        == "held"
+    )
+
+
+def test_a_seed_is_the_same_case_again():
+    first, again = make_case(7), make_case(7)
+    assert first.source == again.source
+    assert all(torch.equal(a, b) for a, b in zip(first.inputs, again.inputs, strict=True))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_random_composition_is_refused_or_right(seed, tmp_path):
+    outcome = check(make_case(seed), tmp_path)
+    assert outcome.status in ("held", "refused"), outcome.reason
+
+
+def test_a_wrong_result_is_found(tmp_path):
+    """The comparison has teeth: a reference that differs from its own kernel by a thousandth is told."""
+    from evals.studies.fuzz_generator import differences
+
+    x = torch.linspace(-1, 1, 64)
+    assert "value" in differences(torch.sin, [x], [torch.sin(x) + 1e-3], torch.float32)
+    assert "shape" in differences(torch.sum, [x], [x.sum().reshape(1)], torch.float32)
+    assert differences(torch.sin, [x], [torch.sin(x)], torch.float32) == ""
