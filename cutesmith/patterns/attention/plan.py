@@ -20,7 +20,7 @@ from cutesmith.patterns.contraction.epilogue import Epilogue, Operand
 from cutesmith.patterns.graph.nodes import Graph
 from cutesmith.patterns.pattern_plan import AttentionConfiguration
 from cutesmith.patterns.writing.naming import SHARED_NAMES, Parameter, fresh_name
-from cutesmith.patterns.writing.templating import launcher_key, render_template, returned
+from cutesmith.patterns.writing.templating import launcher_key, render_template, returned, type_check
 from cutesmith.runtime.tiling import TiledShape, Tiling
 
 _OWN = (
@@ -181,6 +181,7 @@ class _Context:
             "output": output,
             "views": [*self.lines, *dict.fromkeys(law for each in self.epilogues for law in each.laws)],
             "checks": self._checks(),
+            "types": type_check(problem.arguments, problem.graph.arguments),
             "key": launcher_key(list(dict.fromkeys([*matrices, *operands]))),
             "returns": returned(
                 [output.name if output.viewed is None else f"{output.name}.view({output.viewed!r})"],

@@ -26,7 +26,7 @@ from cutesmith.patterns.graph.nodes import Graph
 from cutesmith.patterns.graph.shapes import Shape
 from cutesmith.patterns.pattern_plan import ContractionConfiguration, HopperConfiguration
 from cutesmith.patterns.writing.naming import SHARED_NAMES, fresh_name
-from cutesmith.patterns.writing.templating import launcher_key, render_template, returned
+from cutesmith.patterns.writing.templating import launcher_key, render_template, returned, type_check
 from cutesmith.runtime.tiling import TiledShape, Tiling
 
 _OWN = (
@@ -110,6 +110,7 @@ def _context(problem: ContractionProblem, configuration: Form) -> dict[str, obje
         "itembits": 8 * ITEM_BYTES[problem.b.dtype],
         "allocations": list(_allocations(problem, inputs)),
         "checks": _checks(problem),
+        "types": type_check(problem.arguments, problem.graph.arguments),
         "key": launcher_key(list(dict.fromkeys(inputs))),
         "returns": returned([_returned(problem, o) for o in epilogue.outputs], as_tuple=problem.graph.returns_tuple),
     }

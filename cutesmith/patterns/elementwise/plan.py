@@ -17,7 +17,7 @@ from cutesmith.patterns.elementwise.kernel import ElementwiseKernel, value_of, w
 from cutesmith.patterns.graph.dtypes import ITEM_BYTES
 from cutesmith.patterns.graph.nodes import LEAVES, Graph, Input, Node
 from cutesmith.patterns.pattern_plan import ElementwiseConfiguration
-from cutesmith.patterns.writing.templating import render_template
+from cutesmith.patterns.writing.templating import render_template, type_check
 from cutesmith.runtime.tiling import TiledShape, Tiling
 
 VECTOR_BYTES = 16
@@ -78,7 +78,8 @@ class ElementwisePlan:
 
     def render(self, configuration: ElementwiseConfiguration) -> str:
         """The kernel section: imports, device functions, kernel, launch, cached compile and `kernel_fn`."""
-        return render_template("elementwise.py.j2", {**vars(self.kernel), "c": configuration})
+        types = type_check(self.kernel.arguments, self.graph.arguments)
+        return render_template("elementwise.py.j2", {**vars(self.kernel), "c": configuration, "types": types})
 
 
 def match(graph: Graph) -> ElementwisePlan:

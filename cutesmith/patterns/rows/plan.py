@@ -20,7 +20,7 @@ from cutesmith.patterns.rows.kernel import RowsKernel, write_kernel
 from cutesmith.patterns.rows.parts import root_of
 from cutesmith.patterns.rows.proposals import proposals
 from cutesmith.patterns.rows.spread import rows_tiling
-from cutesmith.patterns.writing.templating import render_template
+from cutesmith.patterns.writing.templating import render_template, type_check
 from cutesmith.runtime.tiling import TiledShape, Tiling
 
 
@@ -49,7 +49,8 @@ class RowsPlan:
 
     def render(self, configuration: RowsConfiguration) -> str:
         """The kernel section: imports, device functions, kernel, launch, cached compile and `kernel_fn`."""
-        return render_template("rows.py.j2", {**vars(self.kernel), "c": configuration})
+        types = type_check(self.kernel.arguments, self.graph.arguments)
+        return render_template("rows.py.j2", {**vars(self.kernel), "c": configuration, "types": types})
 
     def tiled_shape(self) -> TiledShape:
         """Rows and columns; every edge is guarded."""

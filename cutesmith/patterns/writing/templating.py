@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cutesmith.errors import UnavailableError
+from cutesmith.patterns.graph.nodes import Argument
 
 
 @functools.cache
@@ -41,6 +42,19 @@ def launcher_key(tensors: Sequence[str]) -> list[str]:
     parts = [f"{name}.{part}" for name in tensors for part in ("shape", "stride()", "dtype")]
     pointers = " | ".join(f"{name}.data_ptr()" for name in tensors)
     return [*parts, f"({pointers}) & 15"]
+
+
+def type_check(names: Sequence[str], arguments: Sequence[Argument]) -> list[str]:
+    """The statements that refuse tensors of other types than the traced ones, which the kernel has in its registers."""
+    tensors = [(name, each.dtype) for name, each in zip(names, arguments, strict=True) if each.kind == "tensor"]
+    found, expected = _either([f"{name}.dtype" for name, _ in tensors]), _either([f"torch.{d}" for _, d in tensors])
+    said = ", ".join(f"{name} of {dtype}" for name, dtype in tensors)
+    return [f"if {found} != {expected}:", f'    raise ValueError("this kernel was written for {said}")']
+
+
+def _either(codes: Sequence[str]) -> str:
+    """One code, or a tuple of several."""
+    return codes[0] if len(codes) == 1 else f"({', '.join(codes)})"
 
 
 def returned(codes: Sequence[str], *, as_tuple: bool) -> str:
