@@ -30,6 +30,6 @@ def test_another_type_is_refused_before_anything_is_compiled(pattern, arch, tmp_
         kernel_fn = first_kernel(plan, tmp_path).kernel_fn
         for types in ((torch.float16, torch.float16), (BF16, torch.float32)):
             inputs = [like(normal(*shape, dtype=dtype)) for shape, dtype in zip(shapes, types)]
-            with pytest.raises(ValueError, match="was written for .* of bfloat16, .* of bfloat16"):
+            with pytest.raises(ValueError, match="takes .* of bfloat16, .* of bfloat16"):
                 kernel_fn(*inputs)
     assert not recorded.launches

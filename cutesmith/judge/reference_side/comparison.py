@@ -187,7 +187,7 @@ def _compare_floats(
         atol=tolerance.atol * scale,
     )
     notes = [slack.note] if slack.note else []
-    if flat[2].numel() and not bool(flat[2].to(actual.dtype).isfinite().any()):
+    if flat[2].numel() and not bool(flat[2].to(actual.dtype).double().isfinite().any()):
         notes.append("the reference is Inf or NaN everywhere")
     if tolerance.moved:
         moved = f"roundings of the inputs to float32 move it by {totals.moved():.2g} of the reference"

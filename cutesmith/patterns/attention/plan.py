@@ -181,7 +181,7 @@ class _Context:
             "output": output,
             "views": [*self.lines, *dict.fromkeys(law for each in self.epilogues for law in each.laws)],
             "checks": self._checks(),
-            "types": type_check(problem.arguments, problem.graph.arguments),
+            "type_check": type_check(problem.arguments, problem.graph.arguments),
             "key": launcher_key(list(dict.fromkeys([*matrices, *operands]))),
             "returns": returned(
                 [output.name if output.viewed is None else f"{output.name}.view({output.viewed!r})"],

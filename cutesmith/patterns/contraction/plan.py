@@ -110,7 +110,7 @@ def _context(problem: ContractionProblem, configuration: Form) -> dict[str, obje
         "itembits": 8 * ITEM_BYTES[problem.b.dtype],
         "allocations": list(_allocations(problem, inputs)),
         "checks": _checks(problem),
-        "types": type_check(problem.arguments, problem.graph.arguments),
+        "type_check": type_check(problem.arguments, problem.graph.arguments),
         "key": launcher_key(list(dict.fromkeys(inputs))),
         "returns": returned([_returned(problem, o) for o in epilogue.outputs], as_tuple=problem.graph.returns_tuple),
     }

@@ -79,7 +79,7 @@ class ElementwisePlan:
     def render(self, configuration: ElementwiseConfiguration) -> str:
         """The kernel section: imports, device functions, kernel, launch, cached compile and `kernel_fn`."""
         types = type_check(self.kernel.arguments, self.graph.arguments)
-        return render_template("elementwise.py.j2", {**vars(self.kernel), "c": configuration, "types": types})
+        return render_template("elementwise.py.j2", {**vars(self.kernel), "c": configuration, "type_check": types})
 
 
 def match(graph: Graph) -> ElementwisePlan:

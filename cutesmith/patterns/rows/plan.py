@@ -50,7 +50,7 @@ class RowsPlan:
     def render(self, configuration: RowsConfiguration) -> str:
         """The kernel section: imports, device functions, kernel, launch, cached compile and `kernel_fn`."""
         types = type_check(self.kernel.arguments, self.graph.arguments)
-        return render_template("rows.py.j2", {**vars(self.kernel), "c": configuration, "types": types})
+        return render_template("rows.py.j2", {**vars(self.kernel), "c": configuration, "type_check": types})
 
     def tiled_shape(self) -> TiledShape:
         """Rows and columns; every edge is guarded."""

@@ -49,7 +49,7 @@ def type_check(names: Sequence[str], arguments: Sequence[Argument]) -> list[str]
     tensors = [(name, each.dtype) for name, each in zip(names, arguments, strict=True) if each.kind == "tensor"]
     found, expected = _either([f"{name}.dtype" for name, _ in tensors]), _either([f"torch.{d}" for _, d in tensors])
     said = ", ".join(f"{name} of {dtype}" for name, dtype in tensors)
-    return [f"if {found} != {expected}:", f'    raise ValueError("this kernel was written for {said}")']
+    return [f"if {found} != {expected}:", f'    raise ValueError("this kernel takes {said}")']
 
 
 def _either(codes: Sequence[str]) -> str:
