@@ -19,7 +19,7 @@ from cutesmith.patterns.attention.band import Offset
 from cutesmith.patterns.contraction.epilogue import Epilogue, Operand
 from cutesmith.patterns.graph.nodes import Graph
 from cutesmith.patterns.pattern_plan import AttentionConfiguration
-from cutesmith.patterns.writing.naming import SHARED_NAMES, Parameter, fresh_name
+from cutesmith.patterns.writing.naming import SHARED_NAMES, Parameter, ViewNames
 from cutesmith.patterns.writing.templating import launcher_key, render_template, returned, type_check
 from cutesmith.runtime.tiling import TiledShape, Tiling
 
@@ -142,10 +142,8 @@ class _Context:
     def __init__(self, problem: AttentionProblem) -> None:
         self.problem = problem
         self.epilogues = (problem.score, problem.score_inside, problem.output)
-        self.taken = {*problem.arguments, *RESERVED, *(o.name for o in self.operands)}
-        self.taken |= {output.name for output in problem.output.outputs}
-        self.lines: list[str] = []
-        self.names: dict[str, str] = {}
+        own = {*(operand.name for operand in self.operands), *(output.name for output in problem.output.outputs)}
+        self.views = ViewNames({*problem.arguments, *RESERVED, *own})
 
     @cached_property
     def operands(self) -> list[Operand]:
@@ -159,8 +157,8 @@ class _Context:
 
     def of(self, configuration: AttentionConfiguration) -> dict[str, object]:
         problem, output = self.problem, self.problem.output.outputs[0]
-        matrices = [self._view(m.code, m.argument) for m in (problem.q, problem.k, problem.v)]
-        operands = [self._view(self._bytes(o), o.argument) for o in self.operands]
+        matrices = [self.views.name(m.code, m.argument) for m in (problem.q, problem.k, problem.v)]
+        operands = [self.views.name(self._bytes(o), o.argument) for o in self.operands]
         band = problem.band
         return {
             "c": configuration,
@@ -179,7 +177,7 @@ class _Context:
             "vector_operands": [o for o in problem.score.operands if not any(o.varies[-2:])],
             "inside_operands": {o.name for o in problem.score_inside.operands},
             "output": output,
-            "views": [*self.lines, *dict.fromkeys(law for each in self.epilogues for law in each.laws)],
+            "views": [*self.views.lines, *dict.fromkeys(law for each in self.epilogues for law in each.laws)],
             "checks": self._checks(),
             "type_check": type_check(problem.arguments, problem.graph.arguments),
             "key": launcher_key(list(dict.fromkeys([*matrices, *operands]))),
@@ -196,16 +194,6 @@ class _Context:
         loaded = [operand.loaded(f"l_{operand.name}") for operand in epilogue.operands]
         places = {"at_m": "row", "at_n": "column"}
         return epilogue.call(acc, loaded, [places[each] for each in epilogue.coordinates], name)
-
-    def _view(self, code: str, argument: str) -> str:
-        """The name of a viewed argument; the statement that makes it joins `lines`."""
-        if code == argument:
-            return argument
-        if code not in self.names:
-            self.names[code] = fresh_name(f"{argument}_view", self.taken)
-            self.taken.add(self.names[code])
-            self.lines.append(f"{self.names[code]} = {code}")
-        return self.names[code]
 
     def _checks(self) -> list[tuple[str, tuple[int, ...]]]:
         """Arguments whose shape is part of the kernel, because views or constants carry the traced sizes."""

@@ -25,7 +25,7 @@ from cutesmith.patterns.graph.dtypes import ITEM_BYTES
 from cutesmith.patterns.graph.nodes import Graph
 from cutesmith.patterns.graph.shapes import Shape
 from cutesmith.patterns.pattern_plan import ContractionConfiguration, HopperConfiguration
-from cutesmith.patterns.writing.naming import SHARED_NAMES, fresh_name
+from cutesmith.patterns.writing.naming import SHARED_NAMES, ViewNames
 from cutesmith.patterns.writing.templating import launcher_key, render_template, returned, type_check
 from cutesmith.runtime.tiling import TiledShape, Tiling
 
@@ -91,7 +91,9 @@ class ContractionPlan:
 
 
 def _context(problem: ContractionProblem, configuration: Form) -> dict[str, object]:
-    epilogue, views = problem.epilogue, _Views(problem)
+    epilogue = problem.epilogue
+    own = {*(operand.name for operand in epilogue.operands), *(output.name for output in epilogue.outputs)}
+    views = ViewNames({*problem.arguments, *RESERVED, *own})
     matrices = [views.name(matrix.code, matrix.argument) for matrix in (problem.a, problem.b)]
     inputs = matrices + [views.name(operand.code, operand.argument) for operand in epilogue.operands]
     loaded = [operand.loaded(f"r_{operand.name}[v]") for operand in epilogue.operands]
@@ -134,25 +136,6 @@ def _is_image(problem: ContractionProblem, viewed: Shape) -> bool:
         and viewed[0] == problem.batch[0]
         and math.prod(viewed[2:]) == problem.n
     )
-
-
-class _Views:
-    """The names of viewed arguments, and the statements of `kernel_fn` that make them."""
-
-    def __init__(self, problem: ContractionProblem) -> None:
-        self.taken = {*problem.arguments, *RESERVED, *(o.name for o in problem.epilogue.operands)}
-        self.taken |= {output.name for output in problem.epilogue.outputs}
-        self.names: dict[str, str] = {}
-        self.lines: list[str] = []
-
-    def name(self, code: str, argument: str) -> str:
-        if code == argument:
-            return argument
-        if code not in self.names:
-            self.names[code] = fresh_name(f"{argument}_view", self.taken)
-            self.taken.add(self.names[code])
-            self.lines.append(f"{self.names[code]} = {code}")
-        return self.names[code]
 
 
 def _title(problem: ContractionProblem) -> str:

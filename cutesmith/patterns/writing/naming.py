@@ -43,3 +43,22 @@ def fresh_name(stem: str, taken: Collection[str]) -> str:
         number += 1
         name = f"{stem}_{number}"
     return name
+
+
+class ViewNames:
+    """The names of viewed arguments, and in `lines` the statements of `kernel_fn` that make them."""
+
+    def __init__(self, taken: Collection[str]) -> None:
+        self.lines: list[str] = []
+        self._taken = set(taken)
+        self._names: dict[str, str] = {}
+
+    def name(self, code: str, argument: str) -> str:
+        """The name of what `code` makes of an argument: the argument's own where that is all."""
+        if code == argument:
+            return argument
+        if code not in self._names:
+            self._names[code] = fresh_name(f"{argument}_view", self._taken)
+            self._taken.add(self._names[code])
+            self.lines.append(f"{self._names[code]} = {code}")
+        return self._names[code]
