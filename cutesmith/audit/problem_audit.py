@@ -19,6 +19,7 @@ from cutesmith.problems import contract
 from cutesmith.sandbox.messages import HandlerMaker
 from cutesmith.sandbox.processes import fair_memory
 from cutesmith.sandbox.worker import GIB, Limits, Worker
+from cutesmith.timing.roofline import known_rates
 from cutesmith.verdicts import ExitCode, Finding, Verdict
 
 MOST_BYTES = 60 * 10**9  # of all inputs and outputs: what an 80 GB GPU has beside a benchmark's copies
@@ -89,8 +90,9 @@ class AuditVerdict(Verdict):
 
     `inputs` and `outputs` are {"name", "dtype", "shape", "bytes"} or {"name", "value"}, of get_inputs(); outputs that
     cannot be told without values have the shapes that were tried. `floor_us`: microseconds to read all inputs and write
-    all outputs once at 4 TB/s. `work` is None, an empty object in JSON, where the reference was not called. `tried` and
-    `sets` sum up the draws that the reference was called on.
+    all outputs once at 4 TB/s. `matrix_floor_us`: microseconds for the products of `work` at the tensor cores' peak on
+    the usual GPU of the architecture; None without products, or where that peak is not known. `work` is None, an empty
+    object in JSON, where the reference was not called. `tried` and `sets` sum up the draws of those calls.
     """
 
     stage: ClassVar[str] = "audit"
@@ -101,6 +103,7 @@ class AuditVerdict(Verdict):
     input_bytes: int = 0
     output_bytes: int = 0
     floor_us: float | None = None
+    matrix_floor_us: float | None = None
     work: CountedWork | None = None
     tried: str = ""
     sets: tuple[str, ...] = ()
@@ -201,6 +204,7 @@ class ProblemAuditor:
             outputs=tried.outputs,
             output_bytes=tried.output_bytes,
             floor_us=round((verdict.input_bytes + tried.output_bytes) / BYTES_PER_SECOND * 1e6, 2),
+            matrix_floor_us=_matrix_floor_us(tried.work, self.arch),
             work=tried.work,
             tried=tried.tried,
             sets=tried.sets,
@@ -239,15 +243,28 @@ class ProblemAuditor:
             self._worker = None
 
 
+def _matrix_floor_us(work: CountedWork, arch: str) -> float | None:
+    """The products at the data sheet's peak: below that no kernel comes."""
+    rates = known_rates(arch)
+    if rates is None or not work.flops or not work.flops.keys() <= rates.peak_flops_per_second.keys():
+        return None
+    return round(1e6 * sum(flops / rates.peak_flops_per_second[dtype] for dtype, flops in work.flops.items()), 2)
+
+
 def _of_size(verdict: AuditVerdict) -> list[Found]:
     """What is wrong with the sizes of get_inputs(), which never exist here."""
-    total, floor = verdict.input_bytes + verdict.output_bytes, verdict.floor_us
+    total = verdict.input_bytes + verdict.output_bytes
     if total > MOST_BYTES:
         text = f"inputs and outputs have {total / 1e9:.0f} GB, more than the {MOST_BYTES / 1e9:.0f} GB of a GPU's share"
         return [Found("too-many-bytes", text)]
+    floors = {
+        "reading the inputs and writing the outputs": verdict.floor_us,
+        "multiplying at the tensor cores' peak": verdict.matrix_floor_us,
+    }
+    floor, what = max((us, what) for what, us in floors.items() if us is not None) if verdict.work else (None, "")
     if floor is None or LEAST_US <= floor <= MOST_US:
         return []
-    text = f"reading the inputs and writing the outputs takes about {floor:,.3g} µs on a GPU"
+    text = f"{what} takes about {floor:,.3g} µs on a GPU"
     return [Found("tiny" if floor < LEAST_US else "slow", text)]
 
 

@@ -18,7 +18,8 @@ DESCRIPTION = """\
 Try problem files before work on them begins: the reference runs, gives the same for the same inputs, depends on every
 input, gives finite results, runs in float64, and no result depends on the order of equal values; get_inputs() draws
 other values each time, with sizes that a GPU is busy with and that fit; what the function reads, writes and multiplies
-at full size.
+at full size. The table has two floors of its time: the bytes at a copy's rate, and the products at the peak of the
+tensor cores, by the data sheet of the usual GPU of --arch. The later one counts.
 
 Everything is tried on a CPU, on fewer rows where there are many. A folder stands for all *.py below it. All files share
 one confined process, so audit what you do not trust alone. Exit code 0: no errors (warnings may be there); 2: a problem
@@ -89,13 +90,14 @@ def _progress(text: str) -> None:
 def _lines(verdict: AuditsVerdict) -> Iterator[str]:
     """A line a problem: what it moves and multiplies at full size, a dash for what is not known; then its findings."""
     width = max(len(_name(problem)) for problem in verdict.problems)
-    yield f"{'problem':{width}}  {'MB':>9}  {'GFLOP':>9}  {'µs at 4 TB/s':>12}"
+    yield f"{'problem':{width}}  {'MB':>9}  {'GFLOP':>9}  {'µs at 4 TB/s':>12}  {'µs at peak':>10}"
     for problem in verdict.problems:
         work, floor = problem.work, problem.floor_us
-        numbers = f"{'–':>9}  {'–':>9}  {'–':>12}"
+        numbers = f"{'–':>9}  {'–':>9}  {'–':>12}  {'–':>10}"
         if work is not None and floor is not None:
             flops = "–" if work.flops is None else f"{sum(work.flops.values()) / 1e9:.4g}"
-            numbers = f"{work.bytes / 1e6:9.4g}  {flops:>9}  {floor:12.4g}"
+            peak = "–" if problem.matrix_floor_us is None else f"{problem.matrix_floor_us:.4g}"
+            numbers = f"{work.bytes / 1e6:9.4g}  {flops:>9}  {floor:12.4g}  {peak:>10}"
         yield f"{_name(problem):{width}}  {numbers}"
         for finding in problem.findings:
             yield f"    line {finding.line}: {finding.severity} {finding.rule}: {finding.message}. {finding.fix}"

@@ -59,13 +59,15 @@ def floor_of(work: Work, copy_bytes_per_second: float, rates: Rates) -> Floor:
 class KnownRates:
     """Of one product: bytes a second of a large copy, operations a second of a large matrix product by dtype.
 
-    `source` says where the numbers are from, as the end of a sentence.
+    `source` says where these numbers are from, as the end of a sentence. `peak_flops_per_second` are the dense
+    tensor-core peaks of the data sheet, which no kernel exceeds.
     """
 
     product: str
     sm: int
     bytes_per_second: float
     flops_per_second: Mapping[str, float] = field(default_factory=dict)
+    peak_flops_per_second: Mapping[str, float] = field(default_factory=dict)
     source: str
 
 
@@ -73,29 +75,44 @@ def _halves(rate: float) -> dict[str, float]:
     return {"bfloat16": rate, "float16": rate}
 
 
-RATES = (
-    KnownRates(
-        product="H200",
-        sm=90,
-        bytes_per_second=4.26e12,  # evals/results/h200/tasks, the largest of 19 copies; the smallest 4.21e12
-        flops_per_second=_halves(714e12),  # references/patterns-gemm.md: cuBLAS 702 to 714 at 4096 cubed, cold L2
-        source="measured on an H200",
-    ),
-    KnownRates(
-        product="A100",
-        sm=80,
-        bytes_per_second=2.039e12,
-        flops_per_second={**_halves(312e12), "float32": 156e12, "int8": 624e12},  # dense; float32 as TF32
-        source="of the data sheet of an A100 SXM4 80 GB, which no kernel reaches",
-    ),
-    KnownRates(
-        product="B200",
-        sm=100,
-        bytes_per_second=8e12,
-        flops_per_second={**_halves(2250e12), "float32": 1100e12, "float8_e4m3fn": 4500e12, "float8_e5m2": 4500e12},
-        source="of the data sheet of a B200 at 1000 W, which no kernel reaches",
-    ),
+def _eighths(rate: float) -> dict[str, float]:
+    return {"float8_e4m3fn": rate, "float8_e5m2": rate}
+
+
+H200 = KnownRates(
+    product="H200",
+    sm=90,
+    bytes_per_second=4.26e12,  # evals/results/h200/tasks, the largest of 19 copies; the smallest 4.21e12
+    flops_per_second=_halves(714e12),  # references/patterns-gemm.md: cuBLAS 702 to 714 at 4096 cubed, cold L2
+    peak_flops_per_second={
+        **_halves(989.4e12),
+        **_eighths(1978.9e12),
+        "int8": 1978.9e12,
+        "float32": 494.7e12,
+        "float64": 67e12,
+    },
+    source="measured on an H200",
 )
+_A100_PEAKS = {**_halves(312e12), "int8": 624e12, "float32": 156e12, "float64": 19.5e12}
+A100 = KnownRates(
+    product="A100",
+    sm=80,
+    bytes_per_second=2.039e12,
+    flops_per_second=_A100_PEAKS,
+    peak_flops_per_second=_A100_PEAKS,
+    source="of the data sheet of an A100 SXM4 80 GB, which no kernel reaches",
+)
+_B200_PEAKS = {**_halves(2250e12), **_eighths(4500e12), "float32": 1100e12}
+B200 = KnownRates(
+    product="B200",
+    sm=100,
+    bytes_per_second=8e12,
+    flops_per_second=_B200_PEAKS,
+    peak_flops_per_second=_B200_PEAKS,
+    source="of the data sheet of a B200 at 1000 W, which no kernel reaches",
+)
+RATES = (H200, A100, B200)
+"""Data sheets state twice these peaks, for 2:4 sparse operands; float32 is multiplied as TF32 there."""
 
 
 def known_rates(arch: str, device_name: str = "") -> KnownRates | None:

@@ -202,10 +202,12 @@ def test_ties_name_the_operation_and_whether_they_are_drawn(audit):
 def test_work_at_full_size_is_counted_or_declared(audit):
     product = audit(fn("x, y: (x.float() @ y.float()).to(x.dtype)"), BF16, BF16)
     assert product.work == CountedWork(3 * 2 * 4096**2, {"bfloat16": 2 * 4096**3})
+    assert product.matrix_floor_us == pytest.approx(2 * 4096**3 / 989.4e6, abs=0.01)  # beside 25 us for its bytes
     declared = audit(SQUARE, MATRIX, more="ALGORITHMIC_FLOPS = 12\ndef ALGORITHMIC_BYTES(x): return 7 * x.shape[0]\n")
     assert declared.work == CountedWork(7 * 4096, {"float32": 12})
     needs_values = audit(fn("x, n: x * n.item()"), MATRIX, COUNT)
-    assert needs_values.work.flops is None
+    assert needs_values.work.flops is None and needs_values.matrix_floor_us is None
+    assert rules(audit(fn("x: x @ x"), 'torch.randn(1 << 15, 1 << 15, device="cuda")')) == ["slow"]
 
 
 def test_every_input_set_is_tried(audit):

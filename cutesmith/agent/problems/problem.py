@@ -80,6 +80,8 @@ def describe(audit: Mapping[str, Any]) -> Iterator[str]:
     if audit["floor_us"] is not None:
         total = _size(audit["input_bytes"] + audit["output_bytes"])
         yield f"floor: {audit['floor_us']:,.4g} µs for reading and writing these {total} once at 4 TB/s"
+    if audit.get("matrix_floor_us") is not None:
+        yield f"floor: {audit['matrix_floor_us']:,.4g} µs for its products at the tensor cores' peak"
     if sets := audit["sets"]:
         more = f" and {len(sets) - _SETS_SHOWN} more" if len(sets) > _SETS_SHOWN else ""
         yield f"also verified on: {'; '.join(sets[:_SETS_SHOWN])}{more}"

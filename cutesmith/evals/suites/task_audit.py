@@ -12,23 +12,13 @@ from dataclasses import dataclass
 from cutesmith.audit.problem_audit import BYTES_PER_SECOND, LEAST_US, AuditVerdict, ProblemAuditor
 from cutesmith.evals.records import Task
 from cutesmith.problems import contract
-from cutesmith.timing.roofline import Floor, Work, floor_of
+from cutesmith.timing.roofline import H200, Floor, Work, floor_of
 
 STRICT = frozenset(
     """changes-input no-float64 overflow unused-scalar unused-state constant-output same-values no-sets many-sets
     slow-on-cpu""".split()
 )
 """Warnings of the problem audit that a task of ours must not have."""
-
-H200_FLOPS_PER_SECOND = {
-    "float64": 67e12,
-    "float32": 494.7e12,  # TF32
-    "float16": 989.4e12,
-    "bfloat16": 989.4e12,
-    "float8_e4m3fn": 1978.9e12,
-    "float8_e5m2": 1978.9e12,
-}
-"""Dense tensor-core peaks of NVIDIA's H200 SXM data sheet, which states twice that, for 2:4 sparse operands."""
 
 LEVELS = range(1, 5)
 LEAST_SETS = 2
@@ -47,7 +37,9 @@ def audit_task(task: Task, auditor: ProblemAuditor) -> TaskAudit:
     """Audit one task; whatever is wrong with it is among the faults."""
     verdict = auditor.audit(task.path)
     work = Work(verdict.work.bytes, verdict.work.flops or {}) if verdict.work else None
-    floor = floor_of(work, BYTES_PER_SECOND, H200_FLOPS_PER_SECOND) if work else None  # of get_inputs(), at full size
+    floor = (
+        floor_of(work, BYTES_PER_SECOND, H200.peak_flops_per_second) if work else None
+    )  # of get_inputs(), at full size
     faults = [*metadata_faults(task), *([] if verdict.passed else [verdict.summary])]
     faults += [f"{found.rule}: {found.message}" for found in verdict.warnings if found.rule in STRICT]
     if verdict.passed and len(verdict.sets) < LEAST_SETS:
