@@ -6,8 +6,8 @@ Every template of a contraction renders the same data: it loads one scalar of ea
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from cutesmith.errors import UnmatchedError
 from cutesmith.patterns.graph.dtypes import COMPUTE_TYPE, STORAGE_TYPE
@@ -78,14 +78,29 @@ class Output:
 
 
 @dataclass(frozen=True)
+class Given:
+    """A value that the kernel has computed: the parameter that it is passed as, and the code of the node's value."""
+
+    parameter: Parameter
+    code: str
+
+    @classmethod
+    def of(cls, node: Node, name: str = "acc") -> Given:
+        """The value of a node, which the kernel computes in the node's arithmetic class."""
+        narrow = node.dtype in ("int8", "int16", "uint8")
+        code = f"{name}.to({STORAGE_TYPE[node.dtype]}).to(Int32)" if narrow else name
+        return cls(Parameter(name, COMPUTE_TYPE[node.dtype]), code)
+
+
+@dataclass(frozen=True)
 class Epilogue:
-    """Statements over the scalar `acc`, one scalar for each operand, numbers, and coordinates `at_m` and `at_n`.
+    """Statements over what is given, as `acc`, one scalar for each operand, numbers, and coordinates as `at_n`.
 
     `numbers` are passed at run time: Python scalars among the arguments, and what follows sizes, whose code
     `kernel_fn` computes in `laws`. `helpers` are device functions that the statements call.
     """
 
-    accumulator: str
+    given: tuple[Parameter, ...]
     operands: tuple[Operand, ...]
     numbers: tuple[Parameter, ...]
     laws: tuple[str, ...]
@@ -102,7 +117,8 @@ class Epilogue:
 
     def source(self, name: str = "epilogue") -> str:
         """The device function, whose parameters are acc, the operands, the numbers and the coordinates."""
-        typed = [f"acc: {self.accumulator}", *(f"{operand.name}: {operand.computed}" for operand in self.operands)]
+        typed = [f"{parameter.name}: {parameter.type}" for parameter in self.given]
+        typed += [f"{operand.name}: {operand.computed}" for operand in self.operands]
         typed += [f"{number.name}: {number.type}" for number in self.numbers]
         typed += [f"{coordinate}: Int32" for coordinate in self.coordinates]
         body = [*self.statements, f"return {', '.join(self.results)}"]
@@ -124,40 +140,68 @@ def write_epilogue(
     instructions are good enough (None: where all outputs have 16 bits). Raises UnmatchedError for what has no form
     inside an element.
     """
-    return _Writer(graph, product, arguments, reserved, is_fast(graph) if fast is None else fast).epilogue()
+    fast = is_fast(graph) if fast is None else fast
+    writer = FunctionWriter(arguments, reserved, len(product.shape), {-2: "at_m", -1: "at_n"}, fast=fast, suffix="mn")
+    return writer.epilogue(graph.outputs, {id(product): Given.of(product)})
 
 
-class _Writer:
+class FunctionWriter:
+    """Writes the pointwise functions of one kernel, which share operands, numbers and laws.
+
+    `coordinates` are the names of those of the element that a function is called for, by dimension from the right.
+    """
+
     def __init__(
-        self, graph: Graph, product: Node, arguments: list[str], reserved: Collection[str], fast: bool
+        self,
+        arguments: Sequence[str],
+        reserved: Collection[str],
+        rank: int,
+        coordinates: Mapping[int, str],
+        *,
+        fast: bool,
+        suffix: str = "at",
     ) -> None:
-        self.graph, self.product, self.arguments, self.fast = graph, product, arguments, fast
-        self.taken = {*arguments, *reserved}
+        self.arguments, self.rank, self.names, self.fast = arguments, rank, coordinates, fast
+        self.suffix, self.taken = suffix, {*arguments, *reserved}
+        self._operands: dict[int, Operand] = {}
+        self._numbers: dict[str, Parameter] = {}
+        self._laws: dict[int, tuple[str, str]] = {}
+        self._begin({})
+
+    def _begin(self, given: Mapping[int, Given]) -> None:
+        """Forgets what the last function used."""
+        self.given = given
         self.operands: dict[int, Operand] = {}
-        self.numbers: dict[str, Parameter] = {}
-        self.laws: list[str] = []
+        self.numbers: dict[str, None] = {}
+        self.laws: dict[str, None] = {}
         self.coordinates: set[str] = set()
 
-    def epilogue(self) -> Epilogue:
+    def epilogue(self, outputs: Sequence[Node], given: Mapping[int, Given]) -> Epilogue:
+        """The function of what is given that returns an element of each output, whose last reshape is left out."""
+        values = [output.inputs[0] if output.op == "reshape" else output for output in outputs]
+        return replace(self.function(values, given), outputs=self._outputs(outputs, values))
+
+    def function(self, values: Sequence[Node], given: Mapping[int, Given]) -> Epilogue:
+        """The function of what is given that returns an element of each value; UnmatchedError where it has no form."""
+        self._begin(given)
         helpers: set[str] = set()
         emitter = Emitter(self._leaf, fast=self.fast, names={}, helpers=helpers)
-        values = [output.inputs[0] if output.op == "reshape" else output for output in self.graph.outputs]
         results = tuple(emitter.value(value) for value in values)
         return Epilogue(
-            accumulator=COMPUTE_TYPE[self.product.dtype],
+            given=tuple(each.parameter for each in given.values()),
             operands=tuple(self.operands.values()),
-            numbers=tuple(self.numbers.values()),
+            numbers=tuple(self._numbers[name] for name in self.numbers),
             laws=tuple(self.laws),
             coordinates=tuple(sorted(self.coordinates)),
             statements=tuple(emitter.lines),
             results=results,
-            outputs=self._outputs(values),
+            outputs=(),
             helpers=tuple(SPECIAL_FUNCTIONS[name].strip("\n") for name in sorted(helpers)),
         )
 
-    def _outputs(self, values: list[Node]) -> tuple[Output, ...]:
+    def _outputs(self, nodes: Sequence[Node], values: Sequence[Node]) -> tuple[Output, ...]:
         outputs = []
-        for place, (node, value) in enumerate(zip(self.graph.outputs, values, strict=True)):
+        for place, (node, value) in enumerate(zip(nodes, values, strict=True)):
             stem = f"out_{place}" if len(values) > 1 else "out"
             viewed = node.shape if node is not value else None
             outputs.append(Output(self._fresh(stem), node.dtype, COMPUTE_TYPE[value.dtype], viewed))
@@ -171,28 +215,32 @@ class _Writer:
     # Leaves
 
     def _leaf(self, node: Node) -> str | None:
-        if node is self.product:
-            narrow = node.dtype in ("int8", "int16", "uint8")
-            return f"acc.to({STORAGE_TYPE[node.dtype]}).to(Int32)" if narrow else "acc"
+        if id(node) in self.given:
+            return self.given[id(node)].code
         if node.op == "input":
             return self._operand(node).name
         if node.op == "scalar":
             index = Scalar.of(node).index
             return self._number(self.arguments[index], COMPUTE_TYPE[node.dtype])
         if node.op == "sized":
-            name = self._fresh(f"size_{len(self.laws)}")
-            self.laws.append(f"{name} = {Sized.of(node).law.host_code(self.arguments)}")
-            return self._number(name, COMPUTE_TYPE[node.dtype])
+            return self._law(node)
         return self._coordinate(node) if node.op == "iota" else None
 
+    def _law(self, node: Node) -> str:
+        if id(node) not in self._laws:
+            name = self._fresh(f"size_{len(self._laws)}")
+            self._laws[id(node)] = name, f"{name} = {Sized.of(node).law.host_code(self.arguments)}"
+        name, statement = self._laws[id(node)]
+        self.laws[statement] = None
+        return self._number(name, COMPUTE_TYPE[node.dtype])
+
     def _operand(self, node: Node) -> Operand:
-        if id(node) not in self.operands:
-            given, rank = Input.of(node), len(self.product.shape)
+        if id(node) not in self._operands:
+            given, missing = Input.of(node), self.rank - len(node.shape)
             argument = self.arguments[given.index]
-            missing = rank - len(node.shape)
             steps = (0 if size == 1 else step for size, step in zip(node.shape, given.stride, strict=True))
-            self.operands[id(node)] = Operand(
-                name=self._fresh(f"{argument}_mn"),
+            self._operands[id(node)] = Operand(
+                name=self._fresh(f"{argument}_{self.suffix}"),
                 argument=argument,
                 code=given.code(argument),
                 dtype=node.dtype,
@@ -200,19 +248,20 @@ class _Writer:
                 strides=(0,) * missing + tuple(steps),
                 rank=len(node.shape),
             )
+        self.operands[id(node)] = self._operands[id(node)]
         return self.operands[id(node)]
 
     def _number(self, name: str, kind: str) -> str:
         """The number in the type of this use; it is passed in the wider type where uses differ."""
-        passed = self.numbers.setdefault(name, Parameter(name, "Float64" if kind == "Float64" else kind))
+        passed = self._numbers.setdefault(name, Parameter(name, "Float64" if kind == "Float64" else kind))
+        self.numbers[name] = None
         return convert(name, passed.type, kind)
 
     def _coordinate(self, node: Node) -> str:
         along = Iota.of(node).dim - len(node.shape)
         if node.shape[along] == 1:
             return "Int64(0)"
-        if along < -2:
+        if along not in self.names:
             raise UnmatchedError(f"{node.where} counts the matrices of a batch", operation=node.where)
-        name = "at_n" if along == -1 else "at_m"
-        self.coordinates.add(name)
-        return f"{name}.to(Int64)"
+        self.coordinates.add(self.names[along])
+        return f"{self.names[along]}.to(Int64)"
