@@ -121,12 +121,17 @@ OUT = Option("--out", type=Path, default=Path("examples"), metavar="DIR", help="
 SIBLINGS = Option("--with-siblings", type=bool, help="also the examples that it imports")
 MIRROR = Option("--mirror", default="", metavar="DIR|URL", help="a checkout of CUTLASS, or another address")
 OFFLINE = Option("--offline", type=bool, help="use no network: cache, packages, own kernels")
+OUTLINE = Option("--outline", type=bool, help="list functions and classes with their lines and sizes in tokens")
+PART = Option("--part", repeated=True, metavar="NAME", help="print this function or class; repeatable")
 
 FETCH = Verb(
     "fetch",
     options=(
         IDS,
         OUT,
+        OUTLINE,
+        PART,
+        Option("--print", type=bool, help="print the text whole"),
         SIBLINGS,
         MIRROR,
         OFFLINE,
@@ -147,6 +152,8 @@ FETCH = Verb(
                 replace(MIRROR, help="a CUTLASS checkout or an address to fetch from"),
                 OFFLINE,
                 SIBLINGS,
+                OUTLINE,
+                PART,
             ),
             writes=True,
             network=True,
@@ -158,9 +165,17 @@ FETCH = Verb(
             """\
 Bring examples into examples/ of your work folder, checked by their hash; read them with view_file.
 
-They are there to be read: kernel.py may not import them, so take over what you need.""",
+A long one costs much to read: ask for its outline first, then for the parts that you need. They are
+there to be read: kernel.py may not import them, so take over what you need.""",
             options=(
-                replace(IDS, least=1, most=8, help="ids that find_example gives, such as cutesmith/rmsnorm; at most 8"),
+                replace(
+                    IDS,
+                    least=1,
+                    most=8,
+                    help="ids that find_example gives, such as cutesmith/rms_norm_residual; at most 8",
+                ),
+                OUTLINE,
+                replace(PART, most=6, help="the text of these functions or classes, of one example."),
                 replace(SIBLINGS, help="also the examples that these import."),
             ),
             writes=True,

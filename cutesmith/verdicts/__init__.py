@@ -37,6 +37,7 @@ from cutesmith.verdicts.emulation import TraceStep as TraceStep
 from cutesmith.verdicts.products import AgentLine as AgentLine
 from cutesmith.verdicts.products import AgentVerdict as AgentVerdict
 from cutesmith.verdicts.products import ApiVerdict as ApiVerdict
+from cutesmith.verdicts.products import ExamplePart as ExamplePart
 from cutesmith.verdicts.products import ExecutedBlock as ExecutedBlock
 from cutesmith.verdicts.products import FetchedExample as FetchedExample
 from cutesmith.verdicts.products import FetchVerdict as FetchVerdict

@@ -154,6 +154,21 @@ class FindVerdict(Verdict):
 
 
 @dataclass(frozen=True, kw_only=True)
+class ExamplePart:
+    """A function or class of an example (its lines from 1, its size in tokens, roughly), or what stands before all."""
+
+    name: str
+    first_line: int
+    last_line: int
+    tokens: int
+    text: str | None = None  # where it was asked for
+
+    def to_dict(self) -> dict[str, object]:
+        """Ready for `strict_json`; without `text` where there is none."""
+        return {name: value for name, value in vars(self).items() if value is not None}
+
+
+@dataclass(frozen=True, kw_only=True)
 class FetchedExample:
     """One example that was brought (`downloaded`, `cached`, `copied`, `unchanged`), or why not (`failed`)."""
 
@@ -167,6 +182,7 @@ class FetchedExample:
     siblings: tuple[str, ...] = ()  # ids of the examples that it imports
     meets_contract: bool = False
     note: str = ""
+    parts: tuple[ExamplePart, ...] = ()  # where its outline or a part was asked for
     exit_code: ExitCode = ExitCode.PASSED
     kind: str = ""  # of examples/faults.py
     error: str = ""

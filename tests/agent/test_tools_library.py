@@ -52,6 +52,13 @@ def test_an_example_is_found_and_fetched_into_the_folder(bench):
     assert bench.call("fetch_example", ids=["cutesmith/rms_norm_residual"]).effects == ()
 
 
+def test_parts_of_an_example_are_shown(bench):
+    text = bench.call("fetch_example", ids=["cutesmith/softmax_rows"], outline=True).text
+    assert "tokens: softmax_kernel" in text
+    text = bench.call("fetch_example", ids=["cutesmith/softmax_rows"], part=["add"]).text
+    assert "return a + b" in text and "softmax_kernel" not in text
+
+
 def test_an_unknown_example_names_the_nearest(bench):
     text = bench.refused("fetch_example", ids=["cutesmith/rmsnorm"])
     assert "cutesmith/rms_norm_residual" in text

@@ -36,9 +36,10 @@ def index(tmp_path):
 
 @pytest.fixture
 def run(capsys, index, tmp_path):
-    def run(*arguments: str, mirror: bool = True) -> tuple[int, str, str]:
+    def run(*arguments: str, mirror: bool = True, own: bool = False) -> tuple[int, str, str]:
         more = ["--mirror", str(tmp_path / "checkout")] if mirror else []
-        code = main([*arguments, "--index", str(index), "--out", str(tmp_path / "out"), *more])
+        more += [] if own else ["--index", str(index)]
+        code = main([*arguments, "--out", str(tmp_path / "out"), *more])
         captured = capsys.readouterr()
         return code, captured.out, captured.err
 
@@ -71,6 +72,38 @@ def test_one_json_object(run):
     assert verdict["examples"][0]["licence"] == "BSD-3-Clause"
 
 
+def test_the_outline_lists_parts_and_a_part_is_printed(run, tmp_path):
+    code, out, _ = run("cutesmith/gemm_sm80_bias_gelu", "--outline", mirror=False, own=True)
+    listed = {line.split()[-1]: line.split()[0] for line in out.splitlines() if line.split()[0].count("-") == 1}
+    text = (tmp_path / "out/cutesmith/kernels/gemm_sm80_bias_gelu.py").read_text().splitlines()
+    first, last = map(int, listed["kernel_fn"].split("-"))
+    assert code == 0 and listed["(head)"].startswith("1-") and "kernel_fn" in text[first - 1]
+    code, out, _ = run("cutesmith/gemm_sm80_bias_gelu", "--part", "kernel_fn", mirror=False, own=True)
+    assert code == 0 and out.splitlines()[1 : last - first + 2] == text[first - 1 : last]
+
+
+def test_a_part_of_a_class_is_found_by_its_last_name(run, index, tmp_path):
+    source = (
+        b"import os\n\nclass Gemm:\n    @staticmethod\n    def kernel(a):\n        return a\n\n"
+        b"    def run(self):\n        def inner(): ...\n"
+    )
+    example = cutlass("hopper/gemm", source, path=f"{ROOT}/gemm.py")
+    write_index([example], index)
+    (tmp_path / "checkout" / ROOT / "gemm.py").write_bytes(source)
+    (found,) = json.loads(run("gemm", "--outline", "--json")[1])["examples"]
+    assert [(part["name"], part["first_line"], part["last_line"]) for part in found["parts"]] == [
+        ("(head)", 1, 2),
+        ("Gemm", 3, 9),
+        ("Gemm.kernel", 4, 6),
+        ("Gemm.run", 8, 9),
+    ]
+    (part,) = json.loads(run("gemm", "--part", "kernel", "--json")[1])["examples"][0]["parts"]
+    assert part["text"] == "    @staticmethod\n    def kernel(a):\n        return a\n"
+    code, _, err = run("gemm", "--part", "kernels")
+    assert code == 2 and "has no part 'kernels'" in err and "Gemm.kernel" in err
+    assert run("gemm", "--print")[1].splitlines()[1:10] == source.decode().splitlines()
+
+
 def test_what_fails_is_said_with_what_to_do(run, tmp_path):
     (tmp_path / "checkout" / ROOT / "cute/hopper/fmha.py").write_bytes(b"newer")
     code, out, _ = run("fmha", "masks")
@@ -88,6 +121,8 @@ def test_what_fails_is_said_with_what_to_do(run, tmp_path):
         ([], "the following arguments are required: ID"),
         (["fmha", "--timeout", "0"], "--timeout is more than 0 seconds"),
         (["fmha", "--attempts", "0"], "--attempts at least 1"),
+        (["fmha", "--outline", "--print"], "exclude one another"),
+        (["fmha", "--part", "mask"], "has no part 'mask'"),
     ],
 )
 def test_bad_input_is_usage_with_a_sentence(run, arguments, message):

@@ -22,9 +22,7 @@ MAX_BYTES = 512 * 1024  # of one file
 MAX_FILES = 500
 MAX_DEPTH = 12  # names in a path; the deepest example of the index has ten below examples/
 MAX_NAME = 120  # bytes
-ALLOWED = (
-    "Paths are relative to the work folder, such as kernel.py or examples/softmax.py: no .., no hidden names, no links."
-)
+ALLOWED = "Paths are relative to the work folder, such as kernel.py or DEVLOG.md: no .., no hidden names, no links."
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # a FIFO without a writer must not block
 

@@ -26,7 +26,7 @@ class FileTools:
         after them are not part of the file.
 
         Args:
-            path: relative to the work folder, such as kernel.py or examples/softmax.py; "." lists the folder.
+            path: relative to the work folder, such as kernel.py; "." lists the folder.
             first_line: the first line to show, from 1.
             last_line: the last line to show; 0 for the end of the file.
         """

@@ -83,10 +83,13 @@ class LibraryTools:
             effects += [effect] if effect else []
             if example["siblings"]:
                 lines.append(f"  it imports {', '.join(example['siblings'])}: with_siblings fetches them too")
+            lines += map(_part, example["parts"])
         failed = [example["id"] for example in fetched["examples"] if example["error"]]
         if failed:
             lines.append("Take another that find_example names: those whose id starts with cutesmith/ are always here.")
-        text, none = bounded("\n".join(lines), ANSWER_CHARACTERS), len(failed) == len(fetched["examples"])
+        asked = any("text" in part for example in fetched["examples"] for part in example["parts"])
+        text = bounded("\n".join(lines), PAGE_CHARACTERS if asked else ANSWER_CHARACTERS)
+        none = len(failed) == len(fetched["examples"])
         return Outcome(text=text, is_error=none, effects=tuple(effects))
 
     def _file(self, path: Path, folder: Path) -> tuple[WriteFile | None, str]:
@@ -114,6 +117,14 @@ class LibraryTools:
                 hint = hint.replace(command, tool)
             raise UsageError(f"{kind}{found['summary']}", hint=hint)
         return found
+
+
+def _part(part: Object) -> str:
+    """A line of the outline, or the text of a part below its lines."""
+    where = f"lines {part['first_line']}-{part['last_line']}"
+    if "text" in part:
+        return f"  {part['name']}, {where}:\n{part['text']}"
+    return f"  {where}, about {part['tokens']} tokens: {part['name']}"
 
 
 def _example(place: int, example: Object) -> list[str]:
