@@ -127,7 +127,8 @@ REDUCTIONS = {
 ROWS = {
     "layer_norm": lambda x, w, t: F.layer_norm(x, (12,), w, w), "rms_norm": lambda x, w, t: F.rms_norm(x, (12,), w, 1e-6),
     "llama_rms": lambda x, w, t: w * (x.float() * torch.rsqrt(x.float().pow(2).mean(-1, keepdim=True) + 1e-6)).to(x.dtype),
-    "batch_norm": lambda x, w, t: F.batch_norm(x, w, w.abs(), w, w), "cosine": lambda x, w, t: F.cosine_similarity(x, w[None], -1),
+    "batch_norm": lambda x, w, t: F.batch_norm(x, w, w.abs(), w, w), "batch_statistics": lambda x, w, t: F.batch_norm(x, None, None, w, training=True),
+    "cosine": lambda x, w, t: F.cosine_similarity(x, w[None], -1),
     "cross_entropy": lambda x, w, t: F.cross_entropy(x, t, reduction="none"), "cross_entropy_mean": lambda x, w, t: F.cross_entropy(x, t),
     "cross_entropy_sum": lambda x, w, t: F.cross_entropy(x, t, reduction="sum"), "ignore": lambda x, w, t: F.cross_entropy(x, t, ignore_index=3),
     "smoothing": lambda x, w, t: F.cross_entropy(x, t, reduction="none", label_smoothing=0.1), "weighted": lambda x, w, t: F.cross_entropy(x, t, w),

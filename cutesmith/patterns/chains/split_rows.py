@@ -22,6 +22,8 @@ from cutesmith.patterns.graph.size_laws import SizeLaw
 from cutesmith.patterns.rows.analysis import Degrees, RowsAnalysis, analyse
 from cutesmith.patterns.rows.plan import match as rows
 
+Dims = tuple[int, ...]
+
 FEW_ROWS = 32
 """A quarter of the SMs of an H200."""
 
@@ -57,8 +59,7 @@ def _with_divisors(graph: Graph) -> Graph:
 
 def _divided(build: GraphBuilder, analysis: RowsAnalysis, node: Node) -> Node:
     """The sum of squares divided by how many degrees of freedom it has, as PyTorch does: at least none."""
-    columns = range(analysis.rows_rank, analysis.rank)
-    count = _size(build, analysis, columns, offset=-Degrees.of(node).correction)
+    count = _size(build, analysis, analysis.reduced, offset=-Degrees.of(node).correction)
     return build("div", node.inputs[0], build("maximum", count, 0.0), dtype=node.dtype)
 
 
@@ -138,10 +139,11 @@ class _Split:
         return self.build.node(like.op, (x,), shape, compute_dtype(like.dtype), Reduction(tuple(dims)))
 
 
-def _outer_and_inner(analysis: RowsAnalysis) -> tuple[range, range]:
+def _outer_and_inner(analysis: RowsAnalysis) -> tuple[Dims, Dims]:
     """The reduced dimensions, cut where there are enough parts."""
-    first, rank, shape = analysis.rows_rank, analysis.rank, analysis.shape
-    for cut in range(first + 1, rank):
-        if math.prod(shape[:cut]) >= ENOUGH_PARTS and math.prod(shape[cut:]) > 1:
-            return range(first, cut), range(cut, rank)
+    for cut in range(1, len(analysis.reduced)):
+        outer, inner = analysis.reduced[:cut], analysis.reduced[cut:]
+        outer_size, inner_size = (math.prod(analysis.shape[dim] for dim in dims) for dims in (outer, inner))
+        if analysis.rows * outer_size >= ENOUGH_PARTS and inner_size > 1:
+            return outer, inner
     raise UnmatchedError(f"the columns {analysis.columns_shape} have no outer dimension of enough parts", operation="")

@@ -1,7 +1,8 @@
-"""What a graph of row reductions is made of: rows and columns, the tensors' roles, and the order of the reductions.
+"""What a graph of reductions is made of: rows and columns, the tensors' roles, and the order of the reductions.
 
-Every reduction must run over the same trailing dimensions. Those are the columns; the leading dimensions are the rows.
-A value is an *element* when it changes along the columns, else a *row value* (one a row).
+Every reduction must run over the same dimensions, whichever they are. Those are the columns; the dimensions that are
+kept are the rows. Where each lies in memory decides which kernel is written, not what is computed. A value is an
+*element* when it changes along the columns, else a *row value* (one a row).
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from cutesmith.patterns.graph.dtypes import compute_dtype
 from cutesmith.patterns.graph.nodes import Attributes, Gather, Graph, Input, Iota, Node, Reduction, nodes_of, with_nodes
 
 Space = str
-"""`full`: the node's shape aligns with rows + columns; `row`: with the rows alone (after a keepdim was dropped)."""
+"""`full`: the node's shape aligns with all dimensions; `row`: with the rows alone (after a keepdim was dropped)."""
 
 
 @dataclass(frozen=True)
@@ -37,37 +38,53 @@ class TensorUse:
 
 @dataclass(eq=False)
 class RowsAnalysis:
-    """Roles and levels of a matched graph; `rank` counts row and column dimensions, `columns_rank` only columns."""
+    """Roles and levels of a matched graph whose dimensions are rows, but for the `reduced` ones, which are columns."""
 
     graph: Graph
     outputs: tuple[Node, ...]
-    rank: int
-    columns_rank: int
     shape: tuple[int, ...]
+    reduced: tuple[int, ...]
     levels: dict[int, int] = field(default_factory=dict)
     uses: list[TensorUse] = field(default_factory=list)
     reductions: list[list[Node]] = field(default_factory=list)  # by level, first level first
     partners: dict[int, Node] = field(default_factory=dict)  # second half of a fused pair -> its first half
 
     @property
-    def rows_rank(self) -> int:
-        """How many leading dimensions are rows."""
-        return self.rank - self.columns_rank
+    def rank(self) -> int:
+        """How many dimensions there are."""
+        return len(self.shape)
 
     @property
-    def trailing(self) -> str:
+    def kept(self) -> tuple[int, ...]:
+        """The dimensions that are rows."""
+        return tuple(dim for dim in range(self.rank) if dim not in self.reduced)
+
+    @property
+    def rows_rank(self) -> int:
+        """How many dimensions are rows."""
+        return len(self.kept)
+
+    @property
+    def is_trailing(self) -> bool:
+        """Whether the columns are the last dimensions."""
+        return self.reduced == tuple(range(self.rows_rank, self.rank))
+
+    @property
+    def over(self) -> str:
         """The columns as messages and titles name them."""
-        return "the last dimension" if self.columns_rank == 1 else f"the last {self.columns_rank} dimensions"
+        if self.is_trailing:
+            return "the last dimension" if len(self.reduced) == 1 else f"the last {len(self.reduced)} dimensions"
+        return f"dimension{'s' if len(self.reduced) > 1 else ''} {', '.join(map(str, self.reduced))}"
 
     @property
     def rows_shape(self) -> tuple[int, ...]:
-        """The leading dimensions, in the traced shapes."""
-        return self.shape[: self.rows_rank]
+        """The dimensions that are kept, in the traced shapes."""
+        return tuple(self.shape[dim] for dim in self.kept)
 
     @property
     def columns_shape(self) -> tuple[int, ...]:
-        """The trailing dimensions, in the traced shapes."""
-        return self.shape[self.rows_rank :]
+        """The dimensions that are reduced, in the traced shapes."""
+        return tuple(self.shape[dim] for dim in self.reduced)
 
     @property
     def rows(self) -> int:
@@ -95,12 +112,16 @@ class RowsAnalysis:
 
     def _stays_a_row_value(self, node: Node) -> bool:
         """Whether a reshape of values of rows changes along no column, or is an output, which is not read again."""
-        columns = node.shape[max(0, len(node.shape) - self.columns_rank) :]
-        return all(size == 1 for size in columns) or any(node is output for output in self.outputs)
+        return self.is_row_shape(node.shape) or any(node is output for output in self.outputs)
 
     def is_row_shape(self, shape: Sequence[int]) -> bool:
-        """Whether a shape of full rank has size 1 in every column dimension."""
-        return all(size == 1 for size in shape[self.rows_rank :])
+        """Whether a shape has size 1 in every column dimension that it has."""
+        return all(size == 1 for size in self.sizes(shape, self.reduced))
+
+    def sizes(self, shape: Sequence[int], dims: Sequence[int]) -> tuple[int, ...]:
+        """The sizes of a right-aligned shape in these dimensions; 1 where it does not reach."""
+        aligned = (1,) * (self.rank - len(shape)) + tuple(shape)[-self.rank :]
+        return tuple(aligned[dim] for dim in dims)
 
     def is_element(self, node: Node, space: Space) -> bool:
         """Whether the node's value changes along the columns."""
@@ -109,9 +130,9 @@ class RowsAnalysis:
         if node.op == "input":
             if self.columns == 1 and len(node.shape) == self.rank:
                 return True  # one column in the traced shapes says nothing of other shapes
-            return any(size != 1 for size in node.shape[max(0, len(node.shape) - self.columns_rank) :])
+            return not self.is_row_shape(node.shape)
         if node.op == "iota":
-            return Iota.of(node).dim - len(node.shape) >= -self.columns_rank
+            return Iota.of(node).dim + self.rank - len(node.shape) in self.reduced
         return any(self.is_element(child, space) for child in node.inputs)
 
     def level(self, node: Node) -> int:
@@ -131,9 +152,9 @@ def analyse(graph: Graph) -> RowsAnalysis:
     reductions = [node for node in nodes if node.is_reduction]
     if not reductions:
         raise UnmatchedError("no reduction in the graph", operation="")
-    rank, columns_rank = _extent(reductions)
-    shape = _full_shape(nodes, rank)
-    analysis = RowsAnalysis(graph, outputs, rank, columns_rank, shape)
+    first = reductions[0]
+    shape = _full_shape(nodes, len(first.inputs[0].shape))
+    analysis = RowsAnalysis(graph, outputs, shape, Reduction.of(first).dims)
     _check_reductions(analysis, reductions)
     analysis.partners = _fused_pairs(reductions)
     _collect(analysis)
@@ -171,33 +192,27 @@ def _first_half(node: Node) -> Node | None:
 def _lower_variances(graph: Graph) -> tuple[Node, ...]:
     """var(x) as sum((x - mean)^2) / (N - correction): two rounds, exact for rows with a large common offset."""
     means: dict[tuple[int, tuple[int, ...]], Node] = {}
+    totals: dict[tuple[int, tuple[int, ...]], Node] = {}
 
     def lowered(node: Node) -> Node:
         if node.op == "mean":
             return means.setdefault((id(node.inputs[0]), Reduction.of(node).dims), node)
-        return _variance(node, means) if node.op == "var" else node
+        return _variance(node, means, totals) if node.op == "var" else node
 
     return with_nodes(graph, lowered).outputs
 
 
-def _variance(node: Node, means: dict[tuple[int, tuple[int, ...]], Node]) -> Node:
+def _variance(
+    node: Node, means: dict[tuple[int, tuple[int, ...]], Node], totals: dict[tuple[int, tuple[int, ...]], Node]
+) -> Node:
     (x,) = node.inputs
     dims, dtype, correction = Reduction.of(node).dims, node.dtype, Reduction.of(node).correction
     over = Reduction(dims)
     mean = means.setdefault((id(x), dims), Node("mean", (x,), node.shape, dtype, over, node.origin))
     centred = Node("sub", (x, mean), x.shape, dtype, origin=node.origin)
     square = Node("mul", (centred, centred), x.shape, dtype, origin=node.origin)
-    total = Node("sum", (square,), node.shape, dtype, over, node.origin)
+    total = totals.setdefault((id(x), dims), Node("sum", (square,), node.shape, dtype, over, node.origin))
     return Node("degrees", (total,), node.shape, dtype, Degrees(correction), node.origin)
-
-
-def _extent(reductions: Sequence[Node]) -> tuple[int, int]:
-    """(rank, number of trailing column dimensions) that the first reduction asks for."""
-    first = reductions[0]
-    shape = first.inputs[0].shape
-    given = Reduction.of(first).dims
-    dims = [d for d in given if shape[d] != 1] or [max(given, default=len(shape) - 1)]
-    return len(shape), len(shape) - min(dims)
 
 
 def _full_shape(nodes: Sequence[Node], rank: int) -> tuple[int, ...]:
@@ -214,12 +229,12 @@ def _check_reductions(analysis: RowsAnalysis, reductions: Sequence[Node]) -> Non
         shape = node.inputs[0].shape
         if len(shape) != analysis.rank:
             raise UnmatchedError(f"{node.where} reduces a value that is already reduced", operation=node.op)
-        wanted = {d for d in range(analysis.rows_rank, analysis.rank) if shape[d] != 1}
+        wanted = {d for d in analysis.reduced if shape[d] != 1}
         given = {d for d in Reduction.of(node).dims if shape[d] != 1}
         if given != wanted:
-            trailing = analysis.trailing
+            others = f"others reduce {analysis.over} of {shape}"
             reduced = f"{node.where} reduces dimensions {sorted(Reduction.of(node).dims)}"
-            raise UnmatchedError(f"{reduced}, the pattern takes {trailing} of {shape}", operation=node.op)
+            raise UnmatchedError(f"{reduced}, {others}", operation=node.op)
         if analysis.columns != 1 and not wanted:
             raise UnmatchedError(f"{node.where} reduces a value that is already reduced", operation=node.op)
 
@@ -276,14 +291,13 @@ def _check_node(analysis: RowsAnalysis, node: Node, space: Space) -> None:
     if len(node.shape) > limit or any(size not in (1, full) for size, full in aligned):
         where = f"{node.where} has shape {node.shape}"
         raise UnmatchedError(f"{where}, which does not align with rows of {frame}", operation=node.op)
-    if node.op == "gather" and (analysis.columns_rank != 1 or Gather.of(node).dim != analysis.rank - 1):
-        raise UnmatchedError(f"{node.where} gathers along another dimension than the last", operation="gather")
+    if node.op == "gather" and (Gather.of(node).dim,) != analysis.reduced:
+        raise UnmatchedError(f"{node.where} gathers along another dimension than {analysis.over}", operation="gather")
 
 
 def _role(analysis: RowsAnalysis, node: Node, space: Space) -> str:
     if not analysis.is_element(node, space):
         return "row"
-    leading = node.shape[: max(0, len(node.shape) - analysis.columns_rank)]
-    trailing = node.shape[len(leading) :]
-    is_column = all(size == 1 for size in leading) and trailing == analysis.columns_shape
+    one_row = all(size == 1 for size in analysis.sizes(node.shape, analysis.kept))
+    is_column = one_row and analysis.sizes(node.shape, analysis.reduced) == analysis.columns_shape
     return "column" if is_column and analysis.rows != 1 else "element"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 from cutesmith.errors import UnmatchedError
@@ -29,7 +30,10 @@ class RowsKernel:
     """Statements and names for the places of the template; `kept_bytes` a column are of tensors read more than once."""
 
     title: str
-    rows_rank: int
+    kept_dims: tuple[int, ...]
+    reduced_dims: tuple[int, ...]
+    is_trailing: bool
+    rows_code: str
     helpers: list[str]
     levels: list[Stage]
     tensors: list[Tensor]
@@ -77,7 +81,7 @@ class _Writer:
         names = {index: scalar.name for index, scalar in scalars.items()}
         writer = StageWriter(self.analysis, fast=is_fast(self.graph), scalars=names)
         stages, epilogue, row_stores = writer.write(self.outputs)
-        outputs = [Tensor(o.name, _out_role(self.analysis, o), o.node.dtype) for o in self.outputs]
+        outputs = [Tensor(o.name, self._role_of(o), o.node.dtype) for o in self.outputs]
         early = [t for t in self.inputs if t.role == "element"]
         for place in range(len(stages)):
             self._distribute(stages, place, early)
@@ -87,7 +91,10 @@ class _Writer:
         tensors = self.inputs + outputs
         return RowsKernel(
             title=self._title(),
-            rows_rank=self.analysis.rows_rank,
+            kept_dims=self.analysis.kept,
+            reduced_dims=self.analysis.reduced,
+            is_trailing=self.analysis.is_trailing,
+            rows_code=self._rows_code(outputs[-1]),
             helpers=[function.strip("\n") for function in functions],
             levels=[stage for stage in stages if stage.accumulators],
             tensors=tensors,
@@ -124,7 +131,7 @@ class _Writer:
 
     def _title(self) -> str:
         rounds = (", ".join(dict.fromkeys(node.op for node in level)) for level in self.analysis.reductions)
-        return f"{'; then '.join(rounds)} over {self.analysis.trailing}"
+        return f"{'; then '.join(rounds)} over {self.analysis.over}"
 
     def _input(self, use: TensorUse) -> Tensor:
         argument = self.arguments[Input.of(use.node).index]
@@ -145,10 +152,9 @@ class _Writer:
     def _only_unsqueezed(self, use: TensorUse) -> bool:
         """Whether the argument has one value a row and its views only append dimensions of size 1: 1 us less a call."""
         argument = self.graph.arguments[Input.of(use.node).index]
-        kept = self.analysis.rows_shape + (1,) * self.analysis.columns_rank
         return (
             argument.shape == self.analysis.rows_shape
-            and use.node.shape == kept
+            and use.node.shape == self._kept_shape
             and all(".unsqueeze(" in view for view in Input.of(use.node).views)
         )
 
@@ -208,6 +214,26 @@ class _Writer:
         )
         return f"torch.broadcast_shapes({shapes})"
 
+    @property
+    def _kept_shape(self) -> tuple[int, ...]:
+        """The whole shape with 1 in place of the columns."""
+        reduced = self.analysis.reduced
+        return tuple(1 if dim in reduced else size for dim, size in enumerate(self.analysis.shape))
+
+    def _role_of(self, output: Output) -> str:
+        """That of an output as it is allocated: a row value with or without the reduced dimensions."""
+        if output.role == "element":
+            return "element"
+        return "kept row" if output.node.shape == self._kept_shape != self.analysis.rows_shape else "row"
+
+    def _rows_code(self, output: Tensor) -> str:
+        """Code of the number of rows, of an output's shape."""
+        if output.role != "element":
+            return f"math.prod({output.name}.shape)"
+        if self.analysis.is_trailing:
+            return f"math.prod({output.name}.shape[:{self.analysis.rows_rank}])"
+        return " * ".join(f"{output.name}.shape[{dim}]" for dim in self.analysis.kept) or "1"
+
     def _allocation(self, output: Output) -> str:
         node, whole = output.node, self._whole()
         any_input = whole or self.inputs[0].name
@@ -216,12 +242,6 @@ class _Writer:
             same = node.dtype == next(t.dtype for t in self.inputs if t.name == whole) and node.dtype != "bool"
             dtype = "" if same else f"dtype={_store_dtype(node.dtype)}, "
             return f"{output.name} = torch.empty_like({whole}, {dtype}memory_format=torch.contiguous_format)"
-        if output.role == "element":
-            shape = self._shape_code()
-        else:
-            rows = f"{self._shape_code()}[:{self.analysis.rows_rank}]"
-            kept = len(node.shape) - self.analysis.rows_rank
-            shape = rows if kept <= 0 else f"(*{rows}, {', '.join(['1'] * kept)})"
         dtype = _store_dtype(node.dtype)
         shapes = {argument.name: argument.shape for argument in self.graph.arguments}
         twin = next((t for t in self.inputs if t.role == "row" and shapes.get(t.name) == node.shape), None)
@@ -230,13 +250,33 @@ class _Writer:
             return (
                 f"{output.name} = torch.empty_like({twin.name}, dtype={dtype}, memory_format=torch.contiguous_format)"
             )
+        shape = self._shape_code() if output.role == "element" else self._rows_shape_code(output)
         return f"{output.name} = torch.empty({shape}, dtype={dtype}, device={any_input}.device)"
+
+    def _rows_shape_code(self, output: Output) -> str:
+        """The shape in which an output of row values is allocated."""
+        whole, analysis, keeps = self._shape_code(), self.analysis, self._role_of(output) == "kept row"
+        if analysis.is_trailing:
+            rows = f"{whole}[:{analysis.rows_rank}]"
+            return f"(*{rows}, {', '.join(['1'] * len(analysis.reduced))})" if keeps else rows
+        dims = range(analysis.rank) if keeps else analysis.kept
+        if self._whole() is None:
+            return f"[1 if dim in REDUCED else {whole}[dim] for dim in {tuple(dims)}]"
+        sizes = ["1" if dim in analysis.reduced else f"{whole}[{dim}]" for dim in dims]
+        return f"({', '.join(sizes)}{',' if len(sizes) == 1 else ''})"
 
     def _result(self, output: Output) -> str:
         code = f"{output.name}.view(torch.bool)" if output.node.dtype == "bool" else output.name
-        if output.role == "row" or output.node.shape == self.analysis.shape:
-            return code
-        return f"{code}.view({self._outer_shape(output.node)})"
+        shape, as_allocated = output.node.shape, self.analysis.shape
+        if output.role == "row":
+            as_allocated = self._kept_shape if self._role_of(output) == "kept row" else self.analysis.rows_shape
+            if (
+                shape != as_allocated
+                and sum(size != 1 for size in shape) <= 1 == math.prod(shape) // self.analysis.rows
+            ):
+                long = [size != 1 for size in shape] if self.analysis.rows != 1 else [False] * len(shape)
+                return f"{code}.view({', '.join('-1' if free else '1' for free in long) or '()'})"
+        return code if shape == as_allocated else f"{code}.view({self._outer_shape(output.node)})"
 
     def _outer_shape(self, node: Node) -> str:
         """The shape of an output that is seen as rows and columns only inside, as group_norm's."""
@@ -250,9 +290,3 @@ class _Writer:
 
 def _store_dtype(dtype: str) -> str:
     return "torch.uint8" if dtype == "bool" else f"torch.{dtype}"
-
-
-def _out_role(analysis: RowsAnalysis, output: Output) -> str:
-    if output.role == "element":
-        return "element"
-    return "row" if len(output.node.shape) <= analysis.rows_rank else "kept row"

@@ -217,7 +217,7 @@ class StageWriter:
         if not self.analysis.is_element(node, "full"):
             return self.row_value(node, "full")
         if node.op == "iota":
-            if self.analysis.columns_rank != 1:
+            if len(self.analysis.reduced) != 1:
                 where = node.origin or "iota"
                 raise UnmatchedError(f"{where} counts one of several column dimensions", operation="iota")
             return f"(index_{stage.number} * plan.vector + v).to(Int64)"

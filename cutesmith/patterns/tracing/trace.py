@@ -195,6 +195,10 @@ def _facade() -> AbstractContextManager[Any]:
 
 _READS_VALUE = "reads a value of a tensor (`.item()`, or a branch on it)"
 
+_MOVES_STATISTICS = frozenset({"aten.native_batch_norm", "aten._native_batch_norm_legit"})
+"""Batch norms that write the running statistics in training, whatever their schema says."""
+_FUNCTIONAL_BATCH_NORM = torch.ops.aten._native_batch_norm_legit_functional.default
+
 _REFUSED = {
     "aten._local_scalar_dense": _READS_VALUE,
     "aten.is_nonzero": _READS_VALUE,
@@ -240,9 +244,26 @@ class _Recorder(LightMode):  # type: ignore[no-untyped-call,unused-ignore]
             raise self.build.unmatched(_REFUSED[name])
         if torch.Tag.nondeterministic_seeded in func.tags and rule_for(func) is None:
             raise self.build.unmatched("draws random numbers")
+        if name in _MOVES_STATISTICS and self._moves_statistics(args):
+            return self._moved_statistics(args)
         if func._schema.is_mutable:
             return self._in_place(func, args, named)
         return self._functional(func, args, named)
+
+    @staticmethod
+    def _moves_statistics(args: tuple[Any, ...]) -> bool:
+        running_mean, training = args[3], args[5]
+        return isinstance(running_mean, torch.Tensor) and bool(training)
+
+    def _moved_statistics(self, args: tuple[Any, ...]) -> Any:
+        """A batch norm in training, which writes its running statistics: the functional form returns them."""
+        running = args[3:5]
+        for target in running:
+            self._refuse_aliases(target)
+        *results, mean, variance = self._functional(_FUNCTIONAL_BATCH_NORM, args, {})
+        for target, value in zip(running, (mean, variance), strict=True):
+            self.track(target, self.build.cast(self.node_of(value), dtype_name(target.dtype)))
+        return tuple(results)
 
     def _functional(self, func: Any, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
         rule = rule_for(func)

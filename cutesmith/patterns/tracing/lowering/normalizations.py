@@ -94,24 +94,51 @@ def _group_norm(
     return result, build.reshape(mean, (batch, groups)), build.reshape(rstd, (batch, groups))
 
 
-@lowers("native_batch_norm")
+@lowers("native_batch_norm", "_native_batch_norm_legit.no_stats", "_native_batch_norm_legit_functional")
 def _batch_norm(
-    low: Lowering,
-    x: Node,
-    weight: Node | None,
-    bias: Node | None,
-    mean: Node | None,
-    variance: Node | None,
-    training: bool,
-    momentum: float,
-    eps: float,
+    low: Lowering, x: Node, weight: Node | None, bias: Node | None, *others: Any
 ) -> tuple[Node | None, ...]:
-    """Inference: per-channel scale and shift from the running statistics; training reduces over the batch."""
+    """Per channel: in training the statistics of the batch, which the functional form also adds to the running ones."""
+    *running, training, momentum, eps = others
+    mean, variance = running or (None, None)
+    channel = (x.shape[1],) + (1,) * (len(x.shape) - 2)
     if training or mean is None or variance is None:
-        raise low.build.unmatched("normalises with the statistics of the batch")
-    build, channel = low.build, (x.shape[1],) + (1,) * (len(x.shape) - 2)
-    mean, variance = (low.operand(build.reshape(value, channel)) for value in (mean, variance))
-    rstd = build("rsqrt", build("add", variance, low.operand(eps)))
-    sides = [None if side is None else build.reshape(side, channel) for side in (weight, bias)]
-    value = build("mul", build("sub", low.operand(x), mean), rstd)
-    return _affine(low, value, *sides), None, None
+        value, *statistics = _normalised(low, low.operand(x), _all_but_channels(x), eps)
+        vectors = [low.build.reshape(each, (x.shape[1],)) for each in statistics]
+        moved = _moved(low, x, running, momentum) if len(low.shapes) > len(STATISTICS) else ()
+        return _affine_of_channels(low, value, weight, bias, channel), *vectors, *moved
+    mean, variance = (low.operand(low.build.reshape(each, channel)) for each in (mean, variance))
+    rstd = low.build("rsqrt", low.build("add", variance, low.operand(eps)))
+    value = low.build("mul", low.build("sub", low.operand(x), mean), rstd)
+    return _affine_of_channels(low, value, weight, bias, channel), None, None
+
+
+STATISTICS = ("normalised", "mean", "rstd")
+"""What a batch norm returns; its functional form also the running mean and variance."""
+
+
+def _all_but_channels(x: Node) -> list[int]:
+    return [dim for dim in range(len(x.shape)) if dim != 1]
+
+
+def _affine_of_channels(
+    low: Lowering, value: Node, weight: Node | None, bias: Node | None, channel: tuple[int, ...]
+) -> Node:
+    return _affine(low, value, *(None if side is None else low.build.reshape(side, channel) for side in (weight, bias)))
+
+
+def _moved(low: Lowering, x: Node, running: Sequence[Node], momentum: float) -> tuple[Node, Node]:
+    """The running statistics, moved towards the batch's mean and its variance over one element less."""
+    build, share = low.build, low.operand(momentum)
+    dims, operand = _all_but_channels(x), low.operand(x)
+    batch = (
+        build.reduce("mean", operand, dims, low.kind),
+        build.reduce("var", operand, dims, low.kind, correction=1.0),
+    )
+    vectors = [build.reshape(value, (x.shape[1],)) for value in batch]
+    sides = zip(running, vectors, strict=True)
+    first, second = (
+        build("add", build("mul", low.operand(old), build("sub", 1.0, share)), build("mul", new, share))
+        for old, new in sides
+    )
+    return first, second
