@@ -20,6 +20,7 @@ from cutesmith.patterns.graph.nodes import (
     Reduction,
     Scalar,
     Sized,
+    View,
     Viewed,
     Windows,
 )
@@ -109,7 +110,7 @@ def _evaluate(node: Node, operands: list[torch.Tensor], inputs: Sequence[Any], p
     if node.op == "contract":
         return (operands[0].to(kind) @ operands[1].to(kind)).expand(node.shape)
     if node.op == "stored":
-        return viewed(operands[0], Viewed.of(node).views)
+        return viewed(operands[0], Viewed.of(node).views, inputs)
     if node.op == "gather":
         return torch.gather(operands[0], Gather.of(node).dim, operands[1].expand(node.shape))
     if node.is_reduction:
@@ -129,13 +130,14 @@ def _leaf(node: Node, inputs: Sequence[Any], kind: torch.dtype) -> torch.Tensor:
         return torch.arange(node.shape[dim]).reshape(along).expand(node.shape)
     if node.op == "scalar":
         return torch.tensor(inputs[Scalar.of(node).index], dtype=kind)
-    return viewed(inputs[Input.of(node).index], Input.of(node).views).to(kind)
+    return viewed(inputs[Input.of(node).index], Input.of(node).views, inputs).to(kind)
 
 
-def viewed(value: torch.Tensor, views: Sequence[str]) -> torch.Tensor:
-    """The value seen through views, whose source we wrote ourselves."""
+def viewed(value: torch.Tensor, views: Sequence[View], inputs: Sequence[Any]) -> torch.Tensor:
+    """The value seen through views, whose source we wrote ourselves, in a function of these inputs."""
+    names = {f"x{place}": each for place, each in enumerate(inputs)}
     for view in views:
-        value = eval(view.format("x"), {"x": value})
+        value = eval(view.code("x", list(names)), {"x": value, **names})
     return value
 
 

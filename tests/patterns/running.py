@@ -68,7 +68,7 @@ def interpret_chain(plan, inputs):
         shapes = [getattr(value, "shape", ()) for value in known]
         passed = [known[s] if isinstance(s, int) else s.value(shapes) for s in launch.sources]
         known += interpret(launch.plan.graph, passed)
-    return [viewed(known[result.place], result.views) for result in plan.results]
+    return [viewed(known[result.place], result.views, inputs) for result in plan.results]
 
 
 def compare_on_gpu(plan, configurations, inputs, expected, folder: Path, compare) -> None:

@@ -12,6 +12,7 @@ from cutesmith.emulator.device import emulated_device
 from cutesmith.errors import UnmatchedError
 from cutesmith.patterns.chains.chain import ChainPlan, Result
 from cutesmith.patterns.cutting.machine import H200
+from cutesmith.patterns.graph.nodes import View
 from cutesmith.patterns.match import plan_kernel, whole_or_cut
 from cutesmith.patterns.tracing.trace import trace_function
 from tests.patterns.running import as_list, exactly, interpret_chain, load, move, normal
@@ -112,7 +113,7 @@ def test_a_value_is_freed_once_no_launch_needs_it():
 
 def test_a_view_of_a_result_is_no_launch():
     plan = plan_of(*CASES["transposed"])
-    assert plan.results == (Result(2, ("{}.t()",)),) and len(plan.launches) == 1
+    assert plan.results == (Result(2, (View("{0}.t()"),)),) and len(plan.launches) == 1
 
 
 def test_the_slowest_launch_is_tuned():

@@ -297,11 +297,11 @@ def test_huge_inputs_cost_nothing():
 
 SIZED = {
     "mean": (lambda x: x.mean(-1), False), "softmax": (lambda x: x.softmax(-1), False),
-    "slice": (lambda x: x[:, 1:3] * 2, False), "whole_slice": (lambda x: x[:, :6] * 2, True), "halves": (lambda x: F.glu(x), False), "half": (lambda x: x[:, x.shape[1] // 2 :] * 2, False), "thirds": (lambda x: torch.mul(*x.chunk(3, -1)[:2]), False), "prefix": (lambda x: x[:, :3] * 2, True), "transposed": (lambda x: x.t() * 2, False),
+    "slice": (lambda x: x[:, 1:3] * 2, False), "whole_slice": (lambda x: x[:, :6] * 2, True), "halves": (lambda x: F.glu(x), False), "half": (lambda x: x[:, x.shape[1] // 2 :] * 2, False), "thirds": (lambda x: torch.mul(*x.chunk(3, -1)[:2]), False), "prefix": (lambda x: x[:, :3] * 2, False), "transposed": (lambda x: x.t() * 2, False),
     "ratio": (lambda x: x * (x.shape[0] / x.shape[1]), True), "logarithm": (lambda x: x / math.log(x.shape[1]), True), "layers": (lambda x: sum(x * i for i in range(x.shape[0])), True),
-    "square": (lambda x: x / x.shape[1], True, (6, 6)),  # rows or columns?
-    "one row": (lambda x: x / x.numel(), True, (1, 6)),  # a dimension of size 1 cannot be grown with the others
-    "halves beside": (lambda x, y: F.glu(x) * y / x.shape[1], True, (4, 6), (4, 3)),  # all sizes grow by one factor here
+    "square": (lambda x: x / x.shape[1], False, (6, 6)),
+    "one row": (lambda x: x / x.numel(), False, (1, 6)),
+    "halves beside": (lambda x, y: F.glu(x) * y / x.shape[1], False, (4, 6), (4, 3)),  # both sizes grow by one factor
     "flat": (lambda x: (x.view(-1) * 2).view(x.shape), False), "unsqueezed": (lambda x: x[:, None] - x.mean(-1)[:, None, None], False),
 }  # fmt: skip
 

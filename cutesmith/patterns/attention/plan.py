@@ -16,8 +16,8 @@ from cutesmith.devices import SmVersion, parse_arch
 from cutesmith.errors import UnmatchedError
 from cutesmith.patterns.attention.analysis import AttentionProblem, analyse
 from cutesmith.patterns.attention.band import Offset
-from cutesmith.patterns.contraction.epilogue import Epilogue, Operand
-from cutesmith.patterns.graph.nodes import Graph
+from cutesmith.patterns.contraction.epilogue import Epilogue, Operand, Output
+from cutesmith.patterns.graph.nodes import Graph, Reshaping
 from cutesmith.patterns.pattern_plan import AttentionConfiguration
 from cutesmith.patterns.writing.naming import SHARED_NAMES, Parameter, ViewNames
 from cutesmith.patterns.writing.templating import launcher_key, render_template, returned, type_check
@@ -182,10 +182,15 @@ class _Context:
             "type_check": type_check(problem.arguments, problem.graph.arguments),
             "key": launcher_key(list(dict.fromkeys([*matrices, *operands]))),
             "returns": returned(
-                [output.name if output.viewed is None else f"{output.name}.view({output.viewed!r})"],
+                [self._returned(output)],
                 as_tuple=problem.graph.returns_tuple,
             ),
         }
+
+    def _returned(self, output: Output) -> str:
+        if output.viewed is None:
+            return output.name
+        return Reshaping.of(output.viewed).view.code(output.name, self.problem.arguments)
 
     def _bytes(self, operand: Operand) -> str:
         return f"{operand.code}.view(torch.uint8)" if operand.dtype == "bool" else operand.code
@@ -197,7 +202,7 @@ class _Context:
 
     def _checks(self) -> list[tuple[str, tuple[int, ...]]]:
         """Arguments whose shape is part of the kernel, because views or constants carry the traced sizes."""
-        if not self.problem.graph.fixed_shapes:
+        if self.problem.graph.holds_for_other_sizes:
             return []
         named = zip(self.problem.arguments, self.problem.graph.arguments, strict=True)
         return [(name, argument.shape) for name, argument in named if argument.kind == "tensor"]

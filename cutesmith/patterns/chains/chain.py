@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -10,9 +10,25 @@ from cutesmith.patterns.attention.plan import AttentionPlan
 from cutesmith.patterns.contraction.plan import ContractionPlan
 from cutesmith.patterns.elementwise.plan import ElementwisePlan
 from cutesmith.patterns.graph.builder import GraphBuilder
-from cutesmith.patterns.graph.nodes import Argument, Graph, Input, Node, Scalar, Sized, with_values
-from cutesmith.patterns.graph.shapes import dense_strides
-from cutesmith.patterns.graph.size_laws import SizeLaw
+from cutesmith.patterns.graph.nodes import (
+    LEAVES,
+    Argument,
+    Graph,
+    Input,
+    Node,
+    Number,
+    Reshaping,
+    Scalar,
+    Sized,
+    View,
+    Viewed,
+    nodes_of,
+    seen_code,
+    views_of,
+    with_nodes,
+)
+from cutesmith.patterns.graph.shapes import Shape, broadcast, dense_strides
+from cutesmith.patterns.graph.size_laws import PassedSize, Size, SizeLaw
 from cutesmith.patterns.pattern_plan import AnyConfiguration
 from cutesmith.patterns.rows.plan import RowsPlan
 from cutesmith.patterns.writing.naming import fresh_name, safe_names
@@ -55,7 +71,7 @@ class Result:
     """What the function returns: the value in this place, seen through views as `Viewed.views` are."""
 
     place: int
-    views: tuple[str, ...] = ()
+    views: tuple[View, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -115,6 +131,7 @@ class ChainPlan:
     def _lines(self, names: list[str]) -> Iterator[str]:
         """The statements of `kernel_fn`: a value that no later launch needs is freed."""
         known, start = list(names), len(names)
+        yield from self._checks(names)
         kept = {result.place for result in self.results}
         for number, launch in enumerate(self.launches):
             places = range(launch.returns) if launch.returns > 1 else [""]
@@ -133,19 +150,22 @@ class ChainPlan:
             ]
             if dead:
                 yield f"del {', '.join(dead)}"
-        codes = [_seen(known[result.place], result.views) for result in self.results]
+        codes = [seen_code(known[result.place], result.views, names) for result in self.results]
         yield f"return {returned(codes, as_tuple=self.graph.returns_tuple)}"
+
+    def _checks(self, names: Sequence[str]) -> Iterator[str]:
+        """Statements that refuse other sizes where a view of a result is known for the traced ones only."""
+        if all(view.is_proven for result in self.results for view in result.views):
+            return
+        for name, argument in zip(names, self.graph.arguments, strict=True):
+            if argument.kind == "tensor":
+                yield f"if {name}.shape != {argument.shape}:"
+                yield f'    raise ValueError("this kernel was written for {name} of shape {argument.shape}")'
 
     @cached_property
     def _read_after(self) -> list[set[int]]:
         """For each launch, the places that later ones read."""
         return [set().union(*(later.takes for later in self.launches[n + 1 :])) for n in range(len(self.launches))]
-
-
-def _seen(code: str, views: Sequence[str]) -> str:
-    for view in views:
-        code = view.format(code)
-    return code
 
 
 class Chain:
@@ -198,33 +218,86 @@ def standing_alone(graph: Graph) -> tuple[Graph, tuple[Source, ...]]:
 
     They stand in the order in which they are read, so that equal graphs have them in the same places.
     """
-    sized = [node for node in graph.nodes() if node.op == "sized"]
-    known, numbered = len(graph.arguments), _with_sizes_as_numbers(graph, sized)
-    read = [_read(node).index for node in numbered.nodes() if node.op in ("input", "scalar")]
-    values = list(dict.fromkeys(place for place in read if place < known))
-    numbers = range(known, known + len(sized))
-    laws = [Sized.of(node).law for node in sized]
-    return _of_arguments(numbered, [*values, *numbers]), (*values, *laws)
+    shapes, start = [argument.shape for argument in graph.arguments], len(graph.arguments)
+    graph = _with_needed_sizes(graph)
+    laws = {_key(law): law for node in graph.nodes() for law in _laws_of(node)}
+    places = {key: start + at for at, key in enumerate(laws)}
+    numbered = with_nodes(graph, lambda node: _with_numbers(node, places))
+    values = dict.fromkeys(place for node in numbered.nodes() for place in _read(node) if place < start)
+    numbers = [Argument(f"size_{at}", "scalar", *_number(law, shapes)) for at, law in enumerate(laws.values())]
+    kept = [*values, *places.values()]
+    moved = {place: index for index, place in enumerate(kept)}
+    alone = with_nodes(numbered, lambda node: _renumbered(node, moved))
+    arguments = (*graph.arguments, *numbers)
+    return replace(alone, arguments=tuple(arguments[place] for place in kept)), (*values, *laws.values())
 
 
-def _with_sizes_as_numbers(graph: Graph, sized: Sequence[Node]) -> Graph:
-    start, values = len(graph.arguments), [Sized.of(node).value for node in sized]
-    numbers = [Argument(f"size_{place}", "scalar", "float", value=value) for place, value in enumerate(values)]
-    scalars = {id(node): replace(node, op="scalar", attrs=Scalar(start + place)) for place, node in enumerate(sized)}
-    return replace(with_values(graph, scalars), arguments=(*graph.arguments, *numbers))
+def _with_needed_sizes(graph: Graph) -> Graph:
+    """The graph whose nodes know the sizes of their shapes only if an output's are not those of what it reads."""
+    values = [output.inputs[0] if output.op == "reshape" else output for output in graph.outputs]
+    wanted = {value.shape for value in values}
+    pointwise = all(node.is_pointwise or node.op in LEAVES for node in nodes_of(tuple(values)))
+    if len(wanted) == 1 and pointwise:
+        wanted -= {broadcast([node.shape for node in graph.nodes() if node.op == "input"])}
+    else:
+        wanted = set()
+    return with_nodes(graph, lambda n: replace(n, sizes=()) if n.sizes and n.shape not in wanted else n)
 
 
-def _of_arguments(graph: Graph, places: Sequence[int]) -> Graph:
-    """The graph with only the arguments in these places."""
-    moved = {place: index for index, place in enumerate(places)}
-    leaves = [(node, _read(node)) for node in graph.nodes() if node.op in ("input", "scalar")]
-    renumbered = {id(node): replace(node, attrs=replace(read, index=moved[read.index])) for node, read in leaves}
-    return replace(with_values(graph, renumbered), arguments=tuple(graph.arguments[place] for place in places))
+def _key(law: SizeLaw) -> tuple[SizeLaw, bool]:
+    """Tells the half of a size as an integer from that as a float, which are equal."""
+    return law, law.is_size
 
 
-def _read(leaf: Node) -> Input | Scalar:
-    """What an `input` or `scalar` reads: the argument in place `index`."""
-    return Input.of(leaf) if leaf.op == "input" else Scalar.of(leaf)
+def _number(law: SizeLaw, shapes: Sequence[Shape]) -> tuple[str, Shape, Shape, Number]:
+    """The fields of an argument after its kind."""
+    return "int" if law.is_size else "float", (), (), law.value(shapes)
+
+
+def _sizes_of(node: Node) -> tuple[Size, ...]:
+    """Those in the views that `kernel_fn` makes of a value, and in its shape."""
+    return (*(size for view in views_of(node) for size in view.sizes), *node.sizes)
+
+
+def _laws_of(node: Node) -> Iterator[SizeLaw]:
+    if node.op == "sized":
+        yield Sized.of(node).law
+    for size in _sizes_of(node):
+        if isinstance(size, SizeLaw) and size.terms:
+            yield size
+
+
+def _with_numbers(node: Node, places: Mapping[tuple[SizeLaw, bool], int]) -> Node:
+    if node.op == "sized":
+        return replace(node, op="scalar", attrs=Scalar(places[_key(Sized.of(node).law)]))
+
+    def number(size: Size) -> Size:
+        return PassedSize(places[_key(size)]) if isinstance(size, SizeLaw) and size.terms else size
+
+    return _with_sizes(node, number)
+
+
+def _with_sizes(node: Node, change: Callable[[Size], Size]) -> Node:
+    """The node with other sizes in its shape and in its views."""
+    attrs, sizes = node.attrs, tuple(map(change, node.sizes))
+    if isinstance(attrs, Viewed):
+        attrs = replace(attrs, views=tuple(view.with_sizes(change) for view in attrs.views))
+    elif isinstance(attrs, Reshaping):
+        attrs = Reshaping(attrs.view.with_sizes(change))
+    return node if (attrs, sizes) == (node.attrs, node.sizes) else replace(node, attrs=attrs, sizes=sizes)
+
+
+def _read(node: Node) -> Iterator[int]:
+    """The places of the arguments that a node reads."""
+    if isinstance(node.attrs, Input | Scalar):
+        yield node.attrs.index
+    yield from (size.index for size in _sizes_of(node) if isinstance(size, PassedSize))
+
+
+def _renumbered(node: Node, moved: Mapping[int, int]) -> Node:
+    if isinstance(node.attrs, Input | Scalar):
+        node = replace(node, attrs=replace(node.attrs, index=moved[node.attrs.index]))
+    return _with_sizes(node, lambda size: PassedSize(moved[size.index]) if isinstance(size, PassedSize) else size)
 
 
 def returning(graph: Graph, outputs: Sequence[Node]) -> Graph:

@@ -152,7 +152,7 @@ def _image_sizes(operand: Node, names: list[str]) -> tuple[str, ...] | None:
     if operand.op != "windows":
         return None
     windows, given = Windows.of(operand), Input.of(operand.inputs[0])
-    image = given.code(names[given.index])
+    image = given.code(names)
     return tuple(windows.positions(dim, f"{image}.shape[{dim - windows.rank}]") for dim in range(windows.rank))
 
 
@@ -166,7 +166,7 @@ def _second_of(operand: Node, names: list[str], rank: int) -> Matrix | Seen:
         return matrix_of(operand, names, rank)
     windows, image = Windows.of(operand), operand.inputs[0]
     given = Input.of(image)
-    code, strides = given.code(names[given.index]), given.stride
+    code, strides = given.code(names), given.stride
     first = len(image.shape) - windows.rank
     merged = all(strides[d] == strides[d + 1] * image.shape[d + 1] for d in range(first, len(image.shape) - 1))
     if windows.are_points and merged and strides[-1] == 1:
@@ -198,4 +198,4 @@ def matrix_of(node: Node, names: list[str], rank: int) -> Matrix:
     batch = zip(node.shape[:-2], given.stride[:-2], strict=True)
     leading = (0,) * missing + tuple(0 if size == 1 else step for size, step in batch)
     shape = (1,) * missing + node.shape
-    return Matrix(argument, given.code(argument), node.dtype, shape, leading + given.stride[-2:])
+    return Matrix(argument, given.code(names), node.dtype, shape, leading + given.stride[-2:])

@@ -59,13 +59,13 @@ class Operand:
 class Output:
     """A tensor of the result's shape: what the epilogue returns for it is a scalar of the DSL type `computed`.
 
-    `viewed` is the shape that `kernel_fn` returns it in, where that is another.
+    `viewed` is the `reshape` in whose shape `kernel_fn` returns it, None where it has the result's.
     """
 
     name: str
     dtype: str
     computed: str
-    viewed: Shape | None = None
+    viewed: Node | None = None
 
     @property
     def storage(self) -> str:
@@ -203,7 +203,7 @@ class FunctionWriter:
         outputs = []
         for place, (node, value) in enumerate(zip(nodes, values, strict=True)):
             stem = f"out_{place}" if len(values) > 1 else "out"
-            viewed = node.shape if node is not value else None
+            viewed = node if node is not value else None
             outputs.append(Output(self._fresh(stem), node.dtype, COMPUTE_TYPE[value.dtype], viewed))
         return tuple(outputs)
 
@@ -242,7 +242,7 @@ class FunctionWriter:
             self._operands[id(node)] = Operand(
                 name=self._fresh(f"{argument}_{self.suffix}"),
                 argument=argument,
-                code=given.code(argument),
+                code=given.code(self.arguments),
                 dtype=node.dtype,
                 shape=(1,) * missing + node.shape,
                 strides=(0,) * missing + tuple(steps),

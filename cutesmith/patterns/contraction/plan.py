@@ -20,9 +20,8 @@ from cutesmith.patterns.contraction.hopper.legality import shared_bytes as hoppe
 from cutesmith.patterns.contraction.hopper.proposals import proposals as hopper_proposals
 from cutesmith.patterns.contraction.legality import refusals, shared_bytes, threads
 from cutesmith.patterns.contraction.proposals import proposals
-from cutesmith.patterns.graph.builder import reshape_code
 from cutesmith.patterns.graph.dtypes import ITEM_BYTES
-from cutesmith.patterns.graph.nodes import Graph
+from cutesmith.patterns.graph.nodes import Graph, Reshaping, views_of
 from cutesmith.patterns.graph.shapes import Shape
 from cutesmith.patterns.pattern_plan import ContractionConfiguration, HopperConfiguration
 from cutesmith.patterns.writing.naming import SHARED_NAMES, ViewNames
@@ -122,9 +121,9 @@ def _returned(problem: ContractionProblem, output: Output) -> str:
     code = f"{output.name}.view(torch.bool)" if output.dtype == "bool" else output.name
     if output.viewed is None:
         return code
-    if _is_image(problem, output.viewed):
+    if _is_image(problem, output.viewed.shape):
         return f"{code}.view({output.name}.shape[0], -1, *sizes)"
-    return reshape_code(problem.product.shape, output.viewed).format(code)
+    return Reshaping.of(output.viewed).view.code(code, problem.arguments)
 
 
 def _is_image(problem: ContractionProblem, viewed: Shape) -> bool:
@@ -159,13 +158,19 @@ def _allocations(problem: ContractionProblem, inputs: list[str]) -> Iterator[str
 
 def _checks(problem: ContractionProblem) -> list[tuple[str, tuple[int, ...]]]:
     """Arguments whose shape is part of the kernel, because views or constants carry the traced sizes."""
-    viewed = [o.viewed for o in problem.epilogue.outputs if o.viewed is not None and not _is_image(problem, o.viewed)]
-    reshaped = any("view" in reshape_code(problem.product.shape, each) for each in viewed)
-    if not problem.graph.fixed_shapes and not reshaped:
+    if _holds_for_other_sizes(problem):
         return []
     tensors = [argument for argument in problem.graph.arguments if argument.kind == "tensor"]
     names = dict(zip(problem.graph.arguments, problem.arguments, strict=False))
     return [(names[argument], argument.shape) for argument in tensors]
+
+
+def _holds_for_other_sizes(problem: ContractionProblem) -> bool:
+    """Whether all views do; the sizes of a result that is an image are computed in every call."""
+    outputs = [o.viewed for o in problem.epilogue.outputs if o.viewed is not None]
+    images = {id(node) for node in outputs if _is_image(problem, node.shape)}
+    others = (node for node in problem.graph.nodes() if id(node) not in images)
+    return not problem.graph.fixed_shapes and all(view.is_proven for node in others for view in views_of(node))
 
 
 def match(graph: Graph) -> ContractionPlan:

@@ -18,8 +18,18 @@ from cutesmith.patterns.contraction.plan import match as contraction
 from cutesmith.patterns.cutting.machine import H200
 from cutesmith.patterns.cutting.regions import Regions, base_of, names_of
 from cutesmith.patterns.cutting.sharing import share_kernels
-from cutesmith.patterns.graph.builder import GraphBuilder, reshape_code
-from cutesmith.patterns.graph.nodes import LEAVES, Argument, Graph, Input, Node, Stored, nodes_of, with_values
+from cutesmith.patterns.graph.builder import GraphBuilder
+from cutesmith.patterns.graph.nodes import (
+    LEAVES,
+    Argument,
+    Graph,
+    Input,
+    Node,
+    Reshaping,
+    Stored,
+    nodes_of,
+    with_values,
+)
 from cutesmith.patterns.graph.shapes import dense_strides
 
 Plan = SinglePlan | ChainPlan
@@ -259,12 +269,11 @@ def _seen_from(base: Node, node: Node) -> Stored:
     whole = Stored.whole(base.shape)
     if node is base:
         return whole
-    inner = node.inputs[0] if node.op == "stored" else node
-    first = (reshape_code(base.shape, inner.shape),) if inner.shape != base.shape else ()
-    if node.op != "stored":
-        return replace(whole, stride=dense_strides(node.shape), views=first)
-    given = Stored.of(node)
-    return replace(given, root=whole.root, views=(*first, *given.views))
+    given = Stored.of(node) if node.op == "stored" else replace(whole, stride=dense_strides(node.shape))
+    views, inner = given.views, node.inputs[0] if node.op == "stored" else node
+    while inner is not base:
+        views, inner = (Reshaping.of(inner).view, *views), inner.inputs[0]
+    return replace(given, root=whole.root, views=views)
 
 
 def _frontier(target: Node) -> list[Node]:

@@ -15,7 +15,7 @@ import torch
 
 from cutesmith.patterns.graph.builder import GraphBuilder
 from cutesmith.patterns.graph.dtypes import compute_dtype
-from cutesmith.patterns.graph.nodes import Contraction, Graph, Input, Node, Reduction, with_nodes
+from cutesmith.patterns.graph.nodes import Contraction, Graph, Input, Node, Reduction, View, with_nodes
 from cutesmith.patterns.graph.views import push_permute, push_slice
 
 SHORTEST = 512
@@ -78,8 +78,8 @@ def _parts(build: GraphBuilder, node: Node) -> Node | None:
         return None
     build.origin = node.origin
     cuts = f"{count}, {k // count}"
-    left = build.view_in_memory(a, f"{{}}.unflatten(-1, ({cuts})).movedim(-2, 0)", _split(count, -1))
-    right = build.view_in_memory(b, f"{{}}.unflatten(-2, ({cuts})).movedim(-3, 0)", _split(count, -2))
+    left = build.view_in_memory(a, View(f"{{0}}.unflatten(-1, ({cuts})).movedim(-2, 0)"), _split(count, -1))
+    right = build.view_in_memory(b, View(f"{{0}}.unflatten(-2, ({cuts})).movedim(-3, 0)"), _split(count, -2))
     if left is None or right is None:
         return None
     kind = compute_dtype(node.dtype)

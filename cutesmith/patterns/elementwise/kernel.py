@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from functools import cached_property
 
 from cutesmith.patterns.graph.dtypes import COMPUTE_TYPE, STORAGE_TYPE
-from cutesmith.patterns.graph.nodes import Graph, Input, Iota, Node, Scalar, Sized
+from cutesmith.patterns.graph.nodes import Graph, Input, Iota, Node, Reshaping, Scalar, Sized
 from cutesmith.patterns.graph.shapes import Shape, broadcast, dense_strides
+from cutesmith.patterns.graph.size_laws import Size, size_code
 from cutesmith.patterns.writing.expressions import Emitter, convert, is_fast
 from cutesmith.patterns.writing.naming import SHARED_NAMES, Parameter, fresh_name, safe_names
 from cutesmith.patterns.writing.special_functions import SPECIAL_FUNCTIONS
@@ -40,7 +40,7 @@ class Tensor:
 
 @dataclass(frozen=True)
 class ElementwiseKernel:
-    """Statements and names for the places of the template; `coordinates` are (dimension, elements inside it, size)."""
+    """Statements and names for the places of the template; `coordinates` are the dimensions whose place is needed."""
 
     title: str
     arguments: list[str]
@@ -49,7 +49,7 @@ class ElementwiseKernel:
     scalars: list[Parameter]
     helpers: list[str]
     body: list[str]
-    coordinates: list[tuple[int, int, int]]
+    coordinates: list[int]
     checks: list[tuple[str, tuple[int, ...]]]
     views: list[str]
     allocations: list[str]
@@ -91,7 +91,7 @@ class _Writer:
             scalars=self._scalars(),
             helpers=[SPECIAL_FUNCTIONS[name].strip("\n") for name in sorted(self.helpers)],
             body=body,
-            coordinates=[(dim, math.prod(self.shape[dim + 1 :]), self.shape[dim]) for dim in self.coordinates],
+            coordinates=self.coordinates,
             checks=self._checks(),
             views=self.views + self._laws(),
             allocations=[self._allocation(output) for output in self.outputs],
@@ -103,7 +103,7 @@ class _Writer:
 
     def _input(self, node: Node) -> Tensor:
         argument = self.arguments[Input.of(node).index]
-        code = Input.of(node).code(argument)
+        code = Input.of(node).code(self.arguments)
         code = f"{code}.view(torch.uint8)" if node.dtype == "bool" else code
         if code == argument:
             return Tensor(argument, node.dtype, node)
@@ -192,8 +192,16 @@ class _Writer:
         if self._whole is not None:
             return f"{self._whole.name}.shape"
         shapes = ", ".join(f"{tensor.name}.shape" for tensor in self.inputs)
-        common = broadcast([tensor.node.shape for tensor in self.inputs])
-        return f"torch.broadcast_shapes({shapes})" if common == self.shape else repr(self.shape)
+        if broadcast([tensor.node.shape for tensor in self.inputs]) == self.shape:
+            return f"torch.broadcast_shapes({shapes})"
+        sizes = [size_code(size, self.arguments) for size in self._sizes or self.shape]
+        return f"({', '.join(sizes)}{',' if len(sizes) == 1 else ''})"
+
+    @property
+    def _sizes(self) -> tuple[Size, ...]:
+        """Those of the result, where no input has its shape; nothing where they are known as traced only."""
+        sizes = value_of(self.graph.outputs[0]).sizes
+        return () if any(isinstance(size, int) for size in sizes) else sizes
 
     def _allocation(self, output: Tensor) -> str:
         dtype = "torch.uint8" if output.dtype == "bool" else f"torch.{output.dtype}"
@@ -211,15 +219,15 @@ class _Writer:
         return _steps_are_dense(output.node.shape, strides)
 
     def _checks(self) -> list[tuple[str, tuple[int, ...]]]:
-        """Arguments whose shape is part of the kernel: views, coordinates and reshapes carry the traced sizes."""
-        fixed = self.graph.fixed_shapes or bool(self.coordinates) or self._shape_code() == repr(self.shape)
-        fixed = fixed or any(node.op == "reshape" for node in self.graph.outputs)
-        sized = {Input.of(tensor.node).index for tensor in self.inputs} if fixed else set()
+        """Arguments whose shape is part of the kernel, which is known for the traced sizes only."""
+        read = broadcast([tensor.node.shape for tensor in self.inputs])
+        free = self.graph.holds_for_other_sizes and (read == self.shape or bool(self._sizes))
+        sized = set() if free else {Input.of(tensor.node).index for tensor in self.inputs}
         return [(self.arguments[index], self.graph.arguments[index].shape) for index in sorted(sized)]
 
     def _returned(self, output: Tensor) -> str:
         code = f"{output.name}.view(torch.bool)" if output.dtype == "bool" else output.name
-        return f"{code}.view({output.node.shape!r})" if output.node.op == "reshape" else code
+        return Reshaping.of(output.node).view.code(code, self.arguments) if output.node.op == "reshape" else code
 
 
 def _steps_are_dense(shape: Shape, strides: Shape) -> bool:

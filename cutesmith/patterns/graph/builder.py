@@ -31,13 +31,16 @@ from cutesmith.patterns.graph.nodes import (
     Number,
     Origin,
     Reduction,
+    Reshaping,
     Stored,
+    View,
     Viewed,
 )
 from cutesmith.patterns.graph.operations import POINTWISE
 from cutesmith.patterns.graph.shapes import (
     Shape,
     broadcast,
+    dimension_groups,
     insert_ones,
     is_squeeze,
     kept_positions,
@@ -45,6 +48,7 @@ from cutesmith.patterns.graph.shapes import (
     squeezed_gaps,
 )
 from cutesmith.patterns.graph.simplification import constant_result, constant_value, equal_operand
+from cutesmith.patterns.graph.size_laws import Size
 
 IN_MEMORY = frozenset({"input", "stored"})
 """Operations whose values lie in device memory, and can be seen through views."""
@@ -99,8 +103,8 @@ class NodeTable:
             return self.node(source.op, source.inputs, node.shape, source.dtype, source.attrs)
         return self.node("cast", (source,), node.shape, node.dtype)
 
-    def view_in_memory(self, node: Node, code: str, view: Callable[[torch.Tensor], torch.Tensor]) -> Node | None:
-        """`node` (input or stored) seen through `view`, whose source is `code`; None when that would need a copy."""
+    def view_in_memory(self, node: Node, code: View, view: Callable[[torch.Tensor], torch.Tensor]) -> Node | None:
+        """`node` (input or stored) seen through `view`, which `code` says; None when that would need a copy."""
         given = Viewed.of(node)
         with _disable_current_modes():
             base = torch.empty_strided(node.shape, given.stride, device="meta")
@@ -295,11 +299,14 @@ class GraphBuilder(NodeTable):
         if node.op in ("constant", "scalar"):
             return self.expand(node, shape)
         pushed = self._reshaped(node, shape)
-        return pushed if pushed is not None else self.node("reshape", (self.materialise(node),), shape, node.dtype)
+        if pushed is not None:
+            return pushed
+        attrs = Reshaping(reshape_view(node.shape, shape))
+        return self.node("reshape", (self.materialise(node),), shape, node.dtype, attrs)
 
     def _reshaped(self, node: Node, shape: Shape) -> Node | None:
         if node.op in IN_MEMORY:
-            return self.view_in_memory(node, reshape_code(node.shape, shape), lambda base: base.view(shape))
+            return self.view_in_memory(node, reshape_view(node.shape, shape), lambda base: base.view(shape))
         if node.op == "iota":
             return self._reshape_iota(node, shape)
         if node.op == "expand":
@@ -340,17 +347,25 @@ class GraphBuilder(NodeTable):
         return total
 
 
-def reshape_code(old: Shape, new: Shape) -> str:
-    """Source of the view of a dense tensor in another shape; it carries sizes only where dimensions are regrouped."""
+def reshape_view(old: Shape, new: Shape) -> View:
+    """The view of a dense tensor in another shape; it takes sizes only where a dimension is split."""
+    groups = dimension_groups(old, new)
     if len(new) == len(old) + 1:
         for dim in range(len(new)):
             if new[:dim] + new[dim + 1 :] == old and new[dim] == 1:
-                return f"{{}}.unsqueeze({dim})"
-    if len(old) == len(new) + 1:
-        for dim in range(len(old)):
-            if old[:dim] + old[dim + 1 :] == new and old[dim] == 1:
-                return f"{{}}.squeeze({dim})"
-    return f"{{}}.view({', '.join(map(str, new))})" if new else "{}.view(())"
+                return View(f"{{0}}.unsqueeze({dim})")
+    if not new or groups is None:
+        return View(f"{{0}}.view({', '.join(f'{{{at + 1}}}' for at in range(len(new))) or '()'})", new)
+    places, sizes = ["1"] * len(new), list[Size]()
+    for before, after in groups:
+        if len(after) == 1 and before:
+            places[after[0]] = " * ".join(f"{{0}}.shape[{dim}]" for dim in before)
+            continue
+        for dim in after:
+            if before:
+                sizes.append(new[dim])
+                places[dim] = f"{{{len(sizes)}}}"
+    return View(f"{{0}}.view({', '.join(places)})", tuple(sizes))
 
 
 def _result_dtype(nodes: Sequence[Node]) -> str:

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
 from cutesmith.patterns.graph.builder import GraphBuilder
-from cutesmith.patterns.graph.nodes import Constant, Gather, Graph, Node, Number, Reduction, Scalar
+from cutesmith.patterns.graph.nodes import Constant, Gather, Graph, Node, Number, Reduction, Scalar, views_of
 
 
 def same_graph(first: Graph, second: Graph) -> bool:
@@ -19,25 +20,44 @@ def same_graph(first: Graph, second: Graph) -> bool:
     return all(_same(a, b) and a.shape == b.shape for a, b in _pairs(first, second))
 
 
-def constants_beside(first: Graph, second: Graph) -> dict[int, Number] | None:
-    """The values that the constants of `first` (by id) have in `second`, a trace on other sizes.
+class Slot(NamedTuple):
+    """The place of a number in a graph: the value of a constant, a size in the views of a node, or one of its shape."""
 
-    None when the graphs differ in more than sizes, strides and constants.
+    node: int  # its id
+    kind: str = "value"
+    at: int = 0
+
+
+def numbers_beside(first: Graph, second: Graph) -> dict[Slot, Number] | None:
+    """The values that the numbers of `first` have in `second`, a trace on other sizes.
+
+    None when the graphs differ in more than sizes, strides and constants; without those sizes that have several values.
     """
     if len(first.outputs) != len(second.outputs):
         return None
-    found: dict[int, Number] = {}
+    found, several = dict[Slot, Number](), set[Slot]()
     for a, b in _pairs(first, second):
         if not _same(a, b, apart=_SIZES | {"value"} if a.op == "constant" else _SIZES):
             return None
-        if a.op == "constant":
-            value = Constant.of(b).value
-            if not _equal(found.setdefault(id(a), value), value):
-                return None  # one constant here, two there
-    return found
+        for slot, value in _numbers(a, b):
+            if not _equal(found.setdefault(slot, value), value):
+                if slot.kind == "value":
+                    return None  # one constant here, two there
+                several.add(slot)
+    return {slot: value for slot, value in found.items() if slot not in several}
 
 
-_SIZES = frozenset({"stride", "offset", "root", "taps"})
+_SIZES = frozenset({"stride", "offset", "root", "taps", "views", "view"})
+
+
+def _numbers(node: Node, other: Node) -> Iterator[tuple[Slot, Number]]:
+    """The slots of a node, with the values of the node at the same place of another graph."""
+    if node.op == "constant":
+        yield Slot(id(node)), Constant.of(other).value
+    sizes = [size for view in views_of(other) for size in view.sizes]
+    yield from ((Slot(id(node), "view", at), size) for at, size in enumerate(sizes) if isinstance(size, int))
+    if node.is_pointwise:
+        yield from ((Slot(id(node), "shape", at), size) for at, size in enumerate(other.shape))
 
 
 def _pairs(first: Graph, second: Graph) -> Iterator[tuple[Node, Node]]:
@@ -56,7 +76,9 @@ def _same(first: Node, second: Node, apart: frozenset[str] = frozenset()) -> boo
     """Whether two nodes say the same, their inputs, sizes and the attributes `apart` left out."""
     kinds = [(node.op, node.dtype, len(node.inputs), len(node.shape), type(node.attrs)) for node in (first, second)]
     own, other = vars(first.attrs), vars(second.attrs)
-    return kinds[0] == kinds[1] and all(_equal(own[name], other[name]) for name in own.keys() - apart)
+    sources = [[view.source for view in views_of(node)] for node in (first, second)]
+    same = kinds[0] == kinds[1] and sources[0] == sources[1]
+    return same and all(_equal(own[name], other[name]) for name in own.keys() - apart)
 
 
 def _equal(first: object, second: object) -> bool:

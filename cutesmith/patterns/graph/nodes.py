@@ -7,7 +7,7 @@ is meant in float32 (float64 for float64 inputs); a node's `dtype` is the type P
 only done where a value is stored or an explicit `cast` asks for it.
 
 The other operations are the leaves and
-- `reshape`: the same elements in row-major order;
+- `reshape`: the same elements in row-major order (`Reshaping`);
 - `gather`: inputs (x, index), along a dimension where the index has size 1;
 - `windows`: what a window over an image sees, with zeros outside (`Windows`): the product of a convolution takes it;
 - `contract`: the batched product of (…, m, k) and (…, k, n), whose leading dimensions broadcast; it is (…, m, n);
@@ -18,14 +18,14 @@ What an operation needs beside its inputs is a subclass of `Attributes`.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from cutesmith.patterns.graph.dtypes import ITEM_BYTES
 from cutesmith.patterns.graph.operations import POINTWISE
 from cutesmith.patterns.graph.shapes import Shape, dense_strides
-from cutesmith.patterns.graph.size_laws import SizeLaw
+from cutesmith.patterns.graph.size_laws import Size, SizeLaw, size_code
 
 Number = int | float | bool
 A = TypeVar("A", bound="Attributes")
@@ -49,23 +49,45 @@ NONE = Attributes()
 
 
 @dataclass(frozen=True)
+class View:
+    """A view of a tensor as Python source, such as "{0}.narrow(1, {1}, {2})": of the tensor, then of the sizes."""
+
+    source: str
+    sizes: tuple[Size, ...] = ()
+
+    @property
+    def is_proven(self) -> bool:
+        """Whether it holds for other sizes than the traced ones."""
+        return not any(isinstance(size, int) for size in self.sizes)
+
+    def with_sizes(self, change: Callable[[Size], Size]) -> View:
+        """The same view of other sizes."""
+        return View(self.source, tuple(map(change, self.sizes)))
+
+    def code(self, tensor: str, arguments: Sequence[str]) -> str:
+        """The view of a tensor of this name, in a function of these arguments."""
+        return self.source.format(tensor, *(size_code(size, arguments) for size in self.sizes))
+
+
+def seen_code(tensor: str, views: Sequence[View], arguments: Sequence[str]) -> str:
+    """The code of the views of a tensor, applied in order, in a function of these arguments."""
+    for view in views:
+        tensor = view.code(tensor, arguments)
+    return tensor
+
+
+@dataclass(frozen=True)
 class Viewed(Attributes):
     """A tensor in device memory, seen through views that `kernel_fn` makes before a launch, without a copy.
 
-    `views` are Python source, such as "{}.transpose(0, 1)", applied in order; `stride` (in elements) and `offset` are
-    those of the viewed tensor, `root` the shape and stride of the tensor itself.
+    `views` are applied in order; `stride` (in elements) and `offset` are those of the viewed tensor, `root` the shape
+    and stride of the tensor itself.
     """
 
     stride: Shape
     root: tuple[Shape, Shape]
-    views: tuple[str, ...] = ()
+    views: tuple[View, ...] = ()
     offset: int = 0
-
-    def code(self, tensor: str) -> str:
-        """The views applied to a tensor of this name."""
-        for view in self.views:
-            tensor = view.format(tensor)
-        return tensor
 
 
 @dataclass(frozen=True)
@@ -78,6 +100,10 @@ class Input(Viewed):
     def whole(cls, index: int, shape: Shape, stride: Shape) -> Input:
         """The argument itself."""
         return cls(stride, (shape, stride), index=index)
+
+    def code(self, arguments: Sequence[str]) -> str:
+        """The viewed argument in a function of arguments of these names."""
+        return seen_code(arguments[self.index], self.views, arguments)
 
 
 @dataclass(frozen=True)
@@ -181,6 +207,13 @@ class Reduction(Attributes):
 
 
 @dataclass(frozen=True)
+class Reshaping(Attributes):
+    """How a dense tensor is viewed in the shape of a `reshape`."""
+
+    view: View
+
+
+@dataclass(frozen=True)
 class Origin:
     """Where a node comes from: the ATen operation without its overload ("amax"), and what messages say of it."""
 
@@ -204,6 +237,8 @@ class Node:
     dtype: str
     attrs: Attributes = NONE
     origin: Origin = Origin()
+    sizes: tuple[Size, ...] = ()
+    """The shape for other inputs, where it is known."""
 
     @property
     def is_pointwise(self) -> bool:
@@ -245,11 +280,16 @@ class Graph:
     output_strides: tuple[Shape, ...]
     returns_tuple: bool
     fixed_shapes: bool = False
-    """Views, or constants without a law, carry the traced sizes: the graph holds for these shapes only."""
+    """The graph holds for the traced sizes only: a constant follows them without a law, or nothing is known."""
 
     def nodes(self) -> Iterator[Node]:
         """Every node once, inputs before users."""
         return nodes_of(self.outputs)
+
+    @property
+    def holds_for_other_sizes(self) -> bool:
+        """Whether no number and no view is known for the traced sizes alone."""
+        return not self.fixed_shapes and all(view.is_proven for node in self.nodes() for view in views_of(node))
 
     @property
     def moved_bytes(self) -> int:
@@ -264,6 +304,13 @@ class Graph:
         A product of (m, k) and (k, n) counts 2 m n k.
         """
         return sum(map(_flops, self.nodes()))
+
+
+def views_of(node: Node) -> tuple[View, ...]:
+    """Those that `kernel_fn` makes of the node's value."""
+    if isinstance(node.attrs, Viewed):
+        return node.attrs.views
+    return (node.attrs.view,) if isinstance(node.attrs, Reshaping) else ()
 
 
 def _flops(node: Node) -> int:

@@ -1,27 +1,55 @@
-"""Numbers that follow the sizes of arguments, such as the 1 / V of label smoothing over V classes."""
+"""Numbers that follow the sizes of arguments, such as the 1 / V of label smoothing, or the sizes in a view."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 
 Dims = tuple[tuple[int, int], ...]  # (argument, dimension) pairs
 
 
 @dataclass(frozen=True)
 class SizeLaw:
-    """offset + factor * (product of the sizes of `dims`) ** power; `dims` are (argument, dimension) pairs."""
+    """offset + factor * (product of the sizes of `dims`, plus those of each of `others`) ** power.
+
+    `dims` are (argument, dimension) pairs. A size is an integer, and has a fraction as its factor: 0 where it follows
+    no other size.
+    """
 
     offset: float
-    factor: float
+    factor: float | Fraction
     dims: Dims
     power: float
+    others: tuple[Dims, ...] = ()
+
+    @classmethod
+    def constant(cls, value: int) -> SizeLaw:
+        """A size that is the same for all inputs."""
+        return cls(value, Fraction(0), (), 1)
+
+    @property
+    def terms(self) -> tuple[Dims, ...]:
+        """The products of sizes that are added up."""
+        return (self.dims, *self.others) if self.factor else ()
+
+    @property
+    def places(self) -> frozenset[tuple[int, int]]:
+        """The (argument, dimension) pairs that it follows."""
+        return frozenset(place for dims in self.terms for place in dims)
 
     def value(self, shapes: Sequence[Sequence[int]]) -> float:
-        """The constant for arguments of these shapes."""
-        product = math.prod(shapes[argument][dim] for argument, dim in self.dims)
-        return self.offset + self.factor * math.pow(product, self.power)
+        """The number for arguments of these shapes."""
+        total = sum(math.prod(shapes[argument][dim] for argument, dim in dims) for dims in self.terms)
+        if isinstance(self.factor, Fraction):
+            return int(self.offset) + self.factor.numerator * total // self.factor.denominator
+        return self.offset + self.factor * math.pow(total, self.power)
+
+    @property
+    def is_size(self) -> bool:
+        """Whether the value is computed as an integer."""
+        return isinstance(self.factor, Fraction)
 
     @property
     def is_integer(self) -> bool:
@@ -36,7 +64,7 @@ class SizeLaw:
         offset, factor = (int(n) if self.is_integer else n for n in (self.offset, self.factor))
         if self.power < 0:
             product = f"({product} or math.nan)"
-        elif self.power == 0.5 and " " in product:
+        elif " " in product and (self.power == 0.5 or self.others):
             product = f"({product})"
         power = {1: "", -1: "", 0.5: " ** 0.5", -0.5: " ** -0.5"}[self.power]
         operator = "/" if self.power == -1 else "*"
@@ -45,4 +73,33 @@ class SizeLaw:
 
     def host_code(self, arguments: Sequence[str]) -> str:
         """The value as `kernel_fn` computes it from its arguments, given their names."""
-        return self.code(" * ".join(f"{arguments[index]}.shape[{dim}]" for index, dim in self.dims))
+        total = " + ".join(" * ".join(f"{arguments[index]}.shape[{dim}]" for index, dim in dims) for dims in self.terms)
+        return self._integer_code(total, self.factor) if isinstance(self.factor, Fraction) else self.code(total)
+
+    def _integer_code(self, total: str, factor: Fraction) -> str:
+        """A factor of 1 / 12 is `// 12`: the function takes no sizes that leave a rest."""
+        if not factor:
+            return str(int(self.offset))
+        if factor != 1 and self.others:
+            total = f"({total})"
+        total = total if factor.numerator == 1 else f"{total} * {factor.numerator}"
+        total = total if factor.denominator == 1 else f"{total} // {factor.denominator}"
+        return f"{total} + {int(self.offset)}".replace("+ -", "- ") if self.offset else total
+
+
+@dataclass(frozen=True)
+class PassedSize:
+    """A size that a launch is passed as a number: the argument's place."""
+
+    index: int
+
+
+Size = int | SizeLaw | PassedSize
+"""A size in a view: as it was traced, which other inputs may have otherwise, or what it is for all inputs."""
+
+
+def size_code(size: Size, arguments: Sequence[str]) -> str:
+    """The size as `kernel_fn` computes it from its arguments, given their names."""
+    if isinstance(size, SizeLaw):
+        return size.host_code(arguments)
+    return arguments[size.index] if isinstance(size, PassedSize) else str(size)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from cutesmith.patterns.graph.builder import IN_MEMORY, GraphBuilder
-from cutesmith.patterns.graph.nodes import Gather, Iota, Node, Reduction
+from cutesmith.patterns.graph.nodes import Gather, Iota, Node, Reduction, View
 from cutesmith.patterns.graph.shapes import Shape, is_squeeze, kept_positions
 
 # Permute
@@ -22,8 +22,8 @@ def push_permute(build: GraphBuilder, node: Node, dims: Sequence[int]) -> Node:
     if long_dims == sorted(long_dims):
         return build.reshape(node, shape)
     if node.op in IN_MEMORY:
-        code = "{}.t()" if tuple(dims) == (1, 0) else f"{{}}.permute({', '.join(map(str, dims))})"
-        viewed = build.view_in_memory(node, code, lambda base: base.permute(*dims))
+        code = "{0}.t()" if tuple(dims) == (1, 0) else f"{{0}}.permute({', '.join(map(str, dims))})"
+        viewed = build.view_in_memory(node, View(code), lambda base: base.permute(*dims))
         assert viewed is not None
         return viewed
     if node.op == "expand":
@@ -90,27 +90,13 @@ def push_slice(build: GraphBuilder, node: Node, dim: int, start: int, length: in
 
 def _slice_input(build: GraphBuilder, node: Node, dim: int, start: int, length: int, step: int) -> Node:
     index = (slice(None),) * dim + (slice(start, start + length * step, step),)
-    viewed = build.view_in_memory(
-        node, _slice_code(node.shape[dim], dim, start, length, step), lambda base: base[index]
-    )
+    if step == 1:
+        code = View(f"{{0}}.narrow({dim}, {{1}}, {{2}})", (start, length))
+    else:
+        code = View(f"{{0}}[{':, ' * dim}{{1}}:{{2}}:{step}]", (start, start + length * step))
+    viewed = build.view_in_memory(node, code, lambda base: base[index])
     assert viewed is not None
     return viewed
-
-
-def _slice_code(size: int, dim: int, start: int, length: int, step: int) -> str:
-    """Equal parts are said as a fraction of the size, so that halves of x stay halves for another size of x."""
-    if step != 1:
-        return f"{{}}[{':, ' * dim}{start}:{start + length * step}:{step}]"
-    parts = size // length if length else 0
-    if parts > MOST_PARTS or parts < 2 or size != parts * length or start % length:
-        return f"{{}}.narrow({dim}, {start}, {length})"
-    part, place = f"{{0}}.shape[{dim}] // {parts}", start // length
-    first = "0" if place == 0 else part if place == 1 else f"{part} * {place}"
-    return f"{{0}}.narrow({dim}, {first}, {part})"
-
-
-MOST_PARTS = 4
-"""Slices that are up to a fourth of a dimension are taken for fractions of it, smaller ones for literal sizes."""
 
 
 def _slice_broadcast(build: GraphBuilder, node: Node, shape: Shape, dim: int, span: tuple[int, int, int]) -> Node:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from cutesmith.errors import UnmatchedError
 from cutesmith.patterns.graph.dtypes import COMPUTE_TYPE, ITEM_BYTES
-from cutesmith.patterns.graph.nodes import Graph, Input, Node, Scalar, nodes_of
+from cutesmith.patterns.graph.nodes import Graph, Input, Reshaping, Scalar, nodes_of
 from cutesmith.patterns.rows.analysis import RowsAnalysis, TensorUse, output_space
 from cutesmith.patterns.rows.combines import COMBINES
 from cutesmith.patterns.rows.parts import Output, Stage, Tensor, root_of
@@ -112,7 +112,7 @@ class _Writer:
             roles=repr(tuple(t.role for t in tensors)),
             tensor_names=[t.name for t in tensors],
             full_shape=self._full_shape(),
-            fixed_shapes=[tensor.shape for tensor in self.inputs] if self.graph.fixed_shapes else [],
+            fixed_shapes=[tensor.shape for tensor in self.inputs] if not self.graph.holds_for_other_sizes else [],
             extreme=self._extreme(),
             needs_columns=not any(o.role == "row" for o in self.outputs),
             arguments=self.arguments,
@@ -135,7 +135,7 @@ class _Writer:
 
     def _input(self, use: TensorUse) -> Tensor:
         argument = self.arguments[Input.of(use.node).index]
-        code = Input.of(use.node).code(argument)
+        code = Input.of(use.node).code(self.arguments)
         role = "kept row" if use.role == "row" and use.space == "full" else use.role
         shape = use.node.shape
         if role == "kept row" and self._only_unsqueezed(use):
@@ -155,7 +155,7 @@ class _Writer:
         return (
             argument.shape == self.analysis.rows_shape
             and use.node.shape == self._kept_shape
-            and all(".unsqueeze(" in view for view in Input.of(use.node).views)
+            and all(".unsqueeze(" in view.source for view in Input.of(use.node).views)
         )
 
     def _scalars(self) -> dict[int, Parameter]:
@@ -276,16 +276,11 @@ class _Writer:
             ):
                 long = [size != 1 for size in shape] if self.analysis.rows != 1 else [False] * len(shape)
                 return f"{code}.view({', '.join('-1' if free else '1' for free in long) or '()'})"
-        return code if shape == as_allocated else f"{code}.view({self._outer_shape(output.node)})"
-
-    def _outer_shape(self, node: Node) -> str:
-        """The shape of an output that is seen as rows and columns only inside, as group_norm's."""
-        for name, argument in zip(self.arguments, self.graph.arguments, strict=True):
-            if argument.kind == "tensor" and argument.shape == node.shape:
-                return f"{name}.shape"
-        if not self.graph.fixed_shapes:
-            raise UnmatchedError(f"{node.origin or 'reshape'} reshapes an output", operation="reshape")
-        return repr(node.shape)
+        if shape == as_allocated:
+            return code
+        if output.node.op != "reshape" or output.node.inputs[0].shape != as_allocated:
+            raise UnmatchedError(f"{output.node.origin or 'reshape'} reshapes an output", operation="reshape")
+        return Reshaping.of(output.node).view.code(code, self.arguments)
 
 
 def _store_dtype(dtype: str) -> str:

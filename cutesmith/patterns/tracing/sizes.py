@@ -1,191 +1,198 @@
-"""Which constants of a traced graph follow the sizes of its arguments, and by what law.
+"""Which numbers of a traced graph follow the sizes of its arguments, and by what law.
 
-Label smoothing over V classes traces as a multiplication by 0.1 / V, attention scores by d ** -0.5: a kernel that held
-the traced number would be right for the traced sizes only. The function is traced again on larger tensors; a constant
-that changes becomes a `sized` node with a law that all traces obey. What follows sizes in another way (a view, the
-number of operations, a constant without a law) makes the graph one of fixed shapes. Traces see the given sizes and some
-times those: a law that ends beyond, as `min(size, 4096)` does, is for verification on other input sets to find.
+Label smoothing over V classes traces as a multiplication by 0.1 / V, attention scores by d ** -0.5, heads as a view of
+(4, 7, 12, 64): a kernel that held the traced numbers would be right for the traced sizes only. The function is traced
+again on larger tensors. A constant that changes becomes a `sized` node; a size in a view or of a value becomes a law.
+Where a constant or the number of operations follows sizes without a law, the graph is one of fixed shapes. A size
+without a law stays a number, and a kernel that needs it refuses other inputs. Traces see the given sizes and some times
+those: a law that ends beyond, as `min(size, 4096)` does, is for verification on other input sets to find.
 """
 
 from __future__ import annotations
 
-import itertools
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from cutesmith.errors import CutesmithError
-from cutesmith.patterns.graph.equality import constants_beside
-from cutesmith.patterns.graph.nodes import Argument, Constant, Graph, Node, Number, Sized, with_nodes
-from cutesmith.patterns.graph.size_laws import Dims, SizeLaw
+from cutesmith.patterns.graph.equality import Slot, numbers_beside
+from cutesmith.patterns.graph.nodes import Argument, Constant, Graph, Node, Reshaping, Sized, Viewed, views_of
+from cutesmith.patterns.graph.size_laws import Size
+from cutesmith.patterns.tracing.laws import Group, Laws, Place, close
 
 Trace = Callable[[tuple[Argument, ...]], Graph]
+Growth = Mapping[Place, int]
+Series = Mapping[Slot, tuple[float, ...]]
+"""The value of each number in the first trace and in the grown ones; not of those that differ from use to use."""
 
-PRIMES = (2, 3, 5, 7, 11, 13, 17, 19, 23)
+PRIMES = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53)
 TRACES = 3  # beside the first: two numbers of a law are solved for, the other two traces must agree
-CLOSE = 1e-12
+MOST_ALONE = 32
+"""Dimensions of one size that are grown alone, to see which of them a number follows: a trace each."""
 
 
 def follow_sizes(graph: Graph, trace: Trace) -> Graph:
-    """The graph with `sized` nodes for constants that follow sizes, or marked as one of fixed shapes.
+    """The graph with laws in place of numbers that follow sizes, or marked as one of fixed shapes.
 
-    `trace` runs the function again on arguments of other shapes. Distinct sizes grow by distinct primes, so that no
-    ratio of sizes stays by chance; where the function does not take that (one size is half of another), all of them
-    grow by one factor, which tells which size a constant follows only where there is a single one.
+    `trace` runs the function again on arguments of other shapes, raising what the function raises for them.
     """
-    sizes = sorted({size for argument in graph.arguments for size in argument.shape if size > 1})
-    apart = [dict(zip(sizes, itertools.cycle(PRIMES[shift:] + PRIMES[:shift]))) for shift in range(TRACES)]
-    together = [dict.fromkeys(sizes, prime) for prime in PRIMES[:TRACES]]
-    for growths in (apart, together):
-        larger = _attempted(trace, grown(graph.arguments, growths[0]))
-        if larger is None:
-            continue
-        values = constants_beside(graph, larger)
-        changed = values is None or _changed(graph, values)
-        if values is None or (growths is together and len(sizes) > 1 and changed) or _follows_ones(graph, trace):
-            break
-        return _Fit(graph, trace, growths, values).graph_with_laws() if changed else graph
-    return replace(graph, fixed_shapes=True)
+    study = _Study(graph, trace)
+    groups = study.groups()
+    series = study.series(groups) if groups else None
+    if groups and series is not None and (finer := study.finer(groups, series)) != groups:
+        groups, series = finer, study.series(finer)
+    if series is None:
+        return replace(graph, fixed_shapes=True)
+    return _followed(graph, series, study.laws(groups))
 
 
-def _follows_ones(graph: Graph, trace: Trace) -> bool:
-    """Whether a constant follows a dimension of size 1, which may be broadcast and so does not grow."""
-    places = [(i, dim) for i, a in enumerate(graph.arguments) for dim, size in enumerate(a.shape) if size == 1]
-    for place in places:
-        larger = _attempted(trace, grown(graph.arguments, {1: 2}, only=place))
-        values = constants_beside(graph, larger) if larger is not None else None
-        if values is not None and _changed(graph, values):
-            return True
-    return False
+def _followed(graph: Graph, series: Series, laws: Laws) -> Graph:
+    """The graph with the laws that there are."""
+    done: dict[int, Node] = {}
+    for node in graph.nodes():
+        changed = replace(node, inputs=tuple(done[id(child)] for child in node.inputs)) if node.inputs else node
+        if _changes(series, Slot(id(node))):
+            law = laws.of_number(series[Slot(id(node))])
+            if law is None:
+                return replace(graph, fixed_shapes=True)
+            changed = replace(changed, op="sized", attrs=Sized(law, Constant.of(node).value))
+        done[id(node)] = _with_sizes(node, changed, series, laws)
+    return replace(graph, outputs=tuple(done[id(node)] for node in graph.outputs))
 
 
-def _attempted(trace: Trace, arguments: tuple[Argument, ...]) -> Graph | None:
-    """The trace on these arguments, None where the function does not take them."""
-    try:
-        return trace(arguments)
-    except (CutesmithError, RuntimeError):
-        return None
+def _with_sizes(node: Node, changed: Node, series: Series, laws: Laws) -> Node:
+    """`changed` with what is known of the sizes in the views and in the shape of `node`."""
+
+    def known(kind: str, at: int, size: Size) -> Size:
+        values = series.get(Slot(id(node), kind, at))
+        return size if values is None or not isinstance(size, int) else laws.of_size(values) or size
+
+    places = iter(range(len(node.shape) * 8 + 8))
+    views = tuple(view.with_sizes(lambda size: known("view", next(places), size)) for view in views_of(node))
+    sizes = tuple(known("shape", at, size) for at, size in enumerate(node.shape)) if node.is_pointwise else ()
+    attrs = node.attrs
+    if isinstance(attrs, Viewed):
+        return replace(changed, attrs=replace(attrs, views=views)) if views else changed
+    if isinstance(attrs, Reshaping):
+        return replace(changed, attrs=Reshaping(views[0]))
+    return replace(changed, sizes=sizes) if sizes else changed
 
 
-def _changed(graph: Graph, values: Mapping[int, Number]) -> list[Node]:
-    """The constants that have other values in another trace."""
-    constants = (node for node in graph.nodes() if node.op == "constant" and id(node) in values)
-    return [node for node in constants if not _close(float(Constant.of(node).value), float(values[id(node)]))]
+def _changes(series: Series, slot: Slot) -> bool:
+    values = series.get(slot)
+    return values is not None and not all(close(values[0], value) for value in values[1:])
 
 
-def _close(first: float, second: float) -> bool:
-    both_nan = math.isnan(first) and math.isnan(second)
-    return both_nan or math.isclose(first, second, rel_tol=CLOSE)
+@dataclass(frozen=True)
+class _Study:
+    """Traces of a function on larger arguments, beside the first."""
+
+    graph: Graph
+    trace: Trace
+
+    def groups(self) -> tuple[Group, ...]:
+        """Dimensions that can grow apart; empty where the function then does other operations.
+
+        Distinct sizes grow by distinct primes, so that no ratio of sizes stays by chance. Sizes that the function does
+        not take so (one is half of another) grow by one factor; those that it takes in no other way stay.
+        """
+        by_size: dict[int, set[Place]] = {}
+        for place, size in self._places():
+            if size > 1:
+                by_size.setdefault(size, set()).add(place)
+        apart = tuple(frozenset(places) for _, places in sorted(by_size.items()))
+        if self._beside(grown_by(apart)) is not None:
+            return apart
+        refused = [group for group in apart if self._larger(grown_by((group,))) is None]
+        alone = tuple(group for group in apart if group not in refused)
+        bound = frozenset[Place]().union(*refused)
+        for groups in ((*alone, bound), (frozenset[Place]().union(*apart),), alone):
+            if self._larger(grown_by(groups)) is not None:
+                return groups if self._beside(grown_by(groups)) is not None else ()
+        return ()
+
+    def finer(self, groups: tuple[Group, ...], series: Series) -> tuple[Group, ...]:
+        """The groups cut where one dimension of several grows alone, as far as a number follows the size.
+
+        A dimension of size 1 may be broadcast; it is a group of its own if numbers follow it.
+        """
+        laws = self.laws(groups)
+        followed = {place for values in self._changing(series) for place in laws.places(values)}
+        parts = [self._parts(group) if followed & group and len(group) > 1 else [group] for group in groups]
+        ones = [place for place, size in self._places() if size == 1]
+        single = [frozenset({place}) for place in ones[:MOST_ALONE] if self._is_followed(place)]
+        finest = (*(part for each in parts for part in each), *single)
+        return finest if finest == groups or self.series(finest) is not None else groups
+
+    def _parts(self, group: Group) -> list[Group]:
+        places = sorted(group)[:MOST_ALONE]
+        alone = [frozenset({place}) for place in places if self._beside({place: 2}) is not None]
+        left = group.difference(*alone)
+        return [*alone, left] if left else alone
+
+    def _is_followed(self, place: Place) -> bool:
+        """Whether a number changes, and nothing else, when a dimension grows alone."""
+        values = self._beside({place: 2})
+        if values is None:
+            return False
+        first = numbers_beside(self.graph, self.graph)
+        assert first is not None
+        return any(self._is_needed(slot) and not close(first[slot], value) for slot, value in values.items())
+
+    def series(self, groups: tuple[Group, ...]) -> Series | None:
+        """All numbers in all traces; None where a trace does other operations than the first."""
+        grown = [numbers_beside(self.graph, self.graph), *(self._beside(grown_by(groups, n)) for n in range(TRACES))]
+        traced = [values for values in grown if values is not None]
+        if len(traced) < len(grown):
+            return None
+        return {slot: tuple(values[slot] for values in traced) for slot in traced[0] if all(slot in v for v in traced)}
+
+    def laws(self, groups: tuple[Group, ...]) -> Laws:
+        """What laws there can be when these groups grow."""
+        return Laws.of(self.graph.arguments, [{}, *(grown_by(groups, n) for n in range(TRACES))], groups)
+
+    def _changing(self, series: Series) -> Iterator[tuple[float, ...]]:
+        yield from {values for slot, values in series.items() if self._is_needed(slot) and _changes(series, slot)}
+
+    @staticmethod
+    def _is_needed(slot: Slot) -> bool:
+        return slot.kind != "shape"
+
+    def _places(self) -> Iterator[tuple[Place, int]]:
+        for index, argument in enumerate(self.graph.arguments):
+            for dim, size in enumerate(argument.shape):
+                yield (index, dim), size
+
+    def _beside(self, growth: Growth) -> dict[Slot, float] | None:
+        """The numbers of a trace on larger arguments; None where the function refuses them or does something else."""
+        larger = self._larger(growth)
+        return None if larger is None else numbers_beside(self.graph, larger)
+
+    def _larger(self, growth: Growth) -> Graph | None:
+        """The trace on larger arguments, None where the function does not take them."""
+        try:
+            return self.trace(grown(self.graph.arguments, growth))
+        except (CutesmithError, RuntimeError):
+            return None
 
 
-def grown(
-    arguments: Sequence[Argument], factors: Mapping[int, int], *, only: tuple[int, int] | None = None
-) -> tuple[Argument, ...]:
-    """The arguments with each size times its factor; `only` that (argument, dimension)."""
-    places = [[only in (None, (index, dim)) for dim in range(len(a.shape))] for index, a in enumerate(arguments)]
-    return tuple(_grown(argument, factors, grows) for argument, grows in zip(arguments, places, strict=True))
+def grown_by(groups: Sequence[Group], shift: int = 0) -> dict[Place, int]:
+    """A factor for each dimension, distinct for each group and, from shift to shift, for the same group."""
+    return {place: PRIMES[(at + shift) % len(PRIMES)] for at, group in enumerate(groups) for place in group}
 
 
-def _grown(argument: Argument, factors: Mapping[int, int], grows: Sequence[bool]) -> Argument:
+def grown(arguments: Sequence[Argument], growth: Growth) -> tuple[Argument, ...]:
+    """The arguments with each size times the factor of its place, where there is one."""
+    shapes = [
+        tuple(size * growth.get((index, dim), 1) for dim, size in enumerate(argument.shape))
+        for index, argument in enumerate(arguments)
+    ]
+    return tuple(_grown(argument, shape) for argument, shape in zip(arguments, shapes, strict=True))
+
+
+def _grown(argument: Argument, shape: tuple[int, ...]) -> Argument:
     """One argument, dense in the same order of dimensions; broadcast dimensions stay so."""
-    shape = tuple(n * factors.get(n, 1) if on else n for n, on in zip(argument.shape, grows, strict=True))
     strides, step = [0] * len(shape), 1
     for dim in sorted(range(len(shape)), key=lambda dim: (argument.stride[dim], -dim)):
         if argument.stride[dim] or shape[dim] <= 1:
             strides[dim], step = step, step * max(1, shape[dim])
     return replace(argument, shape=shape, stride=tuple(strides))
-
-
-@dataclass(frozen=True)
-class _Fit:
-    """The search for the laws of the constants that differ between traces; `values` are those of the first growth."""
-
-    graph: Graph
-    trace: Trace
-    growths: Sequence[Mapping[int, int]]
-    values: Mapping[int, Number]
-
-    def graph_with_laws(self) -> Graph:
-        """`sized` nodes in place of constants, when there is a law for every one that changes."""
-        laws = {id(node): self._law(series) for node, series in self._series()}
-        found = {key: law for key, law in laws.items() if law is not None}
-        places = {place for law in found.values() for place in law.dims}
-        if not laws or len(found) < len(laws) or not all(map(self._tied, places)):
-            return replace(self.graph, fixed_shapes=True)
-
-        def sized(node: Node) -> Node:
-            law = found.get(id(node))
-            return node if law is None else replace(node, op="sized", attrs=Sized(law, Constant.of(node).value))
-
-        return with_nodes(self.graph, sized)
-
-    def _series(self) -> list[tuple[Node, list[float]]]:
-        """Each changing constant with its values in all traces; nothing where a trace says something else."""
-        traced = [self.values]
-        for growth in self.growths[1:]:
-            larger = _attempted(self.trace, grown(self.graph.arguments, growth))
-            values = constants_beside(self.graph, larger) if larger is not None else None
-            if values is None:
-                return []
-            traced.append(values)
-        changing = {id(node): node for values in traced for node in _changed(self.graph, values)}
-        return [(n, [float(Constant.of(n).value), *(float(v[key]) for v in traced)]) for key, n in changing.items()]
-
-    def _law(self, series: Sequence[float]) -> SizeLaw | None:
-        candidates = [(dims, self._products(dims)) for dims in _products_of_dims(self.graph.arguments)]
-        for shifted in (False, True):
-            for (dims, products), power in itertools.product(candidates, (1.0, -1.0, 0.5, -0.5)):
-                if products[0] == products[1] or not all(map(math.isfinite, series)):
-                    continue
-                solution = _solved(series, [math.pow(product, power) for product in products], shifted)
-                if solution is not None:
-                    return SizeLaw(*solution, dims, power)
-        return None
-
-    def _products(self, dims: Dims) -> list[float]:
-        sizes = [self.graph.arguments[argument].shape[dim] for argument, dim in dims]
-        return [float(math.prod(size * growth.get(size, 1) for size in sizes)) for growth in ({}, *self.growths)]
-
-    def _tied(self, place: tuple[int, int]) -> bool:
-        """Whether a constant that follows this size follows this dimension, or others that must be equal to it.
-
-        A dimension of the same size that grows on its own, and changes no constant, is another matter.
-        """
-        arguments = self.graph.arguments
-        size = arguments[place[0]].shape[place[1]]
-        same = [(i, dim) for i, a in enumerate(arguments) for dim, other in enumerate(a.shape) if other == size]
-        if len(same) == 1:
-            return True
-        alone = {one: _attempted(self.trace, grown(arguments, {size: 2}, only=one)) for one in same}
-        followed = [one for one, larger in alone.items() if larger is None or self._changes(larger)]
-        return place in followed and (len(followed) == 1 or all(alone[one] is None for one in followed))
-
-    def _changes(self, larger: Graph) -> bool:
-        """Whether a trace says something else than the first, in a constant or altogether."""
-        values = constants_beside(self.graph, larger)
-        return values is None or bool(_changed(self.graph, values))
-
-
-def _products_of_dims(arguments: Sequence[Argument]) -> Iterator[Dims]:
-    """Sets of dimensions of one argument, the fewest first; each multiset of sizes once."""
-    found: dict[tuple[int, ...], Dims] = {}
-    for index, argument in enumerate(arguments):
-        dims = [dim for dim, size in enumerate(argument.shape) if size > 1]
-        for count in range(1, len(dims) + 1):
-            for chosen in itertools.combinations(dims, count):
-                sizes = tuple(sorted(argument.shape[dim] for dim in chosen))
-                found.setdefault(sizes, tuple((index, dim) for dim in chosen))
-    return iter(sorted(found.values(), key=len))
-
-
-def _solved(series: Sequence[float], powers: Sequence[float], shifted: bool) -> tuple[float, float] | None:
-    """(offset, factor) such that offset + factor * power is the value in every trace, in few digits; None otherwise."""
-    factor, offset = series[0] / powers[0], 0.0
-    if shifted:
-        factor = (series[1] - series[0]) / (powers[1] - powers[0])
-        offset = series[0] - factor * powers[0]
-    for digits in (6, 9, 12, 15, 17):
-        o, f = (float(f"{number:.{digits}g}") for number in (offset, factor))
-        if all(_close(o + f * power, value) for power, value in zip(powers, series, strict=True)):
-            return o, f
-    return None

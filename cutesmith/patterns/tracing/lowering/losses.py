@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cutesmith.patterns.graph.nodes import Node
+from cutesmith.patterns.graph.nodes import Node, View
 from cutesmith.patterns.tracing.lowering.activations import softplus
 from cutesmith.patterns.tracing.lowering.dispatch import Lowering, lowers
 
@@ -103,9 +103,7 @@ def _row_weights(low: Lowering, x: Node, weight: Node | None, index: Node, ignor
         return build("where", ignored, zero, build.constant(1, low.kind))
     stretched = None
     if weight.op == "input" and len(x.shape) == 2:
-        stretched = build.view_in_memory(
-            weight, f"{{}}.expand({x.shape[0]}, {x.shape[1]})", lambda w: w.expand(x.shape)
-        )
+        stretched = build.view_in_memory(weight, View("{0}.expand({1}, {2})", x.shape), lambda w: w.expand(x.shape))
     if stretched is None:
         raise build.unmatched("weights the classes of a loss that is not one row a sample")
     picked = build.gather(stretched, build("where", ignored, build.constant(0, "int64"), index), dim)

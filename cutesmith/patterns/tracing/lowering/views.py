@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from cutesmith.patterns.graph.nodes import Node
+from cutesmith.patterns.graph.nodes import Node, View
 from cutesmith.patterns.graph.views import push_permute, push_slice
 from cutesmith.patterns.tracing.lowering.dispatch import Lowering, Operand, Rule, lowers
 
@@ -70,7 +70,7 @@ def _split(low: Lowering, x: Node, sizes: Any, dim: int = 0) -> tuple[Node, ...]
 
 
 def _of_memory(low: Lowering, x: Node, code: str, view: Callable[[torch.Tensor], torch.Tensor]) -> Node:
-    viewed = low.build.view_in_memory(low.build.stored(x), code, view)
+    viewed = low.build.view_in_memory(low.build.stored(x), View(code), view)
     assert viewed is not None
     return viewed
 
@@ -78,14 +78,14 @@ def _of_memory(low: Lowering, x: Node, code: str, view: Callable[[torch.Tensor],
 @lowers("diagonal")
 def _diagonal(low: Lowering, x: Node, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Node:
     return _of_memory(
-        low, x, f"{{}}.diagonal({offset}, {dim1}, {dim2})", lambda base: base.diagonal(offset, dim1, dim2)
+        low, x, f"{{0}}.diagonal({offset}, {dim1}, {dim2})", lambda base: base.diagonal(offset, dim1, dim2)
     )
 
 
 @lowers("unfold")
 def _unfold(low: Lowering, x: Node, dimension: int, size: int, step: int) -> Node:
     return _of_memory(
-        low, x, f"{{}}.unfold({dimension}, {size}, {step})", lambda base: base.unfold(dimension, size, step)
+        low, x, f"{{0}}.unfold({dimension}, {size}, {step})", lambda base: base.unfold(dimension, size, step)
     )
 
 
