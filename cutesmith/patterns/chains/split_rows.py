@@ -52,6 +52,8 @@ def _with_divisors(graph: Graph) -> Graph:
     analysis = analyse(graph)
     if analysis.rows > FEW_ROWS or analysis.columns < LONG_ROW:
         raise UnmatchedError("the rows are many or short", operation="")
+    if _whole(analysis) is None:  # the sizes that follow are known as they were traced
+        analysis.graph = graph = replace(graph, fixed_shapes=True)
     build = GraphBuilder()
     lowered = replace(graph, outputs=analysis.outputs)
     return with_nodes(lowered, lambda node: _divided(build, analysis, node) if node.op == "degrees" else node)
@@ -67,12 +69,18 @@ def _size(build: GraphBuilder, analysis: RowsAnalysis, dims: Sequence[int], offs
     """The number of elements in `dims` of the rows and columns, plus `offset`: for whatever sizes, or those traced."""
     if analysis.graph.fixed_shapes:
         return build.constant(math.prod(analysis.shape[dim] for dim in dims) + offset, "float32")
-    whole = next((u.node for u in analysis.uses if u.node.shape == analysis.shape and not Input.of(u.node).views), None)
+    whole = _whole(analysis)
     if whole is None:
         raise UnmatchedError("no argument has the shape of what is reduced", operation="")
     law = SizeLaw(offset, 1.0, tuple((Input.of(whole).index, dim) for dim in dims), 1.0)
     value = law.value([argument.shape for argument in analysis.graph.arguments])
     return build.node("sized", (), (), "float32", Sized(law, value))
+
+
+def _whole(analysis: RowsAnalysis) -> Node | None:
+    """An argument, as it is, that has the shape of what is reduced."""
+    uses = (use.node for use in analysis.uses if use.node.shape == analysis.shape)
+    return next((node for node in uses if not Input.of(node).views), None)
 
 
 def _after_a_round(graph: Graph, number: int) -> tuple[Graph, list[Launch]]:
