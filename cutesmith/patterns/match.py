@@ -18,6 +18,7 @@ from cutesmith.patterns.elementwise import plan as elementwise
 from cutesmith.patterns.graph.nodes import Graph
 from cutesmith.patterns.pattern_plan import PatternPlan
 from cutesmith.patterns.rows import plan as rows
+from cutesmith.patterns.scans import plan as scans
 
 NEEDS_MODEL = (
     "The offline generator knows products of matrices, attention, elementwise functions, reductions over the last "
@@ -30,6 +31,7 @@ P = TypeVar("P", bound=PatternPlan[Any])
 AROUND_PRODUCTS: tuple[LaunchMatcher, ...] = (
     attention.match,
     elementwise.match,
+    scans.match,
     totals.match,
     split_rows.match,
     rows.match,

@@ -120,12 +120,38 @@ class HopperConfiguration(Configuration):
         return 128 * (1 + self.warpgroups)
 
 
+@dataclass(frozen=True)
+class ScansConfiguration(Configuration):
+    """How lines that are scanned lie over threads: a thread takes `vectors` of `vector` neighbouring elements each.
+
+    `lanes` of a warp follow each other along a line (1: each lane has a line of its own), and `along` warps; `across`
+    times as many warps make a block.
+    """
+
+    lanes: int
+    along: int
+    across: int
+    vector: int
+    vectors: int
+
+    @property
+    def threads(self) -> int:
+        """A block's."""
+        return 32 * self.along * self.across
+
+    @property
+    def tile(self) -> int:
+        """Elements of a line that are scanned at once."""
+        return self.lanes * self.along * self.vector * self.vectors
+
+
 AnyConfiguration = (
     ElementwiseConfiguration
     | RowsConfiguration
     | ContractionConfiguration
     | HopperConfiguration
     | AttentionConfiguration
+    | ScansConfiguration
 )
 C = TypeVar("C", bound=AnyConfiguration)
 

@@ -19,6 +19,7 @@ from cutesmith.patterns.graph.nodes import (
     Node,
     Reduction,
     Scalar,
+    Scan,
     Sized,
     View,
     Viewed,
@@ -113,6 +114,8 @@ def _evaluate(node: Node, operands: list[torch.Tensor], inputs: Sequence[Any], p
         return viewed(operands[0], Viewed.of(node).views, inputs)
     if node.op == "gather":
         return torch.gather(operands[0], Gather.of(node).dim, operands[1].expand(node.shape))
+    if node.op == "scan":
+        return _scan(Scan.of(node), operands[0], node.shape).to(kind)
     if node.is_reduction:
         reduction = Reduction.of(node)
         return REDUCTIONS[node.op](operands[0], reduction.dims, reduction.correction).to(kind)
@@ -139,6 +142,27 @@ def viewed(value: torch.Tensor, views: Sequence[View], inputs: Sequence[Any]) ->
     for view in views:
         value = eval(view.code("x", list(names)), {"x": value, **names})
     return value
+
+
+SCANS = {
+    "sum": torch.cumsum,
+    "prod": torch.cumprod,
+    "logsumexp": torch.logcumsumexp,
+    "max": lambda x, dim: torch.cummax(x, dim).values,
+    "min": lambda x, dim: torch.cummin(x, dim).values,
+    "argmax": lambda x, dim: torch.cummax(x, dim).indices,
+    "argmin": lambda x, dim: torch.cummin(x, dim).indices,
+}
+
+
+def _scan(scan: Scan, x: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
+    """From the other end, and with the neutral element before it, where the scan asks for that."""
+    turned = x.flip(scan.dim) if scan.reverse else x
+    result = SCANS[scan.operation](turned, scan.dim)
+    if scan.exclusive:
+        first = torch.full_like(result.narrow(scan.dim, 0, 1), {"sum": 0, "prod": 1}[scan.operation])
+        result = torch.cat([first, result], scan.dim).narrow(scan.dim, 0, shape[scan.dim])
+    return result.flip(scan.dim) if scan.reverse else result
 
 
 def _windows(windows: Windows, image: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:

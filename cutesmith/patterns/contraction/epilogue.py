@@ -126,9 +126,9 @@ class Epilogue:
         return f"@cute.jit\ndef {name}({', '.join(typed)}):\n{lines}"
 
     def call(self, acc: str, operands: list[str], coordinates: list[str], name: str = "epilogue") -> str:
-        """The call with these codes for the sum, each operand's scalar, and each coordinate that it takes."""
+        """The call with these codes for what is given, each operand's scalar, and each coordinate that it takes."""
         numbers = [number.name for number in self.numbers]
-        return f"{name}({', '.join([acc, *operands, *numbers, *coordinates])})"
+        return f"{name}({', '.join(code for code in (acc, *operands, *numbers, *coordinates) if code)})"
 
 
 def write_epilogue(

@@ -14,6 +14,8 @@ from cutesmith.patterns.elementwise.plan import ElementwisePlan
 from cutesmith.patterns.elementwise.plan import match as elementwise
 from cutesmith.patterns.graph.nodes import Graph
 from cutesmith.patterns.rows.plan import match as rows
+from cutesmith.patterns.scans.plan import ScansPlan
+from cutesmith.patterns.scans.plan import match as scans
 
 
 def share_kernels(launches: Sequence[Launch]) -> tuple[Launch, ...]:
@@ -46,4 +48,6 @@ def _matched(plan: SinglePlan, graph: Graph) -> SinglePlan:
         return contraction(graph)
     if isinstance(plan, AttentionPlan):
         return attention(graph)
+    if isinstance(plan, ScansPlan):
+        return scans(graph)
     return elementwise(graph) if isinstance(plan, ElementwisePlan) else rows(graph)

@@ -10,6 +10,7 @@ The other operations are the leaves and
 - `reshape`: the same elements in row-major order (`Reshaping`);
 - `gather`: inputs (x, index), along a dimension where the index has size 1;
 - `windows`: what a window over an image sees, with zeros outside (`Windows`): the product of a convolution takes it;
+- `scan`: what is combined of the elements up to each along a dimension (`Scan`);
 - `contract`: the batched product of (…, m, k) and (…, k, n), whose leading dimensions broadcast; it is (…, m, n);
 - `stored`: a value that lies dense in device memory between two launches, seen through views as an argument is.
 What an operation needs beside its inputs is a subclass of `Attributes`.
@@ -192,6 +193,27 @@ class Windows(Attributes):
 
 
 @dataclass(frozen=True)
+class Scan(Attributes):
+    """What is combined of the elements up to each along `dim`, from the last one down where it is `reverse`.
+
+    `operation` is sum, prod, max, min, logsumexp, or argmax and argmin: where the latest extreme is, NaN the first of
+    all. `exclusive`: of the elements before each alone; the result may then be one longer than what is scanned.
+    """
+
+    dim: int
+    operation: str
+    reverse: bool = False
+    exclusive: bool = False
+
+
+@dataclass(frozen=True)
+class Flip(Attributes):
+    """Along which dimensions the elements stand the other way round, sorted."""
+
+    dims: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class Gather(Attributes):
     """Where the index counts."""
 
@@ -316,7 +338,7 @@ def views_of(node: Node) -> tuple[View, ...]:
 def _flops(node: Node) -> int:
     if node.op == "contract":
         return 2 * math.prod(node.shape) * node.inputs[0].shape[-1]
-    if node.is_reduction:
+    if node.is_reduction or node.op == "scan":
         return math.prod(node.inputs[0].shape)
     return math.prod(node.shape) if node.is_pointwise else 0
 

@@ -35,6 +35,7 @@ from cutesmith.patterns.tracing.lowering import (
     normalizations,
     pointwise,
     reductions,
+    scans,
     views,
 )
 from cutesmith.patterns.tracing.lowering.dispatch import Lowering, Rule, rule_for
@@ -55,6 +56,7 @@ FAMILIES = (
     normalizations,
     pointwise,
     reductions,
+    scans,
     views,
 )  # which register their rules
 NEEDS_MODEL = "a model is needed for this function"
@@ -302,6 +304,8 @@ class _Recorder(LightMode):  # type: ignore[no-untyped-call,unused-ignore]
         return [None if node is None else low.finish(node, index) for index, node in enumerate(listed)]
 
     def _operand(self, value: Any) -> Any:
+        if isinstance(value, (list, tuple)):
+            return [self._operand(each) for each in value]
         return self.node_of(value) if isinstance(value, torch.Tensor) else value
 
     def _decomposed(self, func: Any, args: tuple[Any, ...], named: dict[str, Any]) -> Any:

@@ -1,0 +1,1 @@
+"""The scan pattern: cumulative sums, products, extremes and log-sum-exps along any dimension."""

@@ -1,0 +1,54 @@
+"""The device function that joins what two neighbouring parts of a line give, for each operation of a scan."""
+
+from __future__ import annotations
+
+from cutesmith.patterns.graph.operations import POINTWISE
+from cutesmith.patterns.scans.analysis import ScanProblem
+from cutesmith.patterns.writing.expressions import literal
+
+NEUTRAL = {"sum": 0, "prod": 1, "max": float("-inf"), "min": float("inf"), "logsumexp": float("-inf")}
+LEAST = {"Int32": -(2**31), "Int64": -(2**63)}
+"""Smallest numbers of the integer types."""
+
+LOG_SUM_EXP = """\
+    top = {maximum}
+    step = {minimum} - top
+    both = top + cute.math.log1p(cute.math.exp(step))
+    return top if (a == b) & ((a == {T}(math.inf)) | (a == {T}(-math.inf))) else both"""
+"""Equal infinities are their own result: inf - inf would be NaN."""
+
+
+def neutral(problem: ScanProblem) -> str:
+    """The element that changes nothing, as a literal of the state's type."""
+    value = NEUTRAL[problem.operation]
+    least = LEAST.get(problem.state)
+    if least is not None and problem.operation in ("max", "min"):
+        value = least if problem.operation == "max" else -least - 1
+    return literal(value, problem.state)
+
+
+def combine_source(problem: ScanProblem) -> str:
+    """`combined(a, b)`, or with the places of extremes `combined(a, a_at, b, b_at)`; `a` comes before `b`."""
+    kind, operation = problem.state, problem.operation
+    if problem.is_placed:
+        later = f"(b {'>=' if operation == 'max' else '<='} a)"
+        if kind.startswith("Float"):
+            later = f"({later} & (a == a)) | (b != b)"
+        signature = f"a: {kind}, a_at: Int32, b: {kind}, b_at: Int32"
+        body = f"    later = {later}\n    return b if later else a, b_at if later else a_at"
+    else:
+        signature, body = f"a: {kind}, b: {kind}", _joined(operation, kind)
+    said = '    """What two neighbouring parts of a line give together; a comes before b."""'
+    return f"@cute.jit\ndef combined({signature}):\n{said}\n{body}"
+
+
+def _joined(operation: str, kind: str) -> str:
+    if operation == "logsumexp":
+        extremes = {name: _expression(name, kind) for name in ("maximum", "minimum")}
+        return LOG_SUM_EXP.format(T=kind, **extremes)
+    name = {"sum": "add", "prod": "mul", "max": "maximum", "min": "minimum"}[operation]
+    return f"    return {_expression(name, kind)}"
+
+
+def _expression(name: str, kind: str) -> str:
+    return POINTWISE[name].expression(kind, fast=False).format("a", "b", T=kind)

@@ -1,0 +1,172 @@
+"""The scan pattern: a cumulative operation along one dimension, with pointwise work before and after it, in one pass.
+
+Neighbouring threads of a warp hold neighbouring vectors of a line where the scan runs along memory; otherwise each lane
+has a line of its own, and the warps follow each other along it. A thread scans its vectors, shuffles join the lanes,
+shared memory joins the warps, and a register carries the result from tile to tile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from cutesmith.patterns.contraction.epilogue import Operand
+from cutesmith.patterns.graph.dtypes import ITEM_BYTES
+from cutesmith.patterns.graph.nodes import Graph
+from cutesmith.patterns.pattern_plan import ScansConfiguration
+from cutesmith.patterns.scans.analysis import ScanProblem, analyse
+from cutesmith.patterns.scans.operations import combine_source, neutral
+from cutesmith.patterns.scans.proposals import proposals
+from cutesmith.patterns.writing.naming import SHARED_NAMES, Parameter, ViewNames
+from cutesmith.patterns.writing.templating import launcher_key, render_template, returned, type_check
+from cutesmith.runtime.tiling import TiledShape, Tiling
+
+_OWN = (
+    "SmemAllocator LANES LINES ALONG ACROSS VECTOR VECTORS SPAN TILE CLAMP DIM LAUNCHERS combined element epilogue "
+    "load store in_register lane warp lane_along column along across line is_there smem totals totals_at values "
+    "values_at before before_at carry carry_at tile start passed passed_at value total total_at step earlier last "
+    "earlier_at last_at both both_at mine mine_at turn w first first_at acc acc_at place access merge_dimensions count"
+)
+RESERVED = SHARED_NAMES | set(_OWN.split())
+"""Names that an argument of the problem may not have in the generated kernel."""
+
+
+@dataclass(frozen=True)
+class ScansPlan:
+    """A matched scan, ready to be rendered in any of its configurations."""
+
+    graph: Graph
+    problem: ScanProblem
+    pattern: str = "scans"
+
+    @property
+    def algorithmic_bytes(self) -> int:
+        """Bytes that must cross device memory once: inputs read, outputs written, in the traced shapes."""
+        return self.graph.moved_bytes
+
+    @property
+    def algorithmic_flops(self) -> int:
+        """One operation for every element of every pointwise node and of the scan, in the traced shapes."""
+        return self.graph.flops
+
+    def configurations(self, arch: str = "sm_90a") -> list[ScansConfiguration]:
+        """How lines lie over threads, the best guess first."""
+        return proposals(self.problem)
+
+    def tiled_shape(self) -> TiledShape:
+        """The length of a line; every edge is guarded."""
+        sizes = [ITEM_BYTES[node.dtype] for node in self.graph.outputs]
+        return TiledShape(sizes=(self.problem.shape[self.problem.scan.dim],), element_bytes=min(sizes))
+
+    def tiling(self, configuration: ScansConfiguration) -> Tiling:
+        """A block's part of a line."""
+        c = configuration
+        return Tiling(threads=c.threads, tile=(c.tile,), vector=c.vector, settings=c.to_dict())
+
+    def render(self, configuration: ScansConfiguration) -> str:
+        """The kernel section: imports, device functions, kernel, launch, cached compile and `kernel_fn`."""
+        return render_template("scans.py.j2", _context(self.problem, configuration))
+
+
+def _context(problem: ScanProblem, configuration: ScansConfiguration) -> dict[str, object]:
+    element, epilogue = problem.element, problem.epilogue
+    late = [operand for operand in epilogue.operands if operand not in element.operands]
+    loaded = [*element.operands, *late]
+    views = ViewNames({*problem.arguments, *RESERVED, *(t.name for t in loaded), *(t.name for t in epilogue.outputs)})
+    inputs = [_passed(views, operand) for operand in loaded]
+    given = [operand.loaded(operand.name) for operand in element.operands]
+    plain = not element.statements and element.results == tuple(operand.name for operand in element.operands)
+    return {
+        "c": configuration,
+        "p": problem,
+        "title": " + ".join([f"scan: {problem.operation}", *_pointwise(problem.graph)]),
+        "combine": combine_source(problem),
+        "neutral": neutral(problem),
+        "helpers": list(dict.fromkeys((*element.helpers, *epilogue.helpers))),
+        "plain": plain,
+        "value": given[0] if plain else element.call("", given, list(element.coordinates), "element"),
+        "call": _epilogue_call(problem),
+        "loaded": loaded,
+        "late": late,
+        "late_places": [loaded.index(operand) for operand in epilogue.operands],
+        "tensors": [*loaded, *epilogue.outputs],
+        "numbers": list(dict.fromkeys((*element.numbers, *epilogue.numbers))),
+        "coordinates": list(_coordinates(problem)),
+        "dim": problem.scan.dim - len(problem.shape),
+        "views": [*views.lines, *dict.fromkeys((*element.laws, *epilogue.laws))],
+        "allocations": list(_allocations(problem, loaded, inputs)),
+        "checks": _checks(problem),
+        "type_check": type_check(problem.arguments, problem.graph.arguments),
+        "passed": [*inputs, *(output.name for output in epilogue.outputs)],
+        "key": launcher_key(list(dict.fromkeys(inputs))),
+        "returns": returned(
+            [_returned(o.name, o.dtype) for o in epilogue.outputs], as_tuple=problem.graph.returns_tuple
+        ),
+    }
+
+
+def _passed(views: ViewNames, operand: Operand) -> str:
+    """The name of what `kernel_fn` passes; bool travels as bytes."""
+    code = f"{operand.code}.view(torch.uint8)" if operand.dtype == "bool" else operand.code
+    return views.name(code, operand.argument)
+
+
+def _returned(name: str, dtype: str) -> str:
+    return f"{name}.view(torch.bool)" if dtype == "bool" else name
+
+
+def _pointwise(graph: Graph) -> Iterator[str]:
+    yield from dict.fromkeys(node.op for node in graph.nodes() if node.is_pointwise)
+
+
+def _epilogue_call(problem: ScanProblem) -> str:
+    epilogue = problem.epilogue
+    given = [_scanned(parameter, problem) for parameter in epilogue.given]
+    if epilogue.is_identity:
+        return given[0]
+    operands = [operand.loaded(operand.name) for operand in epilogue.operands]
+    return epilogue.call(", ".join(given), operands, list(epilogue.coordinates))
+
+
+def _scanned(parameter: Parameter, problem: ScanProblem) -> str:
+    """The code of a scanned value; places are counted in 32 bits, and are int64."""
+    return "acc_at.to(Int64)" if parameter.name == "place" else "acc"
+
+
+def _coordinates(problem: ScanProblem) -> Iterator[str]:
+    """Statements for those of a line, of which the last dimension runs fastest."""
+    used = {*problem.element.coordinates, *problem.epilogue.coordinates}
+    others = [dim for dim in range(len(problem.shape)) if dim != problem.scan.dim]
+    for at, dim in enumerate(others):
+        if f"at_{dim}" in used:
+            inner = "".join(f" // plan.sizes[{other}]" for other in others[at + 1 :])
+            yield f"at_{dim} = line{inner} % plan.sizes[{dim}]"
+
+
+def _allocations(problem: ScanProblem, loaded: list[Operand], inputs: list[str]) -> Iterator[str]:
+    whole = [
+        name for name, o in zip(inputs, loaded, strict=True) if o.shape == problem.scanned_shape == o.shape[-o.rank :]
+    ]
+    shapes = ", ".join(f"{name}.shape" for name in dict.fromkeys(inputs))
+    shape = f"{whole[0]}.shape" if whole else f"torch.broadcast_shapes({shapes})"
+    if problem.is_longer:
+        dim = problem.scan.dim
+        yield f"sizes = {shape}"
+        shape = f"(*sizes[:{dim}], sizes[{dim}] + 1, *sizes[{dim + 1}:])"
+    for output in problem.epilogue.outputs:
+        dtype = "torch.uint8" if output.dtype == "bool" else f"torch.{output.dtype}"
+        yield f"{output.name} = torch.empty({shape}, dtype={dtype}, device={inputs[0]}.device)"
+
+
+def _checks(problem: ScanProblem) -> list[tuple[str, tuple[int, ...]]]:
+    """Arguments whose shape is part of the kernel, because views or constants carry the traced sizes."""
+    if not problem.graph.fixed_shapes:
+        return []
+    tensors = [argument for argument in problem.graph.arguments if argument.kind == "tensor"]
+    names = dict(zip(problem.graph.arguments, problem.arguments, strict=False))
+    return [(names[argument], argument.shape) for argument in tensors]
+
+
+def match(graph: Graph) -> ScansPlan:
+    """A plan for `graph`, or UnmatchedError naming the first operation that is not part of a scan's kernel."""
+    return ScansPlan(graph, analyse(graph, RESERVED))

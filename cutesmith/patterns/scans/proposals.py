@@ -1,0 +1,65 @@
+"""Which ways to lay lines over threads are tried, the most promising first."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from cutesmith.patterns.graph.dtypes import ITEM_BYTES
+from cutesmith.patterns.graph.nodes import Input
+from cutesmith.patterns.pattern_plan import ScansConfiguration
+from cutesmith.patterns.scans.analysis import ScanProblem
+
+BLOCK_WARPS = 4
+"""Of a block whose lines are short: blocks of 128 threads start and end at their own pace."""
+
+SHAPES = ((4, 8), (2, 8), (2, 16), (1, 8), (4, 4), (8, 4), (4, 16))
+"""(vectors a thread, warps along a long line): no GPU has ordered them yet. A thread of four loads has as many bytes
+on their way as the 2 x 128 threads of the fastest copy need."""
+
+
+def proposals(problem: ScanProblem) -> list[ScansConfiguration]:
+    """Candidates by the bytes on their way: every one is correct for every size and layout."""
+    dim, length = problem.scan.dim, problem.shape[problem.scan.dim]
+    if _is_innermost(problem):
+        vector = min(16 // max(1, min(_item_bytes(problem))), 8)
+        lanes = min(32, _power(math.ceil(length / vector)))
+        return _unique(_along(length, vector, lanes, vectors, warps) for vectors, warps in SHAPES)
+    lines = math.prod(size for at, size in enumerate(problem.shape) if at != dim)
+    return _unique(_along(length, 1, 1, vectors, warps) for vectors, warps in _column_shapes(lines))
+
+
+def _is_innermost(problem: ScanProblem) -> bool:
+    """Whether neighbours along the scan are neighbours in memory: those of what is scanned, else of the result."""
+    dim = problem.scan.dim
+    whole = [node for node in problem.graph.nodes() if node.op == "input" and node.shape == problem.scanned_shape]
+    if whole:
+        return Input.of(whole[0]).stride[dim] == 1 or problem.shape[dim] == 1
+    return all(size == 1 for size in problem.shape[dim + 1 :])
+
+
+def _item_bytes(problem: ScanProblem) -> list[int]:
+    whole = [node for node in problem.graph.nodes() if node.op == "input" and node.shape == problem.scanned_shape]
+    return [ITEM_BYTES[node.dtype] for node in (*whole, *problem.graph.outputs) if node.dtype != "bool"] or [1]
+
+
+def _column_shapes(lines: int) -> list[tuple[int, int]]:
+    """Few lines need many warps along each, so that a multiprocessor has enough loads on their way."""
+    few = lines < 132 * 32 * 4
+    return [(8, 16), (8, 8), (16, 16), (4, 16)] if few else [(8, 8), (8, 4), (4, 8), (8, 16), (16, 4)]
+
+
+def _along(length: int, vector: int, lanes: int, vectors: int, warps: int) -> ScansConfiguration:
+    """No more of anything than the line is long; what is left of a block takes other lines."""
+    vectors = min(vectors, _power(math.ceil(length / (lanes * vector))))
+    along = min(warps, _power(math.ceil(length / (lanes * vector * vectors))))
+    return ScansConfiguration(lanes, along, max(1, BLOCK_WARPS // along), vector, vectors)
+
+
+def _power(number: int) -> int:
+    """The smallest power of two that is no smaller."""
+    return 1 << max(0, number - 1).bit_length()
+
+
+def _unique(found: Iterable[ScansConfiguration]) -> list[ScansConfiguration]:
+    return list(dict.fromkeys(found))

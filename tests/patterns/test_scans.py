@@ -1,0 +1,138 @@
+"""Scans on the emulated GPU, against float64: every operation, both layouts, both ends, what is fused around them."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from cutesmith.emulator.device import emulated_device
+from cutesmith.errors import UnmatchedError
+from cutesmith.patterns.match import plan_kernel
+from cutesmith.patterns.scans.plan import match
+from cutesmith.patterns.tracing.trace import trace_function
+from tests.patterns.interpret import interpret
+from tests.patterns.running import as_list, close, exactly, load, move, normal
+
+BF16, F64 = torch.bfloat16, torch.float64
+LONG, ODD, CUBE = normal(2, 1100), normal(3, 131), normal(2, 37, 40)
+FACTORS = 1 + CUBE[0] / 20
+
+
+def extremes() -> torch.Tensor:
+    """Ties, NaN twice in a row, and a row of -inf."""
+    x = torch.randint(-3, 3, (3, 90), generator=torch.Generator().manual_seed(0)).float()
+    x[1, 40], x[1, 70], x[0] = math.nan, math.nan, -math.inf
+    return x
+
+
+def infinities() -> torch.Tensor:
+    x = 3 * normal(3, 200)
+    x[0, :5], x[1, 3], x[2, 150] = -math.inf, math.inf, math.nan
+    return x
+
+
+INTS = torch.randint(-9, 9, (4, 50), generator=torch.Generator().manual_seed(0))
+
+
+def before_first(x, dim):
+    """KernelBench's exclusive sum: nothing, then the sum of all but the last."""
+    first = torch.zeros_like(x.select(dim, 0).unsqueeze(dim))
+    return torch.cat((first, torch.cumsum(x.narrow(dim, 0, x.size(dim) - 1), dim)), dim)
+
+
+CASES = {
+    "several tiles": (lambda x: x.cumsum(1), (LONG,)),
+    "columns": (lambda x: x.cumsum(1) * 2, (CUBE,)),
+    "bf16 of odd length": (lambda x: x.cumsum(-1), (ODD.bfloat16(),)),
+    "int8 down": (lambda x: x.cumsum(0), (INTS.to(torch.int8),)),
+    "places of extremes": (lambda x: tuple(x.cummax(-1)), (extremes(),)),
+    "log sum exp": (lambda x: x.logcumsumexp(-1), (infinities(),)),
+    "reversed and another operand": (lambda x: x.flip(1).cumsum(1).flip(1) + x, (ODD,)),
+    "exclusive": (lambda x: before_first(x, 1), (ODD,)),
+    "masked": (lambda x, mask: torch.cumsum(x * mask, 1), (ODD, ODD > 0.3)),
+}
+SLOW_CASES = {
+    "product": (lambda x: x.cumprod(-1), (1 + LONG / 100,)),
+    "short lines": (lambda x: x.cumsum(-1), (normal(70, 7),)),
+    "one element": (lambda x: x.cumsum(-1), (normal(5, 1),)),
+    "no element": (lambda x: x.cumsum(-1), (normal(5, 0),)),
+    "float64": (lambda x: x.cumprod(-1), ((1 + LONG / 100).double(),)),
+    "int64 places": (lambda x: tuple(x.cummin(0)), (INTS,)),
+    "places alone": (lambda x: x.cummax(-1).indices, (extremes(),)),
+    "wraps": (lambda x: x.cumsum(-1, dtype=torch.uint8), (INTS.to(torch.uint8),)),
+    "truths": (lambda x: (x > 0).cumsum(-1), (ODD,)),
+    "log sum exp of float64 down": (lambda x: x.logcumsumexp(0), (normal(50, 3, dtype=F64),)),
+    "reversed down": (lambda x: x.flip(0).cumprod(0).flip(0), (FACTORS,)),
+    "one longer": (lambda x: torch.cat((torch.ones_like(x[:1]), x.cumprod(0)), 0), (FACTORS,)),
+    "one longer from the end": (
+        lambda x: torch.cat((x.flip(1).cumsum(1).flip(1), torch.zeros_like(x[:, :1])), 1),
+        (ODD,),
+    ),
+    "mean so far": (lambda x: x.cumsum(1) / torch.arange(1, x.shape[1] + 1, device=x.device), (ODD,)),
+    "coordinate of a line": (lambda x: (x * torch.arange(x.shape[0], device=x.device)[:, None]).cumsum(1), (ODD,)),
+    "several outputs": (lambda x, w, s: (torch.relu(x.cumsum(1) - x) * w, x.cumsum(1) > s), (ODD, ODD[0], 0.25)),
+    "transposed": (lambda x: x.transpose(1, 2).cumsum(-1), (CUBE,)),
+    "every second": (lambda x: x[:, ::2].cumsum(-1), (LONG,)),
+}
+
+
+def check(function, inputs, folder, every=False):
+    plan = match(trace_function(function, inputs))
+    for configuration in plan.configurations()[: None if every else 1]:
+        with emulated_device("sm_90a"):
+            kernel = load(plan.render(configuration), folder)
+            outs = [out.cpu() for out in as_list(kernel.kernel_fn(*map(move, inputs)))]
+        for ours, theirs in zip(outs, exactly(function, inputs), strict=True):
+            close(2e-6, of_largest=True)(ours, theirs)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_results(name, tmp_path):
+    check(*CASES[name], tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SLOW_CASES)
+def test_more_results(name, tmp_path):
+    check(*SLOW_CASES[name], tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["several tiles", "columns", "places of extremes"])
+def test_every_configuration_is_right(name, tmp_path):
+    check(*CASES[name], tmp_path, every=True)
+
+
+@pytest.mark.parametrize("name", [*CASES, *SLOW_CASES])
+def test_the_graph_computes_what_pytorch_does(name):
+    function, inputs = (CASES | SLOW_CASES)[name]
+    for ours, theirs in zip(
+        interpret(trace_function(function, inputs), list(inputs)), exactly(function, inputs), strict=True
+    ):
+        close(1e-6, of_largest=True)(ours.to(theirs.dtype), theirs)
+
+
+def test_one_kernel_serves_other_sizes(tmp_path):
+    def function(x):
+        return torch.cat((torch.zeros_like(x[:, :1]), x.cumsum(1)), 1)
+
+    plan = match(trace_function(function, (ODD,)))
+    with emulated_device("sm_90a"):
+        kernel_fn = load(plan.render(plan.configurations()[0]), tmp_path).kernel_fn
+        for shape in ((1, 1), (2, 257), (3, 128)):
+            x = normal(*shape)
+            close(2e-6, of_largest=True)(kernel_fn(move(x)).cpu(), function(x.double()).float())
+
+
+def test_what_is_flipped_twice_is_itself_and_other_flips_are_refused():
+    graph = trace_function(lambda x: x.flip(0, 1).flip(1, 0).cumsum(1), (ODD,))
+    assert all(node.op != "flip" for node in graph.nodes())
+    with pytest.raises(UnmatchedError):
+        plan_kernel(trace_function(lambda x: x.flip(0).cumsum(1).flip(0), (ODD,)), "sm_90a")
+
+
+def test_scans_of_scans_are_launches_of_their_own():
+    plan = plan_kernel(trace_function(lambda x: torch.softmax(x, 1).cumsum(0).cumsum(1), (ODD,)), "sm_90a")
+    assert [launch.plan.pattern for launch in plan.launches] == ["rows", "scans", "scans"]
