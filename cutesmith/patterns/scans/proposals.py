@@ -57,7 +57,7 @@ def _along(length: int, vector: int, lanes: int, vectors: int, warps: int) -> Sc
 
 
 def _power(number: int) -> int:
-    """The smallest power of two that is no smaller."""
+    """The smallest power of two that is at least the number."""
     return 1 << max(0, number - 1).bit_length()
 
 
