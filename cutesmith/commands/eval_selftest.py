@@ -62,6 +62,9 @@ def main(argv: list[str]) -> int:
         )
     else:
         print(f"{matrix.markdown(outcomes, left_out)}\n\n{summary}")
+        for outcome in (each for each in outcomes if each.result in ("WRONG", "closed")):  # the end of a log is kept
+            row = outcome.row()
+            print(f"not as expected: {row['kernel']}: {row['got']}, expected {row['expected']}: {row['sentence']}")
     return int(ExitCode.WRONG_RESULT if counts["wrong"] else ExitCode.PASSED)
 
 
