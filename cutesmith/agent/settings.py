@@ -24,7 +24,7 @@ class Settings:
 
     agent: str = "claude"
     model: str = ""
-    effort: str = "high"
+    effort: str = ""  # the default of the model's kind
     arch: str | None = None
     on: str = "auto"
     candidates: int = 1

@@ -16,8 +16,9 @@ from cutesmith.agent.display.screen import Screen
 from cutesmith.agent.display.screen_live import open_screen
 from cutesmith.agent.display.screen_view import plain
 from cutesmith.agent.endings import Finished
-from cutesmith.agent.models.anthropic_model import DEFAULT_MODEL, AnthropicModel
+from cutesmith.agent.models.anthropic_model import DEFAULT_EFFORT, DEFAULT_MODEL, AnthropicModel
 from cutesmith.agent.models.model import Model
+from cutesmith.agent.models.openai_model import OpenAIModel
 from cutesmith.agent.models.prices import SOURCE, price_of
 from cutesmith.agent.models.replay_model import ReplayModel
 from cutesmith.agent.models.scripted_model import read_script
@@ -168,12 +169,14 @@ def make_model(settings: Settings) -> Model:
         return read_script(rest)
     if kind == "replay" and rest:
         return ReplayModel(read_transcript(Path(rest) / FILE))
-    if settings.agent not in ("claude", "auto"):
+    if settings.agent not in ("claude", "auto") and kind != "openai":
         raise UsageError(f"--agent {settings.agent}: there is no such agent", hint=AGENTS)
-    name = settings.model or DEFAULT_MODEL
+    name = settings.model or rest or ("" if kind == "openai" else DEFAULT_MODEL)
     if settings.limits.dollars is not None and price_of(name) is None:
         raise UsageError(f"--max-dollars: the price of {name} is not known", hint=f"Limit tokens instead; {SOURCE}")
-    return AnthropicModel(name, effort=settings.effort)
+    if kind == "openai":
+        return OpenAIModel(name, effort=settings.effort)
+    return AnthropicModel(name, effort=settings.effort or DEFAULT_EFFORT)
 
 
 def summary_lines(verdict: AgentVerdict) -> Iterator[str]:

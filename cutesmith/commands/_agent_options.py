@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from cutesmith.agent.models.anthropic_model import DEFAULT_MODEL, key_present
+from cutesmith.agent.models.anthropic_model import DEFAULT_EFFORT, DEFAULT_MODEL, key_present
 from cutesmith.agent.models.messages_request import EFFORTS
 from cutesmith.agent.settings import BARE, Settings
 from cutesmith.agent.texts.hidden_pages import check_pages
@@ -17,9 +17,9 @@ from cutesmith.errors import UsageError
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """The options that only a session with a model has."""
-    group = parser.add_argument_group("with a model (--agent claude)")
-    group.add_argument("--model", metavar="NAME", help=f"which Claude (default: {DEFAULT_MODEL})")
-    group.add_argument("--effort", choices=EFFORTS, help="how much the model thinks (default: high)")
+    group = parser.add_argument_group("with a model (--agent claude, --agent openai:MODEL)")
+    group.add_argument("--model", metavar="NAME", help=f"which one (of Claude: {DEFAULT_MODEL})")
+    group.add_argument("--effort", choices=EFFORTS, help=f"how much the model thinks (of Claude: {DEFAULT_EFFORT})")
     group.add_argument("--yes", action="store_true", help="do not ask whether the problem file is what was meant")
     group.add_argument("--no-draft", action="store_true", help="do not begin with the offline generator's kernel")
     group.add_argument("--bare", action="store_true", help="without the skill: its text, references, examples, draft")

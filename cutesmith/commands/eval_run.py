@@ -24,7 +24,7 @@ from cutesmith.evals.running.folder import RunFolder
 from cutesmith.evals.running.plan import Plan
 from cutesmith.evals.running.running import run_plan
 from cutesmith.evals.running.screen import open_screen
-from cutesmith.evals.running.sources import AGENTS, parse_source
+from cutesmith.evals.running.sources import AGENTS, MODELS, parse_source
 from cutesmith.evals.running.summary import EvalVerdict, lines
 from cutesmith.evals.settings import JudgeSettings, MakerSettings
 from cutesmith.evals.suites import SUITE_NAMES, TOLERANCES, load_suite
@@ -260,7 +260,7 @@ def _with_session(maker: MakerSettings, words: Sequence[str]) -> MakerSettings:
 
     options = generate_parser().parse_args(["problem.py", f"--agent={maker.agent}", *words])
     settings = settings_of(options, Settings())
-    if maker.agent == "claude":
+    if maker.agent.partition(":")[0] in MODELS:
         asyncio.run(make_model(settings).ready())
     return replace(maker, skill=settings.skill, hidden_pages=settings.hidden_pages)
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from cutesmith.verbs.definition import Option, Tool, Verb, positive
 from cutesmith.verbs.kernel_verbs import MCP_ARCH, MCP_ON, ON
 
-AGENTS = "draft: patterns, no model; claude; auto: claude when a key is present; script:FILE; replay:DIR"
+AGENTS = "draft: patterns, no model; claude; openai:MODEL; auto: claude when a key is present; script:FILE; replay:DIR"
 MOST_TRIED = 8  # configurations of a pattern
 MOST_TRIED_IN_DRAFT = 4  # of the draft that a session with a model begins with
 

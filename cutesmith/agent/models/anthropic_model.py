@@ -6,18 +6,17 @@ is asked for again here. `anthropic` takes a second to import, so that only what
 
 from __future__ import annotations
 
-import asyncio
 import functools
-import random
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from cutesmith.agent.models import api_errors
+from cutesmith.agent.models.api_errors import CLAUDE, Attempt, check_key_and_address
+from cutesmith.agent.models.asking_again import FIRST_DELAY, whole_answer
 from cutesmith.agent.models.message_stream import Answer, BrokenStream
 from cutesmith.agent.models.messages_request import Asked
-from cutesmith.agent.models.model import Listener, ModelError, Reply, Request, UnknownModelError, Usage, ignore
-from cutesmith.agent.models.prices import dollars
+from cutesmith.agent.models.model import Listener, ModelError, Reply, Request, UnknownModelError, ignore
 
 if TYPE_CHECKING:
     import ssl
@@ -25,9 +24,8 @@ if TYPE_CHECKING:
     import anthropic
 
 DEFAULT_MODEL = "claude-opus-5-5"  # recommended by https://platform.claude.com/docs/en/models/overview, November 2026
-STREAMS = 4  # answers that are begun at most, of which all but the last broke off
+DEFAULT_EFFORT = "high"
 CONNECT = 10.0  # seconds to a connection
-FIRST_DELAY, LONGEST_DELAY = 0.5, 8.0  # seconds before an answer is asked for again; the SDK's own numbers
 
 
 def key_present(environment: Mapping[str, str]) -> bool:
@@ -48,7 +46,7 @@ class AnthropicModel:
         self,
         name: str = DEFAULT_MODEL,
         *,
-        effort: str = "high",
+        effort: str = DEFAULT_EFFORT,
         max_tokens: int = 64_000,
         thinking: bool = True,
         compaction_trigger: int | None = 150_000,
@@ -60,7 +58,7 @@ class AnthropicModel:
     ) -> None:
         self.name = name.strip()
         if not self.name:
-            raise UnknownModelError("the model has no name", hint=f"The models: {api_errors.MODELS}")
+            raise UnknownModelError("the model has no name", hint=f"The models: {CLAUDE.models}")
         self.asked = Asked(
             effort=effort, max_tokens=max_tokens, thinking=thinking, compaction_trigger=compaction_trigger
         )
@@ -84,37 +82,18 @@ class AnthropicModel:
                 return  # a gateway without a list of models: the first answer will tell
         known = model.to_dict() if isinstance(model, anthropic.BaseModel) else {}
         if known.get("lifecycle") == "retired":
-            raise UnknownModelError(f"{self.name} is retired", hint=f"The models: {api_errors.MODELS}")
+            raise UnknownModelError(f"{self.name} is retired", hint=f"The models: {CLAUDE.models}")
         self.asked = self.asked.fitted(known)
 
     async def reply(self, request: Request, listener: Listener = ignore) -> Reply:
-        """Ask for one answer. After a "retry" the listener is told of the answer from its beginning.
+        """Ask for one answer, as `whole_answer` does; raises ModelError when none can be had."""
+        body = self.asked.body(self.name, request)
 
-        The usage is that of broken attempts too, as far as they told. Raises ModelError when no answer can be had.
-        """
-        body, paid = self.asked.body(self.name, request), Usage()
-        for number in range(1, STREAMS + 1):
-            answer = Answer(listener)
-            try:
-                async with self._client(listener, retries=self.max_retries) as client:
-                    await _read(client, body, answer)
-                usage, name = answer.usage() + paid, answer.model or self.name
-                return Reply(
-                    content=answer.content(),
-                    stop_reason=answer.stop_reason,
-                    usage=usage,
-                    model=name,
-                    dollars=dollars(name, usage),
-                )
-            except BrokenStream as broken:
-                paid += answer.usage()
-                if number == STREAMS:
-                    lost = dollars(self.name, paid)
-                    cost = f"; that cost {lost:.4f} dollars at least" if lost else ""
-                    raise ModelError(f"{broken}, {number} times in a row{cost}", hint=api_errors.LATER) from broken
-                listener("retry", f"{broken}; asking again")
-            await asyncio.sleep(min(self.first_delay * 2 ** (number - 1), LONGEST_DELAY) * random.uniform(0.75, 1.0))
-        raise AssertionError("not reached")
+        async def read(answer: Answer) -> None:
+            async with self._client(listener, retries=self.max_retries) as client:
+                await _read(client, body, answer)
+
+        return await whole_answer(read, name=self.name, listener=listener, first_delay=self.first_delay)
 
     @asynccontextmanager
     async def _client(self, listener: Listener, *, retries: int) -> AsyncIterator[anthropic.AsyncAnthropic]:
@@ -135,17 +114,22 @@ class AnthropicModel:
                 middleware=[_telling(listener, retries)],
             )
         except anthropic.AnthropicError as error:
-            raise ModelError(f"Claude cannot be asked: {error}", hint=api_errors.NO_KEY_HINT) from error
+            raise ModelError(f"Claude cannot be asked: {error}", hint=CLAUDE.no_key_hint) from error
         except httpx2.InvalidURL as error:
-            raise ModelError(f"the address is not one: {error}", hint=api_errors.ADDRESS_HINT) from error
+            raise ModelError(f"the address is not one: {error}", hint=CLAUDE.address_hint) from error
         async with client:
             _check(client)
             try:
                 yield client
             except anthropic.AnthropicError as error:
-                raise api_errors.explain(
-                    error, model=self.name, address=str(client.base_url), timeout=self.timeout, tries=retries + 1
-                ) from error
+                attempt = Attempt(
+                    service=CLAUDE,
+                    model=self.name,
+                    address=str(client.base_url),
+                    timeout=self.timeout,
+                    tries=retries + 1,
+                )
+                raise api_errors.explain(error, attempt) from error
 
 
 @functools.cache
@@ -160,11 +144,8 @@ def _check(client: anthropic.AsyncAnthropic) -> None:
     """Find what would only fail after every retry, and with a riddle."""
     key = client.api_key or client.auth_token
     if key is None and client.credentials is None:
-        raise ModelError(api_errors.NO_KEY, hint=api_errors.NO_KEY_HINT)
-    if key is not None and not (key.isascii() and key.isprintable() and " " not in key):
-        raise ModelError("the API key holds a character that no key has", hint="A line break or a quote, perhaps?")
-    if client.base_url.scheme not in ("http", "https") or not client.base_url.host:
-        raise ModelError(f"{client.base_url} is not an address", hint=api_errors.ADDRESS_HINT)
+        raise ModelError(CLAUDE.no_key, hint=CLAUDE.no_key_hint)
+    check_key_and_address(key, str(client.base_url), CLAUDE)
 
 
 def _telling(listener: Listener, retries: int) -> Any:
@@ -196,7 +177,7 @@ async def _read(client: anthropic.AsyncAnthropic, body: Mapping[str, Any], answe
 
     async with await client.beta.messages.create(**body, stream=True) as stream:
         if not str(stream.response.headers.get("content-type")).startswith("text/event-stream"):
-            raise ModelError(f"{client.base_url} does not speak the Messages API", hint="Is ANTHROPIC_BASE_URL right?")
+            raise ModelError(f"{client.base_url} does not speak the {CLAUDE.api}", hint=f"Is {CLAUDE.address} right?")
         try:
             async for event in anthropic.AsyncStream.raw_events(stream.response):
                 answer.take(event.json() if event.data else {})

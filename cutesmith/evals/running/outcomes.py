@@ -8,6 +8,7 @@ from datetime import datetime, timezone
 from cutesmith.agent.endings import Interrupted, ModelFailed
 from cutesmith.evals.engines.jobs import BENCHMARK, CHECK, VERIFY
 from cutesmith.evals.records import KERNEL, LIBRARY, Cost, Judgement, Timing
+from cutesmith.evals.running.sources import MODELS
 from cutesmith.evals.settings import JudgeSettings
 from cutesmith.evals.stage_verdicts import GenerationVerdict, StageTiming, StageVerdict
 from cutesmith.verdicts import ExitCode, Mechanism
@@ -92,7 +93,7 @@ def says_nothing(generation: GenerationVerdict, kind: str) -> bool:
     """
     if generation.ending is None:
         return not generation.kernel and generation.exit_code == ExitCode.UNAVAILABLE
-    return kind == "claude" and generation.ending in CUT_SHORT
+    return kind in MODELS and generation.ending in CUT_SHORT
 
 
 def too_little_memory(verdict: StageVerdict) -> str:

@@ -13,7 +13,9 @@ from cutesmith.evals.engines.jobs import DRAFT, SESSION
 from cutesmith.problems.contract import MAX_BYTES
 from cutesmith.unicode import encodable
 
-AGENTS = "draft, claude, script:FILE, replay:DIR or dir:PATH"
+AGENTS = "draft, claude, openai:MODEL, script:FILE, replay:DIR or dir:PATH"
+MODELS = ("claude", "openai")
+"""Kinds of agents that a server answers."""
 
 
 class NoKernelError(UsageError):
@@ -26,8 +28,9 @@ class NoKernelError(UsageError):
 
 @dataclass(frozen=True)
 class Source:
-    """What `--agent` names: `kind` is "draft", "claude", "script", "replay" or "dir", `place` its file or folder.
+    """What `--agent` names: `kind` is "draft", "claude", "openai", "script", "replay" or "dir".
 
+    `place` is its file or folder, or the name of the model on an OpenAI-compatible server.
     In `script:` and `replay:` the text {task} stands for the task's id, so that each task has its own.
     """
 
@@ -52,8 +55,8 @@ class Source:
 def parse_source(text: str) -> Source:
     """The source that `--agent` names; raises UsageError for what does not exist."""
     kind, _, place = text.partition(":")
-    if kind in ("draft", "claude") and not place:
-        return Source(kind)
+    if (kind in ("draft", "claude") and not place) or (kind == "openai" and place):
+        return Source(kind, place)
     if kind not in ("script", "replay", "dir") or not place:
         raise UsageError(f"--agent {text}: there is no such agent", hint=f"Use {AGENTS}.")
     place = os.path.abspath(place)
