@@ -26,6 +26,7 @@ class FaultKind(str, enum.Enum):
     DEADLOCK = "deadlock"
     ENDLESS_LOOP = "endless_loop"
     INVALID_OPERAND = "invalid_operand"
+    TENSOR_MEMORY = "tensor_memory"
     TRAP = "trap"
     ASSERTION = "assertion"
 
@@ -82,3 +83,11 @@ class UnsupportedInstruction(EmulationError):
             hint="Verify this kernel on a GPU, or write it without this instruction.",
         )
         self.instruction = instruction
+
+    @classmethod
+    def together(cls, errors: list[UnsupportedInstruction]) -> UnsupportedInstruction:
+        """One error that names the forms of all of these (at least one)."""
+        first, *others = errors
+        for other in others:
+            first.message += f"; nor {other.message.removeprefix('the emulated GPU does not execute ')}"
+        return first

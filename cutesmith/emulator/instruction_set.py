@@ -14,14 +14,19 @@ from cutesmith.emulator.emitters import (  # noqa: F401  # noqa: F401
     moves,
 )
 from cutesmith.emulator.errors import PtxSyntaxError
+from cutesmith.emulator.faults import UnsupportedInstruction
 from cutesmith.emulator.instructions.table import Native, execution_of
 from cutesmith.emulator.machine import barriers, cluster_barriers  # noqa: F401
+from cutesmith.emulator.machine.suspensions import Suspension
 from cutesmith.emulator.operations import (  # noqa: F401
     async_copies,
     bulk_copies,
     matrices,
     mbarriers,
     system,
+    tcgen05_allocation,
+    tcgen05_requests,
+    tcgen05_transfers,
     tensor_copies,
     warps,
 )
@@ -34,19 +39,29 @@ from cutesmith.emulator.tensor_cores import register_checks, warp_multiply, warp
 def build_program(module: Module, entry: str) -> Program:
     """The program of the entry function of that name; calls of functions with a body are inlined.
 
-    Raises PtxSyntaxError when there is no such function, and UnsupportedInstruction for the first instruction that is
-    not in the table.
+    Raises PtxSyntaxError when there is no such function, and UnsupportedInstruction for all forms that are not executed.
     """
     function = module.functions.get(entry)
     if function is None or function.kind != "entry":
         names = ", ".join(name for name, other in module.functions.items() if other.kind == "entry") or "none"
         raise PtxSyntaxError(f"the PTX module has no entry function `{entry}`; it has: {names}")
     known: dict[str, bool] = {}
+    missing: dict[str, UnsupportedInstruction] = {}
 
     def is_native(instruction: Instruction) -> bool:
         opcode = instruction.full_opcode
         if opcode not in known:
-            known[opcode] = isinstance(execution_of(instruction), Native)
+            try:
+                execution = execution_of(instruction)
+            except UnsupportedInstruction as error:
+                missing[opcode] = error
+                return False
+            known[opcode] = isinstance(execution, Native)
+            if isinstance(execution, Suspension) and (why := execution.refused(instruction)):
+                missing[opcode] = UnsupportedInstruction(instruction, why)
         return known[opcode]
 
-    return build(module, function, is_native)
+    program = build(module, function, is_native)
+    if missing:
+        raise UnsupportedInstruction.together(list(missing.values()))
+    return program

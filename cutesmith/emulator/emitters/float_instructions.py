@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from cutesmith.emulator.emitters.comparisons import assign_predicates, combine
 from cutesmith.emulator.emitters.floats import COMPARISONS, apply, compare
-from cutesmith.emulator.emitters.formats import FORMATS, Format, magnitude_of
+from cutesmith.emulator.emitters.formats import F32, FORMATS, Format, magnitude_of, widen
 from cutesmith.emulator.instructions.table import native
 from cutesmith.emulator.native.emitter import Emitter
 from cutesmith.emulator.program.contraction import FUSED
@@ -48,6 +48,19 @@ def arithmetic(emitter: Emitter, instruction: Instruction) -> None:
     columns = zip(*(numbers(emitter, instruction, operand) for operand in sources))
     results = [apply(emitter, instruction, form, list(values)) for values in columns]
     assign_numbers(emitter, destination, results, form.bits)
+
+
+@native("{add,sub}{,.rn,.rz,.rm,.rp}{,.sat}.f32.{f16,bf16}", "fma{.rn,.rz,.rm,.rp}{,.sat}.f32.{f16,bf16}")
+def mixed(emitter: Emitter, instruction: Instruction) -> None:
+    """`add{.rnd}{.sat}.f32.type d, a, c`, `fma… d, a, b, c` of sm_100: all but c are 16-bit numbers, widened exactly."""
+    narrow = FORMATS[instruction.modifiers[-1]]
+    destination, *factors, last = instruction.operands
+    values = [
+        emitter.op("bitcast float {} to i32", widen(emitter, emitter.value(operand, narrow.bits), narrow))
+        for operand in factors
+    ]
+    wide = replace(instruction, modifiers=instruction.modifiers[:-1])
+    emitter.assign(destination, apply(emitter, wide, F32, [*values, emitter.value(last, F32.bits)]), F32.bits)
 
 
 _NEGATED = {"add": None, "subtract_product": 0, "subtract_addend": 2}

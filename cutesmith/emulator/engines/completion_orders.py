@@ -53,7 +53,9 @@ class CompletionOrder:
 
 
 def completes_later(instruction: Instruction) -> bool:
-    """Whether the instruction asks the copy engine for something: what it does depends on the order of completion."""
+    """Whether the instruction asks an engine for something that is done in an order of completion."""
     words = instruction.modifiers
+    if instruction.opcode == "tcgen05":
+        return words[:1] in (("mma",), ("cp",), ("ld",), ("st",))
     moves = instruction.opcode == "cp" and "bulk" in words and not {"commit_group", "wait_group", "prefetch"} & {*words}
     return moves or (instruction.opcode in ("st", "red") and words[:1] == ("async",))

@@ -31,11 +31,11 @@ class Machine:
 
     `ready`: the lanes that can run, by basic block. `patient`: whether an instruction that waits for some time
     (`mbarrier.try_wait`) goes on waiting; False when no lane can move. `order`: in which order asynchronous work
-    completes (engines/completion_orders.py).
+    completes (engines/completion_orders.py). `fill`: the byte that on-chip memory holds before it is written.
     """
 
-    def __init__(self, wave: Wave, memory: Memory, order: int = 0) -> None:
-        self.wave, self.memory, self.order = wave, memory, order
+    def __init__(self, wave: Wave, memory: Memory, order: int = 0, fill: int = 0) -> None:
+        self.wave, self.memory, self.order, self.fill = wave, memory, order, fill
         self.warps = WarpMap(wave)
         self.ready = LaneGroups()
         self.patient = True

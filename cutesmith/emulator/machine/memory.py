@@ -213,6 +213,19 @@ class Memory:
         if self.sanitize:
             self.clocks.land(request.lane, key, request.channel, request.time)
 
+    def finished(self, request: Request, key: Hashable, known: Array | None) -> None:
+        """An engine has done all that a lane asked for, which came after what is `known`: waiters for `key` learn it."""
+        if self.sanitize and known is not None:
+            known = known.copy()
+            column = self.clocks.column(request.channel)
+            known = np.pad(known, (0, max(0, column + 1 - len(known))))
+            known[column] = max(known[column], request.time)
+            self.clocks.finish(request.lane, key, known)
+
+    def known(self, lanes: Array) -> Array | None:
+        """What any of these lanes of one cluster knows of, by columns (sanitizer/clocks.py); None: not kept."""
+        return self.clocks.known(lanes) if self.sanitize else None
+
     def awaited(self, lanes: Array, request: Request) -> None:
         """Lanes of one block have waited for what was asked for, and for all that the channel was asked before."""
         if self.sanitize:

@@ -64,7 +64,7 @@ class Scheduler:
     ) -> None:
         self.steps = steps
         self._wave = wave
-        self._machine = Machine(wave, memory, settings.order)
+        self._machine = Machine(wave, memory, settings.order, settings.fill)
         self._ready = self._machine.ready
         self._waiting = LaneGroups()
         self._native = native

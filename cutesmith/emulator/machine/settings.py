@@ -14,8 +14,8 @@ class Settings:
     one); a kernel that waits on memory for other blocks gets as many blocks as the GPU holds, or `resident_blocks` of a
     smaller one. `fuel` is how many back
     edges a lane takes before it gives way. `tensor_core_sm`: whose tensor cores matrix products round like, such as 90
-    for code of sm_80 that runs on an H200; 0 means those of the program's target. `fill` is the byte that shared and
-    local memory hold before they are written. `order`: in which order asynchronous work completes
+    for code of sm_80 that runs on an H200; 0 means those of the program's target. `fill` is the byte that shared,
+    local and tensor memory hold before they are written. `order`: in which order asynchronous work completes
     (engines/completion_orders.py). `orders`: in how many, from that one on, a device runs launches with bulk
     copies; memory must be the same after each.
     """

@@ -29,6 +29,7 @@ _ALL_LANES = 0xFFFF_FFFF
 LaneHandler: TypeAlias = Callable[[LaneBatch], "Array | None"]  # bool (n,): the lanes that are done; None: all are
 WarpHandler: TypeAlias = Callable[[Warps], None]
 Reason: TypeAlias = Callable[[Machine, Instruction, int], str]  # what a lane waits for, in a deadlock
+Refusal: TypeAlias = Callable[[Instruction], "str | None"]  # why a form is not executed
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,10 @@ class Suspension(table.Suspension, ABC):
     together: ClassVar[bool] = False
     whole_warps: ClassVar[bool] = False
 
+    def refused(self, instruction: Instruction) -> str | None:
+        """Why this form is not executed; None where it is."""
+        return None
+
     @abstractmethod
     def execute(self, machine: Machine, group: Sequence[Waiting]) -> list[Array | None]:
         """Execute the instructions for the lanes that can go on: for each point bool (n,), or None for all lanes."""
@@ -71,6 +76,10 @@ class LaneSuspension(Suspension):
 
     handler: LaneHandler
     waits_for: Reason | None = None
+    refuses: Refusal | None = None
+
+    def refused(self, instruction: Instruction) -> str | None:
+        return self.refuses(instruction) if self.refuses else None
 
     def execute(self, machine: Machine, group: Sequence[Waiting]) -> list[Array | None]:
         return [
@@ -89,6 +98,10 @@ class WarpSuspension(Suspension):
 
     handler: WarpHandler
     masked: bool = False
+    refuses: Refusal | None = None
+
+    def refused(self, instruction: Instruction) -> str | None:
+        return self.refuses(instruction) if self.refuses else None
 
     def execute(self, machine: Machine, group: Sequence[Waiting]) -> list[Array | None]:
         return [self._execute(machine, waiting.instruction, waiting.lanes) for waiting in group]
@@ -167,14 +180,18 @@ def _registered(
     return enter
 
 
-def lane_operation(*patterns: str, waits_for: Reason | None = None) -> Callable[[LaneHandler], LaneHandler]:
+def lane_operation(
+    *patterns: str, waits_for: Reason | None = None, refuses: Refusal | None = None
+) -> Callable[[LaneHandler], LaneHandler]:
     """Register a handler that executes these opcodes for any lanes that have arrived, in any combination."""
-    return _registered(partial(LaneSuspension, waits_for=waits_for), patterns)
+    return _registered(partial(LaneSuspension, waits_for=waits_for, refuses=refuses), patterns)
 
 
-def warp_operation(*patterns: str, masked: bool = False) -> Callable[[WarpHandler], WarpHandler]:
+def warp_operation(
+    *patterns: str, masked: bool = False, refuses: Refusal | None = None
+) -> Callable[[WarpHandler], WarpHandler]:
     """Register a handler that needs the lanes of a warp together: all live ones, or all of the membermask."""
-    return _registered(partial(WarpSuspension, masked=masked), patterns)
+    return _registered(partial(WarpSuspension, masked=masked, refuses=refuses), patterns)
 
 
 def present_operation(*patterns: str) -> Callable[[WarpHandler], WarpHandler]:

@@ -122,8 +122,13 @@ class LaneRequest:
         place = self.shared_tile(request, address, size, kind, order)
         return Landing(place, request, counter) if place and counter else None
 
-    def blocks_of(self, mask: int | None, address: int, mbarrier: int) -> Iterator[tuple[int, int]]:
-        """Shared addresses of destination and mbarrier in each block of a mask, or those that were given."""
+    def blocks_of(
+        self, mask: int | None, address: int, mbarrier: int, *, pair: bool = False
+    ) -> Iterator[tuple[int, int]]:
+        """Shared addresses of destination and mbarrier in each block of a mask, or those that were given.
+
+        With `pair`, the mbarrier is in that block of each pair (even or odd) in which the given one is.
+        """
         if mask is None:
             yield address, mbarrier
             return
@@ -133,7 +138,8 @@ class LaneRequest:
             return
         for rank in range(blocks):
             if mask >> rank & 1:
-                yield tuple(rank << SHARED_RANK_SHIFT | word & _OFFSET for word in (address, mbarrier))  # type: ignore[misc]
+                counting = rank & ~1 | mbarrier >> SHARED_RANK_SHIFT & 1 if pair else rank
+                yield rank << SHARED_RANK_SHIFT | address & _OFFSET, counting << SHARED_RANK_SHIFT | mbarrier & _OFFSET
 
     def begin(
         self, source: Place | None, reading: Request, landings: list[Landing | None], combine: Combine | None = None

@@ -36,6 +36,7 @@ from cutesmith.emulator.sanitizer.actors import Request
 
 _SHARED_ALIGN = 128
 _SHARED = ("shared::cluster", "shared::cta")
+_PAIR = "cta_group::2"
 _SIGNED = {"u32": "s32", "u64": "s64"}
 
 
@@ -47,8 +48,8 @@ def copy(batch: LaneBatch) -> None:
         take_words(batch.instruction, tuple(rest), "tile", GROUP, HINT)
         _store(batch, int(dimensions[0]), None)
     elif target in _SHARED and source == "global":
-        words = take_words(batch.instruction, tuple(rest), "tile", MBARRIER, MULTICAST, HINT, "cta_group::1")
-        _load(batch, int(dimensions[0]), multicast=MULTICAST in words)
+        words = take_words(batch.instruction, tuple(rest), "tile", MBARRIER, MULTICAST, HINT, "cta_group::1", _PAIR)
+        _load(batch, int(dimensions[0]), multicast=MULTICAST in words, pair=_PAIR in words)
     else:
         raise UnsupportedInstruction(batch.instruction, f"from {source} to {target}")
 
@@ -69,8 +70,8 @@ def prefetch(batch: LaneBatch) -> None:
         _map_of(lane, address_operand(batch.instruction, batch.instruction.operands[0]))
 
 
-def _load(batch: LaneBatch, dimensions: int, *, multicast: bool) -> None:
-    """`[target], [map, {coordinates}], [mbarrier]{, mask}{, policy}`."""
+def _load(batch: LaneBatch, dimensions: int, *, multicast: bool, pair: bool) -> None:
+    """`[target], [map, {coordinates}], [mbarrier]{, mask}{, policy}`; a `pair` of blocks may share an mbarrier."""
     target, tensor, barrier, *rest = batch.instruction.operands
     source = address_operand(batch.instruction, tensor)
     targets, barriers = shared_addresses(batch, target), shared_addresses(batch, barrier)
@@ -84,7 +85,7 @@ def _load(batch: LaneBatch, dimensions: int, *, multicast: bool) -> None:
             continue
         order = swizzled_order(described, to)
         mask = None if masks is None else int(masks[lane.index])
-        places = lane.blocks_of(mask, to, int(barriers[lane.index]))
+        places = lane.blocks_of(mask, to, int(barriers[lane.index]), pair=pair)
         landings = [lane.landing(place, mbarrier, described.tile_bytes, Access.WRITE, order) for place, mbarrier in places]  # noqa: E501  # fmt: skip
         reading = lane.reading(landings[0] if landings else None)
         rows = _rows(lane, reading, described, tuple(coordinates[lane.index].tolist()), Access.READ)

@@ -2,10 +2,11 @@
 
 A `wgmma.mma_async` writes its accumulators some time before the wait that covers its group. Which registers hold them
 is a matter of data flow, since compilers copy registers from block to block: `mov` carries what is in flight, and does
-not use it. Two kinds of instruction are put before what may be wrong, and judged when they are executed
+not use it. Three kinds of instruction are put before what may be wrong, and judged when they are executed
 (tensor_cores/register_checks.py):
 
 - `accumulators.in_flight.OPCODE {registers}` before an instruction that uses registers which *may* be in flight;
+- `accumulators.loading.OPCODE {registers}` the same for registers that a `tcgen05.ld` fills until `tcgen05.wait::ld`;
 - `accumulators.unfenced.OPCODE {registers}` before a `wgmma` whose registers were written on *every* path since the
   last `wgmma.fence`. Constants and copies are left out, and so is what only reads: compilers put them anywhere, and
   take the zero of an accumulator for other things.
@@ -14,7 +15,7 @@ not use it. Two kinds of instruction are put before what may be wrong, and judge
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cutesmith.emulator.instructions.roles import reads, registers_in, writes
 from cutesmith.emulator.program.basic_blocks import BasicBlock, SuspensionPoint
@@ -34,9 +35,9 @@ from cutesmith.emulator.ptx.syntax import (
 CHECK = "accumulators"
 
 
-def multiplies_asynchronously(function: Function) -> bool:
-    """Whether the function has `wgmma.mma_async`."""
-    return any(isinstance(part, Instruction) and part.opcode == "wgmma" for part in function.body)
+def fills_registers_later(function: Function) -> bool:
+    """Whether the function has `wgmma.mma_async` or `tcgen05.ld`."""
+    return any(isinstance(part, Instruction) and (part.opcode == "wgmma" or _loads(part)) for part in function.body)
 
 
 def with_register_checks(function: Function, basic_blocks: tuple[BasicBlock, ...]) -> Function:
@@ -88,6 +89,7 @@ class _Analysis:
         self._bits: dict[str, int] = {}
         self._steps = {block.number: list(_instructions(block)) for block in basic_blocks}
         self._masks: dict[int, tuple[int, int]] = {}
+        self._loads = any(_loads(step) for steps in self._steps.values() for step in steps)
         for instruction in (step for steps in self._steps.values() for step in steps):
             self._masks[instruction.number] = self._mask(reads(instruction)), self._mask(writes(instruction))
         waits = [_allowed(step) for steps in self._steps.values() for step in steps if _is(step, "wait_group")]
@@ -102,7 +104,7 @@ class _Analysis:
                 multiplies = _is(step, "mma_async")
                 touched = self._unfenced(step, state) if multiplies else self._early(step, state, used | written)
                 if touched:
-                    kind = "unfenced" if multiplies else "in_flight"
+                    kind = "unfenced" if multiplies else "loading" if self._loads else "in_flight"
                     found.setdefault(step.number, []).append(self._check(step, kind, touched))
                 state = self._after(step, state)
         return found
@@ -130,6 +132,10 @@ class _Analysis:
         if _is(step, "mma_async"):
             accumulators = self._mask(registers_in(step.operands[0]))
             return _State((groups[0] | accumulators, *groups[1:]), state.changed & ~(used | written))
+        if _loads(step):
+            return replace(state.without(written), groups=(groups[0] | written, *groups[1:]))
+        if _waits_for_loads(step):
+            return replace(state, groups=tuple(0 for _ in groups))
         if _is(step, "commit_group"):
             return _State((0, *groups[:-2], groups[-2] | groups[-1]), state.changed)
         if _is(step, "wait_group"):
@@ -139,10 +145,10 @@ class _Analysis:
             return _State(groups, 0)
         certain = step.guard is None
         cleared = state.without(written) if certain else state
-        source = _copied(step)
+        source = self._copied(step)
         if source is None:
             return _State(cleared.groups, cleared.changed | written if certain else cleared.changed)
-        moved = self._mask((source,)) if source else 0
+        moved = self._mask(source)
         copied = (after | written if before & moved else after for after, before in zip(cleared.groups, groups))
         if state.changed & moved:
             return _State(tuple(copied), cleared.changed | written if certain else cleared.changed)
@@ -150,14 +156,30 @@ class _Analysis:
 
     def _early(self, step: Instruction, state: _State, registers: int) -> int:
         """The registers of an instruction that may be in flight; none for a copy of what is in flight itself."""
-        source = _copied(step)
-        moves = source is not None and source != "" and self._mask((source,)) & state.in_flight != 0
+        source = self._copied(step)
+        moves = source is not None and self._mask(source) & state.in_flight != 0
         return 0 if moves else registers & state.in_flight
 
     def _unfenced(self, step: Instruction, state: _State) -> int:
         """The registers of a multiplication that were written since the last fence, on every path."""
         operands = [operand for operand in step.operands[:2] if isinstance(operand, Vector)]
         return state.changed & self._mask(name for operand in operands for name in registers_in(operand))
+
+    def _copied(self, step: Instruction) -> tuple[str, ...] | None:
+        """Registers that a `mov` copies, none for a constant; None for other instructions.
+
+        Compilers pack what `tcgen05.ld` fills into wider registers before the wait: these are copies too.
+        """
+        if step.opcode != "mov":
+            return None
+        target, source = step.operands
+        if self._loads and (isinstance(target, Vector) or isinstance(source, Vector)):
+            return tuple(registers_in(source))
+        if not isinstance(target, Register):
+            return None
+        if isinstance(source, Register):
+            return (source.name,)
+        return () if isinstance(source, (Immediate, SpecialRegister, Symbol)) else None
 
     def _check(self, step: Instruction, kind: str, registers: int) -> Instruction:
         names = (name for name, bit in self._bits.items() if registers & bit)
@@ -187,17 +209,15 @@ def _is(instruction: Instruction, word: str) -> bool:
     return instruction.opcode == "wgmma" and instruction.modifiers[:1] == (word,)
 
 
+def _loads(instruction: Instruction) -> bool:
+    return instruction.opcode == "tcgen05" and instruction.modifiers[:1] == ("ld",)
+
+
+def _waits_for_loads(instruction: Instruction) -> bool:
+    return instruction.opcode == "tcgen05" and instruction.modifiers[:1] == ("wait::ld",)
+
+
 def _allowed(instruction: Instruction) -> int:
     """How many groups a `wgmma.wait_group` leaves in flight."""
     operand = instruction.operands[0]
     return operand.value if isinstance(operand, Immediate) else 0
-
-
-def _copied(instruction: Instruction) -> str | None:
-    """The register that a `mov` copies, "" for one of a constant; None for other instructions."""
-    if instruction.opcode != "mov" or not isinstance(instruction.operands[0], Register):
-        return None
-    source = instruction.operands[1]
-    if isinstance(source, Register):
-        return source.name
-    return "" if isinstance(source, (Immediate, SpecialRegister, Symbol)) else None

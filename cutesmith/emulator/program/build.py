@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 
 from cutesmith.emulator.instructions.roles import CONDITION_CODE
-from cutesmith.emulator.program.accumulators import multiplies_asynchronously, with_register_checks
+from cutesmith.emulator.program.accumulators import fills_registers_later, with_register_checks
 from cutesmith.emulator.program.basic_blocks import BasicBlock, Program, SuspensionPoint
 from cutesmith.emulator.program.calls import without_calls
 from cutesmith.emulator.program.contraction import contracted
@@ -24,7 +24,7 @@ def build(module: Module, function: Function, is_native: Callable[[Instruction],
     """
     function = contracted(without_calls(module, function))
     basic_blocks = cut(function, is_native)
-    if multiplies_asynchronously(function):
+    if fills_registers_later(function):
         function = with_register_checks(function, basic_blocks)
         basic_blocks = cut(function, is_native)
     suspension_points = tuple(end for end in (part.end for part in basic_blocks) if isinstance(end, SuspensionPoint))

@@ -270,6 +270,28 @@ class Clocks:
             known[self._width + channel] = time
             self._release(int(self._wave.cluster_of_lane[lane]), key, known)
 
+    def known(self, lanes: Array) -> Array | None:
+        """int32 (columns,): what any of these lanes of one cluster knows; None where that is not kept exactly."""
+        if not self._exact:
+            return None
+        known: Array = self._know(int(self._wave.cluster_of_lane[lanes[0]]), lanes).max(axis=0)
+        return known
+
+    def column(self, channel: int) -> int:
+        """Where the time of a channel stands in what a lane knows."""
+        return self._width + channel
+
+    def now(self, lane: int) -> int:
+        """The time of the lane's cluster."""
+        return int(self.time[self._wave.cluster_of_lane[lane]])
+
+    def finish(self, lane: int, key: Hashable, known: Array) -> None:
+        """Work that a lane asked for is done: who waits for the phase of `key` knows what is `known` (columns,)."""
+        if self._exact:
+            first = int(self._wave.cluster_of_lane[lane])
+            self._release(first, key, np.pad(known, (0, self._columns - len(known))))
+            self.fenced.release(first, np.array([lane - first * self._threads]), key)
+
     def learn_channel(self, lanes: Array, channel: int, time: int) -> None:
         """These lanes of one cluster have waited for all that was asked of the channel up to a time."""
         first = int(self._wave.cluster_of_lane[lanes[0]])

@@ -96,11 +96,11 @@ def multiply(a: Array, b: Array, c: Array, inputs: tuple[Format, Format], result
     with np.errstate(invalid="ignore", over="ignore"):  # infinities and NaN are part of the arithmetic
         left, right = decode(inputs[0], a), decode(inputs[1], b)
         if inputs[0].bits != 8:
-            return _sums(left, right, c, result, core.chunk * 8 // container(inputs[0]), core.fraction)
+            return sums(left, right, c, result, core.chunk * 8 // container(inputs[0]), core.fraction)
         if core.fp8 == "as_f16":
             return _fp8_as_f16(left[0], right[0], c, result, core)
         short = core.fp8 == "short"
-        return _sums(left, right, c, result, core.chunk, 13 if short else core.fraction, cut=10 if short else 0)
+        return sums(left, right, c, result, core.chunk, 13 if short else core.fraction, cut=10 if short else 0)
 
 
 def _fp8_as_f16(a: Array, b: Array, c: Array, result: Format, core: TensorCore) -> Array:
@@ -108,7 +108,7 @@ def _fp8_as_f16(a: Array, b: Array, c: Array, result: Format, core: TensorCore) 
     high = np.arange(b.shape[1]) % 4 >= 2
     total = np.zeros(c.shape, np.uint32)
     for half in (~high, high):
-        total = _sums(_as_f16(a[:, :, half]), _as_f16(b[:, half]), total, result, core.chunk // 2, core.fraction)
+        total = sums(_as_f16(a[:, :, half]), _as_f16(b[:, half]), total, result, core.chunk // 2, core.fraction)
     float_type = np.float32 if result is F32 else np.float16
     bits = f"u{result.bits // 8}"
     added = c.astype(bits).view(float_type) + total.astype(bits).view(float_type)
@@ -120,7 +120,7 @@ def _as_f16(values: Array) -> tuple[Array, Array]:
     return decode(F16, np.ascontiguousarray(values, np.float16).view(np.uint16))
 
 
-def _sums(
+def sums(
     left: tuple[Array, Array],
     right: tuple[Array, Array],
     c: Array,
@@ -133,7 +133,7 @@ def _sums(
     depth = left[0].shape[2]
     for start in range(0, depth, length):
         total = fused_sums(left, right, decode(result, c), start, min(length, depth - start), fraction)
-        c = _to_f16(total) if result is F16 else _without_low_bits(_to_f32(total), cut)
+        c = _to_f16(total) if result is F16 else _without_low_bits(truncated(total), cut)
     return c
 
 
@@ -143,7 +143,7 @@ def _without_low_bits(bits: Array, count: int) -> Array:
     return np.where(bits == F32.nan, bits, kept) if count else bits
 
 
-def _to_f32(values: Array) -> Array:
+def truncated(values: Array) -> Array:
     """float32 bits of float64 values, truncated; from 2^128 on infinity; NaN is 0x7fffffff, zero never negative."""
     rounded = values.astype(np.float32)
     away = (np.abs(rounded) > np.abs(values)) & (np.abs(values) < 2.0**128)

@@ -1,0 +1,170 @@
+"""`tcgen05.mma`: its form from the opcode, and its instruction descriptor, 32 bits that say shapes, types and majors.
+
+PTX ISA, "Instruction descriptor". Bits of the dense kinds: [2] sparse, [3] saturate, [4:6) type of D, [7:10) and [10:13)
+types of A and B, [13] [14] negation, [15] [16] majors (1: MN), [17:23) N / 8, [24:29) M / 16, [30:32) shift. Of the block-scaled
+ones: [4:6) which scale factors of B, [23] their type, [27:29) M / 128, [29:31) which of A, [31] a longer K.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from cutesmith.emulator.emitters.formats import BF16, E2M1, E4M3, E5M2, F16, F32, TF32, Format
+from cutesmith.emulator.ptx.syntax import Instruction
+from cutesmith.emulator.tensor_cores.descriptors import Major, OperandTile
+
+E2M3 = Format("e2m3", 6, 3, 0x1F, 0x1F)
+E3M2 = Format("e3m2", 6, 2, 0x1F, 0x1F)
+STEP_BYTES = 32
+"""Bytes of shared memory along k that one product of a row reads."""
+
+_SMALL = {0: E4M3, 1: E5M2, 3: E2M3, 4: E3M2, 5: E2M1}
+_INPUTS: dict[str, dict[int, Format | str]] = {
+    "f16": {0: F16, 1: BF16},
+    "tf32": {2: TF32},
+    "f8f6f4": {**_SMALL},
+    "i8": {0: "u8", 1: "s8"},
+    "mxf8f6f4": {**_SMALL},
+    "mxf4": {1: E2M1},
+    "mxf4nvf4": {1: E2M1},
+}
+_DEPTHS = {"f16": 16, "tf32": 8, "f8f6f4": 32, "i8": 32, "mxf8f6f4": 32, "mxf4": 64, "mxf4nvf4": 64}
+_FORM = re.compile(
+    r"tcgen05\.mma\.cta_group::(?P<group>[12])\.kind::(?P<kind>\w+)(?P<scaled>\.block_scale)?"
+    r"(?:\.(?:scale_vec::)?(?P<vector>1X|2X|4X|block16|block32))?"
+    r"(?:\.collector::a(?:::\w+)?)?"
+)
+_VECTORS = {"mxf8f6f4": (32,), "mxf4": (32,), "mxf4nvf4": (16, 32)}
+_WORDS = {"1X": 32, "2X": 32, "4X": 16, "block16": 16, "block32": 32}
+
+
+class InstructionDescriptorError(ValueError):
+    """An instruction descriptor that the form does not take."""
+
+
+@dataclass(frozen=True)
+class ProductForm:
+    """What the opcode of a `tcgen05.mma` says: `block` elements along k share a scale factor, 0 without them."""
+
+    group: int
+    kind: str
+    block: int = 0
+
+    @classmethod
+    def parse(cls, instruction: Instruction) -> ProductForm | None:
+        """The form; None for one that is not executed (`.sp`, `.ws`, `.ashift`)."""
+        match = _FORM.fullmatch(instruction.full_opcode)
+        if match is None or match["kind"] not in _INPUTS:
+            return None
+        scaled = match["kind"] in _VECTORS
+        if scaled != (match["scaled"] is not None):
+            return None
+        if not scaled:
+            return cls(int(match["group"]), match["kind"]) if match["vector"] is None else None
+        choices = _VECTORS[match["kind"]]
+        block = _WORDS[match["vector"]] if match["vector"] else choices[0]
+        return cls(int(match["group"]), match["kind"], block) if block in choices else None
+
+
+@dataclass(frozen=True)
+class Product:
+    """D (m, n) = A (m, depth) B (n, depth)^T + D as a descriptor says.
+
+    `a`, `b`: formats, or "s8", "u8". `result`: "f32", "f16", "s32". `scale_ids`: which byte of the scale factors begins.
+    `fine`: scale factors are UE4M3, else powers of two (UE8M0).
+    """
+
+    form: ProductForm
+    m: int
+    n: int
+    a: Format | str
+    b: Format | str
+    result: str
+    negative: bool = False
+    majors: tuple[Major, Major] = (Major.K, Major.K)
+    saturate: bool = False
+    scale_ids: tuple[int, int] = (0, 0)
+    fine: bool = False
+
+    @property
+    def depth(self) -> int:
+        """K."""
+        return _DEPTHS[self.form.kind]
+
+    @property
+    def rows(self) -> int:
+        """Rows of A and D that each block holds."""
+        return self.m // self.form.group
+
+    @property
+    def columns(self) -> int:
+        """Columns of B that each block holds."""
+        return self.n // self.form.group
+
+    @property
+    def container(self) -> int:
+        """Bits that an element takes in shared memory: 8 for all of the kinds of 8, 6 and 4 bits."""
+        return STEP_BYTES * 8 // self.depth
+
+    def tile_a(self) -> OperandTile:
+        """What each block reads of A."""
+        return OperandTile(self.rows, self.depth, self.container, self.majors[0])
+
+    def tile_b(self) -> OperandTile:
+        """What each block reads of B."""
+        return OperandTile(self.columns, self.depth, self.container, self.majors[1])
+
+
+def _check(form: ProductForm, m: int, n: int, result: str) -> None:
+    pair = form.group == 2
+    shapes = {128: 16, 256: 16} if pair else {64: 8, 128: 16}
+    if form.block:
+        shapes = {128: 16, 256: 16} if pair else {128: 8}
+    if m not in shapes:
+        raise InstructionDescriptorError(f"M = {m}: {' or '.join(map(str, shapes))} with cta_group::{form.group}")
+    step = 32 if pair and not form.block else shapes[m]
+    if n % (8 if form.block and not pair else step if form.kind != "i8" else max(16, step)) or not 8 <= n <= 256:
+        raise InstructionDescriptorError(f"N = {n}: a multiple of {step} up to 256 with M = {m}")
+    if result == "f16" and form.kind not in ("f16", "f8f6f4"):
+        raise InstructionDescriptorError(f"D in float16 with kind::{form.kind}")
+
+
+def decode(word: int, form: ProductForm) -> Product:
+    """The product that an instruction descriptor asks for.
+
+    Raises InstructionDescriptorError for fields that no product of the form has, NotImplementedError for what is not executed.
+    """
+    field = lambda start, bits: word >> start & ((1 << bits) - 1)  # noqa: E731
+    kinds = _INPUTS[form.kind]
+    types = field(7, 3), field(10, 2 if form.kind.startswith("mxf4") else 3)
+    if strange := [code for code in types if code not in kinds]:
+        raise InstructionDescriptorError(f"{strange[0]} is no type of A or B with kind::{form.kind}")
+    if field(2, 1):
+        raise NotImplementedError("sparse matrices")
+    n = field(17, 6) * 8
+    negative = bool(field(13, 1) ^ field(14, 1))
+    majors = Major(field(15, 1)), Major(field(16, 1))
+    if form.block:
+        if field(31, 1):
+            raise NotImplementedError("the longer K of sm_103")
+        m, result = field(27, 2) * 128, "f32"
+        ids = field(29, 2), field(4, 2)
+        fine = not field(23, 1)
+        if fine and form.kind != "mxf4nvf4":
+            raise InstructionDescriptorError(f"scale factors of UE4M3 with kind::{form.kind}")
+        _check(form, m, n, result)
+        return Product(form, m, n, kinds[types[0]], kinds[types[1]], result, negative, majors, False, ids, fine)
+    results = {"i8": {2: "s32"}, "tf32": {1: "f32"}}.get(form.kind, {0: "f16", 1: "f32"})
+    if field(4, 2) not in results:
+        raise InstructionDescriptorError(f"{field(4, 2)} is no type of D with kind::{form.kind}")
+    m, result = field(24, 5) * 16, results[field(4, 2)]
+    _check(form, m, n, result)
+    if field(30, 2):
+        raise NotImplementedError("`.ws` with a shift")
+    return Product(form, m, n, kinds[types[0]], kinds[types[1]], result, negative, majors, bool(field(3, 1)))
+
+
+def result_format(product: Product) -> Format:
+    """The floating-point format of D."""
+    return F16 if product.result == "f16" else F32
