@@ -1,7 +1,7 @@
 """`tcgen05.ld`, `tcgen05.st` and what waits for them; the fences of tcgen05.
 
-Registers that a load fills hold tokens (tensor_cores/in_flight.py) until `tcgen05.wait::ld`; a store lands at
-`tcgen05.wait::st`. Order 1 of completion reads and writes at once.
+Registers that a load fills hold tokens (tensor_cores/in_flight.py) until `tcgen05.wait::ld`, or until one is used; a store lands
+at `tcgen05.wait::st`. Order 1 of completion reads and writes at once.
 """
 
 from __future__ import annotations
@@ -17,9 +17,8 @@ from cutesmith.emulator.machine.suspensions import lane_operation, warp_operatio
 from cutesmith.emulator.operations.bulk_requests import address_operand
 from cutesmith.emulator.program.abi import WARP, Array
 from cutesmith.emulator.program.accumulators import CHECK
-from cutesmith.emulator.ptx.syntax import Immediate, Instruction, Operand, Register, Vector
+from cutesmith.emulator.ptx.syntax import Immediate, Instruction, Operand, Vector
 from cutesmith.emulator.sanitizer.actors import Channel, Engine, Request
-from cutesmith.emulator.state.findings import where
 from cutesmith.emulator.tensor_cores.in_flight import serials_in, tokens
 from cutesmith.emulator.tensor_cores.tensor_memory import Region, TensorMemory, lane_and_column
 from cutesmith.emulator.tensor_cores.tensor_memory_fragments import FragmentShape
@@ -201,16 +200,16 @@ def wait_for_loads(warps: Warps) -> None:
     for row, members in enumerate(warps.members):
         lanes = members[warps.active[row]]
         loads = unit.loads.pop(int(warps.machine.warps.warp_of_lane[lanes[0]]), [])
-        for transfer in loads:
-            transfer.read(memory)
         if loads:
-            warps.memory.awaited(lanes, loads[-1].request)
-            _land(warps, lanes, loads)
+            _complete(warps.machine, memory, lanes, loads)
 
 
-def _land(warps: Warps, lanes: Array, loads: list[Transfer]) -> None:
-    """Put values where tokens are: in registers of 32 bits, and in the halves of those of 64."""
-    program, frame = warps.wave.program, warps.wave.frame
+def _complete(machine: Machine, memory: TensorMemory, lanes: Array, loads: list[Transfer]) -> None:
+    """Loads of a warp land: values come where tokens are, in registers of 32 bits and in the halves of those of 64."""
+    for transfer in loads:
+        transfer.read(memory)
+    machine.memory.awaited(lanes, loads[-1].request)
+    program, frame = machine.wave.program, machine.wave.frame
     slots = {slot for name, slot in program.slots.items() if program.widths[name] in (32, 64)}
     rows = np.array(sorted(slots), np.int64)
     words = np.ascontiguousarray(frame[rows[:, None], lanes]).view(np.uint32)  # (rows, 2 x lanes)
@@ -252,22 +251,21 @@ def fence_after(batch: LaneBatch) -> None:
 
 
 @lane_operation(f"{CHECK}.loading")
-def check_loading(batch: LaneBatch) -> None:
-    """The next instruction uses these registers: report it where a load still fills them."""
-    if not batch.memory.sanitize:
-        return
+def use_of_loaded(batch: LaneBatch) -> None:
+    """The next instruction uses these registers: the loads that fill them are complete then, and no others.
+
+    The PTX ISA asks for `tcgen05.wait::ld`. Kernels of the DSL leave it out and count on the hardware, which waits for a load
+    before a register that it fills is used.
+    """
     (registers,) = batch.instruction.operands
-    warps = batch.machine.warps.warp_of_lane[batch.lanes]
-    loads = batch.machine.unit(Transfers).loads
-    for register in _elements(registers):
-        assert isinstance(register, Register)
-        halves = serials_in(batch.read(register, np.uint64).view(np.uint32)).reshape(-1, 2)
-        for index, serials in enumerate(halves.tolist()):
-            found = [one for one in loads.get(int(warps[index]), ()) if one.serial in serials]
-            if found:
-                source = found[0].instruction
-                opcode = ".".join(batch.instruction.modifiers[1:])
-                writer = f"`{source.full_opcode}` at {where(source.location)}"
-                message = f"`{opcode}` uses registers that {writer} fills, before a `tcgen05.wait::ld`"
-                batch.wave.report(FaultKind.MISSING_WAIT, message, batch.lanes[[index]], batch.instruction, source.location)  # noqa: E501  # fmt: skip
-                return
+    unit, memory = batch.machine.unit(Transfers), batch.machine.unit(TensorMemory)
+    words = [batch.read(register, np.uint64).view(np.uint32).reshape(-1, 2) for register in _elements(registers)]
+    serials = serials_in(np.concatenate(words, axis=1))
+    warp_of_lane = batch.machine.warps.warp_of_lane[batch.lanes]
+    for warp in np.unique(warp_of_lane[serials.any(axis=1)]).tolist():
+        used = set(serials[warp_of_lane == warp].ravel().tolist())
+        loads = [one for one in unit.loads.get(warp, ()) if one.serial in used]
+        if loads:
+            unit.loads[warp] = [one for one in unit.loads[warp] if one.serial not in used]
+            members = batch.wave.members[warp]
+            _complete(batch.machine, memory, members[members >= 0], loads)

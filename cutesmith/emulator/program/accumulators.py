@@ -6,7 +6,8 @@ not use it. Three kinds of instruction are put before what may be wrong, and jud
 (tensor_cores/register_checks.py):
 
 - `accumulators.in_flight.OPCODE {registers}` before an instruction that uses registers which *may* be in flight;
-- `accumulators.loading.OPCODE {registers}` the same for registers that a `tcgen05.ld` fills until `tcgen05.wait::ld`;
+- `accumulators.loading.OPCODE {registers}` before the first use of registers that a `tcgen05.ld` may still fill: the
+  use waits for that load, as the hardware does;
 - `accumulators.unfenced.OPCODE {registers}` before a `wgmma` whose registers were written on *every* path since the
   last `wgmma.fence`. Constants and copies are left out, and so is what only reads: compilers put them anywhere, and
   take the zero of an accumulator for other things.
@@ -57,7 +58,7 @@ def with_register_checks(function: Function, basic_blocks: tuple[BasicBlock, ...
 class _State:
     """Bit sets of registers. `groups`: those that may be in flight: not committed, then by age of the group.
 
-    The last of `groups` is all older ones. `changed`: written on every path since the last fence.
+    The last of `groups` is all older ones. With `tcgen05.ld`, each has a group of its own. `changed`: written on every path since the last fence.
     """
 
     groups: tuple[int, ...]
@@ -89,11 +90,13 @@ class _Analysis:
         self._bits: dict[str, int] = {}
         self._steps = {block.number: list(_instructions(block)) for block in basic_blocks}
         self._masks: dict[int, tuple[int, int]] = {}
-        self._loads = any(_loads(step) for steps in self._steps.values() for step in steps)
+        loads = [step.number for steps in self._steps.values() for step in steps if _loads(step)]
+        self._loads = {number: index for index, number in enumerate(loads)}
         for instruction in (step for steps in self._steps.values() for step in steps):
             self._masks[instruction.number] = self._mask(reads(instruction)), self._mask(writes(instruction))
         waits = [_allowed(step) for steps in self._steps.values() for step in steps if _is(step, "wait_group")]
         self._ages = max(waits, default=0) + 2
+        self._count = len(loads) or self._ages + 1
 
     def checks(self) -> dict[int, list[Instruction]]:
         """Checks to put before instructions, by their number."""
@@ -111,7 +114,7 @@ class _Analysis:
 
     def _solve(self) -> dict[int, _State]:
         """The state at the start of each basic block that can be reached."""
-        states = {0: _State((0,) * (self._ages + 1), 0)}
+        states = {0: _State((0,) * self._count, 0)}
         waiting = [0]
         while waiting:
             number = waiting.pop()
@@ -132,10 +135,8 @@ class _Analysis:
         if _is(step, "mma_async"):
             accumulators = self._mask(registers_in(step.operands[0]))
             return _State((groups[0] | accumulators, *groups[1:]), state.changed & ~(used | written))
-        if _loads(step):
-            return replace(state.without(written), groups=(groups[0] | written, *groups[1:]))
-        if _waits_for_loads(step):
-            return replace(state, groups=tuple(0 for _ in groups))
+        if self._loads:
+            return replace(state, groups=self._loading(step, groups, used, written))
         if _is(step, "commit_group"):
             return _State((0, *groups[:-2], groups[-2] | groups[-1]), state.changed)
         if _is(step, "wait_group"):
@@ -153,6 +154,20 @@ class _Analysis:
         if state.changed & moved:
             return _State(tuple(copied), cleared.changed | written if certain else cleared.changed)
         return _State(tuple(copied), cleared.changed & ~written)
+
+    def _loading(self, step: Instruction, groups: tuple[int, ...], used: int, written: int) -> tuple[int, ...]:
+        """What each load may still fill after an instruction: nothing where it was waited for, or used."""
+        if _waits_for_loads(step):
+            return tuple(0 for _ in groups)
+        source = self._copied(step)
+        moved = self._mask(source) if source is not None else 0
+        after = []
+        for index, group in enumerate(groups):
+            touched = group & (used | written) and not group & moved
+            left = 0 if touched else group & ~written if step.guard is None else group
+            left |= written if group & moved or self._loads.get(step.number) == index else 0
+            after.append(left)
+        return tuple(after)
 
     def _early(self, step: Instruction, state: _State, registers: int) -> int:
         """The registers of an instruction that may be in flight; none for a copy of what is in flight itself."""
@@ -187,7 +202,7 @@ class _Analysis:
             CHECK,
             (kind, step.opcode, *step.modifiers),
             (Vector(tuple(Register(name) for name in names)),),
-            step.guard,
+            None if kind == "loading" else step.guard,
             step.location,
             step.ptx_line,
         )
