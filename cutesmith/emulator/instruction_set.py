@@ -39,7 +39,7 @@ from cutesmith.emulator.tensor_cores import register_checks, warp_multiply, warp
 def build_program(module: Module, entry: str) -> Program:
     """The program of the entry function of that name; calls of functions with a body are inlined.
 
-    Raises PtxSyntaxError when there is no such function, and UnsupportedInstruction for all forms that are not executed.
+    Raises PtxSyntaxError when there is no such function, UnsupportedInstruction for all forms that are not executed.
     """
     function = module.functions.get(entry)
     if function is None or function.kind != "entry":

@@ -1,6 +1,6 @@
 """Our example kernels: their headers, lint, the contract, and their results on the emulated GPU.
 
-What that does not execute is compiled. The whole of verification, every input set included, needs a GPU.
+The whole of verification, every input set included, is `cutesmith verify`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from cutesmith.problems.loading import load_file
 
 KERNELS = Path(__file__).resolve().parents[2] / "examples_index" / "kernels"
 FILES = sorted(KERNELS.glob("*.py"))
-COMPILED_ONLY = ("gemm_sm100_bias_gelu",)  # tcgen05
 MOST_ELEMENTS = 8_000_000  # of inputs that are emulated here
 HEADER = re.compile(
     r"[A-Z].+\.\n\n(.+\n)+?Arch: (sm_80\+|sm_90a|sm_100a)\nOperation: [a-z_]+\nFeatures: [a-z0-9_, ]+\n"
@@ -32,17 +31,15 @@ def arch_of(path: Path) -> str:
     return found.group(1)
 
 
-def named(*, compiled_only: bool) -> list[Path]:
-    return [path for path in FILES if (path.stem in COMPILED_ONLY) == compiled_only]
-
-
 def by_name(path: Path) -> str:
     return path.stem
 
 
 def test_the_names_that_pages_link_to_are_there() -> None:
     assert len(FILES) == 21
-    assert {"relu_minimal", "softmax_rows", "gemm_sm80_bias_gelu", *COMPILED_ONLY} <= {path.stem for path in FILES}
+    assert {"relu_minimal", "softmax_rows", "gemm_sm80_bias_gelu", "gemm_sm100_bias_gelu"} <= {
+        path.stem for path in FILES
+    }
 
 
 @pytest.mark.parametrize("path", FILES, ids=by_name)
@@ -67,7 +64,7 @@ def elements(inputs) -> int:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("path", named(compiled_only=False), ids=by_name)
+@pytest.mark.parametrize("path", FILES, ids=by_name)
 def test_the_emulated_gpu_finds_the_results_right(path: Path) -> None:
     import torch
 
@@ -88,18 +85,6 @@ def test_the_emulated_gpu_finds_the_results_right(path: Path) -> None:
     for index, (actual, own, wide) in enumerate(sides):
         assert compare(index, actual, own, wide, tolerance_for(own.dtype, None, None)).violation is None
     assert device.launches and device.findings == ()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("path", named(compiled_only=True), ids=by_name)
-def test_what_the_emulated_gpu_lacks_is_compiled(path: Path) -> None:
-    from cutesmith.recording.open_session import session
-
-    with session(arch_of(path), fake=True) as recorded:
-        file = load_file(path)
-        file.kernel_fn(*file.get_inputs())
-    assert len(recorded.launches) == 1
-    assert arch_of(path) in recorded.modules[-1].ptx
 
 
 @pytest.mark.parametrize("path", [path for path in FILES if "rcp_approx" in path.read_text()], ids=by_name)

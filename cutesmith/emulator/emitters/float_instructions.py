@@ -52,7 +52,7 @@ def arithmetic(emitter: Emitter, instruction: Instruction) -> None:
 
 @native("{add,sub}{,.rn,.rz,.rm,.rp}{,.sat}.f32.{f16,bf16}", "fma{.rn,.rz,.rm,.rp}{,.sat}.f32.{f16,bf16}")
 def mixed(emitter: Emitter, instruction: Instruction) -> None:
-    """`add{.rnd}{.sat}.f32.type d, a, c`, `fma… d, a, b, c` of sm_100: all but c are 16-bit numbers, widened exactly."""
+    """`add{.rnd}{.sat}.f32.type d, a, c`, `fma… d, a, b, c` (sm_100): all but c are 16-bit numbers, widened."""
     narrow = FORMATS[instruction.modifiers[-1]]
     destination, *factors, last = instruction.operands
     values = [

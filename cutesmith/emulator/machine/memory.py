@@ -214,7 +214,7 @@ class Memory:
             self.clocks.land(request.lane, key, request.channel, request.time)
 
     def finished(self, request: Request, key: Hashable, known: Array | None) -> None:
-        """An engine has done all that a lane asked for, which came after what is `known`: waiters for `key` learn it."""
+        """All that a lane asked an engine for is done, which came after what is `known`: waiters for `key` learn it."""
         if self.sanitize and known is not None:
             known = known.copy()
             column = self.clocks.column(request.channel)

@@ -1,7 +1,7 @@
 """`tcgen05.ld`, `tcgen05.st` and what waits for them; the fences of tcgen05.
 
-Registers that a load fills hold tokens (tensor_cores/in_flight.py) until `tcgen05.wait::ld`, or until one is used; a store lands
-at `tcgen05.wait::st`. Order 1 of completion reads and writes at once.
+Registers that a load fills hold tokens (tensor_cores/in_flight.py) until `tcgen05.wait::ld`, or until one is used; a
+store lands at `tcgen05.wait::st`. Order 1 of completion reads and writes at once.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from cutesmith.emulator.tensor_cores.in_flight import serials_in, tokens
 from cutesmith.emulator.tensor_cores.tensor_memory import Region, TensorMemory, lane_and_column
 from cutesmith.emulator.tensor_cores.tensor_memory_fragments import FragmentShape
 from cutesmith.emulator.tensor_cores.tensor_memory_order import Use
+from cutesmith.emulator.tensor_cores.tensor_pipe import TensorPipe
 
 _WARP_LANES, _WARPS = 32, 4
 _MOST_SERIALS = (1 << 15) - 1
@@ -248,14 +249,15 @@ def fence_before(batch: LaneBatch) -> None:
 def fence_after(batch: LaneBatch) -> None:
     """What the thread asks for next comes after what is ordered before this fence."""
     batch.machine.unit(TensorMemory).order.fence_after(batch.lanes)
+    batch.machine.unit(TensorPipe).fence_after(batch.lanes)
 
 
 @lane_operation(f"{CHECK}.loading")
 def use_of_loaded(batch: LaneBatch) -> None:
     """The next instruction uses these registers: the loads that fill them are complete then, and no others.
 
-    The PTX ISA asks for `tcgen05.wait::ld`. Kernels of the DSL leave it out and count on the hardware, which waits for a load
-    before a register that it fills is used.
+    The PTX ISA asks for `tcgen05.wait::ld`. Kernels of the DSL leave it out and count on the hardware, which waits for
+    a load before a register that it fills is used.
     """
     (registers,) = batch.instruction.operands
     unit, memory = batch.machine.unit(Transfers), batch.machine.unit(TensorMemory)

@@ -58,7 +58,8 @@ def with_register_checks(function: Function, basic_blocks: tuple[BasicBlock, ...
 class _State:
     """Bit sets of registers. `groups`: those that may be in flight: not committed, then by age of the group.
 
-    The last of `groups` is all older ones. With `tcgen05.ld`, each has a group of its own. `changed`: written on every path since the last fence.
+    The last of `groups` is all older ones; with `tcgen05.ld`, each load has a group of its own. `changed`: written on
+    every path since the last fence.
     """
 
     groups: tuple[int, ...]

@@ -1,16 +1,16 @@
 """Products of `tcgen05.mma`, from bits to bits, with and without scale factors.
 
-The model is the literature's (Xie et al., "MMA-Sim", 2025): products and D are cut 25 bits below the largest exponent and summed
-exactly, then truncated to float32 or rounded to float16. A factor of UE8M0 adds to the exponents. With K = 64, 16 products of
-e2m1 are summed exactly, then scaled; these sums and D are cut 35 bits below the largest exponent of the scale factors and of D.
-It was not compared with a GPU here.
+The model is the literature's (Xie et al., "MMA-Sim", 2025): products and D are cut 25 bits below the largest exponent
+and summed exactly, then truncated to float32 or rounded to float16. A factor of UE8M0 adds to the exponents. With K =
+64, 16 products of e2m1 are summed exactly, then scaled; these sums and D are cut 35 bits below the largest exponent of
+the scale factors and of D. It was not compared with a GPU here.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from cutesmith.emulator.emitters.formats import E4M3, F32, Format
+from cutesmith.emulator.emitters.formats import E4M3, F32
 from cutesmith.emulator.program.abi import Array
 from cutesmith.emulator.tensor_cores import arithmetic
 from cutesmith.emulator.tensor_cores.instruction_descriptors import Product, result_format
@@ -31,12 +31,14 @@ def multiply(product: Product, a: Array, b: Array, d: Array, scales: tuple[Array
     if isinstance(product.a, str) or isinstance(product.b, str):
         assert isinstance(product.a, str) and isinstance(product.b, str)
         form = Multiplication(product.m, product.depth, product.a, product.b, "s32", product.saturate, n=product.n)
-        return compute(form, a[None], b.T[None], d[None], _CORE)[0].astype(np.uint32)
+        exact: Array = compute(form, a[None], b.T[None], d[None], _CORE)[0].astype(np.uint32)
+        return exact
     if product.negative:
         a = a ^ a.dtype.type(product.a.sign << (arithmetic.container(product.a) - product.a.bits))
     if scales is None:
-        columns = np.ascontiguousarray(b.T)[None]
-        return arithmetic.multiply(a[None], columns, d[None], (product.a, product.b), result_format(product), _CORE)[0]
+        formats, across = (product.a, product.b), np.ascontiguousarray(b.T)[None]
+        plain: Array = arithmetic.multiply(a[None], across, d[None], formats, result_format(product), _CORE)[0]
+        return plain
     with np.errstate(invalid="ignore", over="ignore"):
         left, right = arithmetic.decode(product.a, a), arithmetic.decode(product.b, b)
         factors = [scale_factors(part, fine=product.fine) for part in scales]
@@ -49,7 +51,8 @@ def multiply(product: Product, a: Array, b: Array, d: Array, scales: tuple[Array
         pairs = [(part[0][None], part[1].astype(np.int16)[None]) for part in scaled]
         columns = [np.ascontiguousarray(part.swapaxes(1, 2)) for part in pairs[1]]
         given = pairs[0], (columns[0], columns[1])
-        return arithmetic.sums(*given, d[None], result_format(product), product.depth, _CORE.fraction)[0]
+        found: Array = arithmetic.sums(*given, d[None], result_format(product), product.depth, _CORE.fraction)[0]
+        return found
 
 
 def scale_factors(bits: Array, *, fine: bool) -> tuple[Array, Array]:

@@ -1,8 +1,9 @@
 """`tcgen05.mma`: its form from the opcode, and its instruction descriptor, 32 bits that say shapes, types and majors.
 
-PTX ISA, "Instruction descriptor". Bits of the dense kinds: [2] sparse, [3] saturate, [4:6) type of D, [7:10) and [10:13)
-types of A and B, [13] [14] negation, [15] [16] majors (1: MN), [17:23) N / 8, [24:29) M / 16, [30:32) shift. Of the block-scaled
-ones: [4:6) which scale factors of B, [23] their type, [27:29) M / 128, [29:31) which of A, [31] a longer K.
+PTX ISA, "Instruction descriptor". Bits of the dense kinds: [2] sparse, [3] saturate, [4:6) type of D, [7:10) and
+[10:13) types of A and B, [13] [14] negation, [15] [16] majors (1: MN), [17:23) N / 8, [24:29) M / 16, [30:32) shift. Of
+the block-scaled ones: [4:6) which scale factors of B, [23] their type, [27:29) M / 128, [29:31) which of A, [31] a
+longer K.
 """
 
 from __future__ import annotations
@@ -71,8 +72,8 @@ class ProductForm:
 class Product:
     """D (m, n) = A (m, depth) B (n, depth)^T + D as a descriptor says.
 
-    `a`, `b`: formats, or "s8", "u8". `result`: "f32", "f16", "s32". `scale_ids`: which byte of the scale factors begins.
-    `fine`: scale factors are UE4M3, else powers of two (UE8M0).
+    `a`, `b`: formats, or "s8", "u8". `result`: "f32", "f16", "s32". `scale_ids`: which byte of the scale factors
+    begins. `fine`: scale factors are UE4M3, else powers of two (UE8M0).
     """
 
     form: ProductForm
@@ -133,13 +134,17 @@ def _check(form: ProductForm, m: int, n: int, result: str) -> None:
 def decode(word: int, form: ProductForm) -> Product:
     """The product that an instruction descriptor asks for.
 
-    Raises InstructionDescriptorError for fields that no product of the form has, NotImplementedError for what is not executed.
+    Raises InstructionDescriptorError for fields that no product of the form has, NotImplementedError for what is not
+    executed.
     """
-    field = lambda start, bits: word >> start & ((1 << bits) - 1)  # noqa: E731
+
+    def field(start: int, bits: int) -> int:
+        return word >> start & ((1 << bits) - 1)
+
     kinds = _INPUTS[form.kind]
     types = field(7, 3), field(10, 2 if form.kind.startswith("mxf4") else 3)
     if strange := [code for code in types if code not in kinds]:
-        raise InstructionDescriptorError(f"{strange[0]} is no type of A or B with kind::{form.kind}")
+        raise InstructionDescriptorError(f"{strange[0]} is not a type of A or B with kind::{form.kind}")
     if field(2, 1):
         raise NotImplementedError("sparse matrices")
     n = field(17, 6) * 8
@@ -157,7 +162,7 @@ def decode(word: int, form: ProductForm) -> Product:
         return Product(form, m, n, kinds[types[0]], kinds[types[1]], result, negative, majors, False, ids, fine)
     results = {"i8": {2: "s32"}, "tf32": {1: "f32"}}.get(form.kind, {0: "f16", 1: "f32"})
     if field(4, 2) not in results:
-        raise InstructionDescriptorError(f"{field(4, 2)} is no type of D with kind::{form.kind}")
+        raise InstructionDescriptorError(f"{field(4, 2)} is not a type of D with kind::{form.kind}")
     m, result = field(24, 5) * 16, results[field(4, 2)]
     _check(form, m, n, result)
     if field(30, 2):

@@ -1,8 +1,9 @@
 """`tcgen05.mma` as work of the tensor core: where A, B, D and scale factors lie in one block, or in a pair of blocks.
 
-With cta_group::2 each block of a pair holds half of the rows of A and half of the columns of B. D lies in tensor memory as
-"Data path layout organization" of the PTX ISA says: 128 rows of a block in its 128 lanes (layouts A and D); 64 rows of a single
-block in 16 lanes of every 32 (F); 64 rows of a block of a pair in lanes 0-63, the upper half of the columns in lanes 64-127 (B).
+With cta_group::2 each block of a pair holds half of the rows of A and half of the columns of B. D lies in tensor memory
+as "Data path layout organization" of the PTX ISA says: 128 rows of a block in its 128 lanes (layouts A and D); 64 rows
+of a single block in 16 lanes of every 32 (F); 64 rows of a block of a pair in lanes 0-63, the upper half of the columns
+in lanes 64-127 (B).
 """
 
 from __future__ import annotations
@@ -69,8 +70,8 @@ def region_of_scales(block: int, column: int, rows: int) -> Region:
 class Multiply(Work):
     """A product. `a`: host addresses of chunks (blocks, *chunks), or regions; `b` such addresses.
 
-    `d`: where D is. `accumulates`: whether D is added, times 2^-shift. `kept`: bool (blocks, LANES), lanes that are written.
-    `scales`: regions of A's and B's scale factors in each block.
+    `d`: where D is. `accumulates`: whether D is added, times 2^-shift. `kept`: bool (blocks, LANES), lanes that are
+    written. `scales`: regions of A's and B's scale factors in each block.
     """
 
     product: Product
@@ -117,7 +118,8 @@ class Multiply(Work):
         if not isinstance(self.a, list):
             return self._in_shared(machine, self.a[index], product.tile_a(), product.a)
         words = memory.read(self.a[index])
-        return words.view(f"u{product.container // 8}").reshape(product.rows, product.depth)
+        held: Array = words.view(f"u{product.container // 8}").reshape(product.rows, product.depth)
+        return held
 
     def _in_shared(self, machine: Machine, pointers: Array, tile: OperandTile, kind: Format | str) -> Array:
         data = machine.memory.gather(np.ascontiguousarray(pointers).ravel(), CHUNK)
@@ -143,7 +145,8 @@ class Multiply(Work):
             machine.wave.report(FaultKind.INVALID_OPERAND, message, np.array([self.lane]), self.instruction)
         words = np.ascontiguousarray(copies[0].T).reshape(-1)[:rows]
         count = self.product.depth // self.product.form.block
-        return words.view(np.uint8).reshape(rows, 4)[:, first : first + count]
+        factors: Array = words.view(np.uint8).reshape(rows, 4)[:, first : first + count]
+        return factors
 
 
 def elements(data: Array, tile: OperandTile, kind: Format | str) -> Array:
@@ -153,7 +156,8 @@ def elements(data: Array, tile: OperandTile, kind: Format | str) -> Array:
     """
     bits = 8 if isinstance(kind, str) else kind.bits
     if bits >= 8:
-        return tile.elements(data[None])[0]
+        whole: Array = tile.elements(data[None])[0]
+        return whole
     per = CHUNK * 8 // tile.bits
     stored = np.unpackbits(data[..., : per * bits // 8], axis=-1, bitorder="little")
     numbers = np.packbits(stored.reshape(*data.shape[:-1], per, bits), axis=-1, bitorder="little")[..., 0]
@@ -164,7 +168,10 @@ def elements(data: Array, tile: OperandTile, kind: Format | str) -> Array:
 
 @dataclass
 class CopyIn(Work):
-    """`tcgen05.cp`: rows of chunks (blocks, rows, chunks of a row) to lanes; `targets`: for each block, regions of these rows."""
+    """`tcgen05.cp`: rows of chunks (blocks, rows, chunks of a row) to lanes.
+
+    `targets`: for each block, regions of these rows.
+    """
 
     pointers: Array
     targets: list[list[tuple[Region, slice]]]

@@ -1,11 +1,11 @@
 """The race check of tensor memory: who wrote and who read each piece of it last, and who has to know of that.
 
 Three kinds of actor touch tensor memory, all of them asynchronously: loads of a warp, stores of a warp, and the tensor
-core in the name of the thread that asked for a product, a copy or a shift. Each is a channel (sanitizer/actors.py), which
-`tcgen05.wait::ld`, `tcgen05.wait::st` and the mbarrier of a `tcgen05.commit` make known. What one thread asks the tensor
-core for is done in order (PTX ISA, "Pipelined tcgen05 instructions"); between two threads that holds where
-`tcgen05.fence::before_thread_sync` and `::after_thread_sync` stand around what orders them. After an mbarrier or a wait no fence is
-asked for: kernels of the DSL leave it out.
+core in the name of the thread that asked for a product or a copy. Each is a channel (sanitizer/actors.py), which
+`tcgen05.wait::ld`, `tcgen05.wait::st` and the mbarrier of a `tcgen05.commit` make known. What one thread asks the
+tensor core for is done in order (PTX ISA, "Pipelined tcgen05 instructions"). Between two threads that holds where
+`tcgen05.fence::before_thread_sync` and `::after_thread_sync` stand around what orders them. After an mbarrier or a wait
+no fence is asked for: kernels of the DSL leave it out.
 
 A piece is 16 lanes of one column.
 """
@@ -53,7 +53,7 @@ class Use(enum.Enum):
 
 
 class TensorMemoryOrder:
-    """Cells of each block: its last writer, last load and last reader of the tensor core, (3, blocks, pieces, columns)."""
+    """Cells of each block, (3, blocks, pieces, columns): its last writer, last load, last reader of the tensor core."""
 
     def __init__(self, machine: Machine, blocks: int) -> None:
         self._machine = machine

@@ -1,7 +1,7 @@
 """The tensor core of each thread that asks it for products and copies: done in order, later than they could be.
 
-`tcgen05.commit` is a mark in the queue: when all before it is done, mbarriers are told. Queues of different threads advance in
-any order (engines/completion_orders.py).
+`tcgen05.commit` is a mark in the queue: when all before it is done, mbarriers are told. Queues of different threads
+advance in any order (engines/completion_orders.py).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Work(ABC):
 
 @dataclass
 class Commit(Work):
-    """Tell mbarriers (host addresses) that all before is done; `request` is the last of it, which came after `known`."""
+    """Tell mbarriers (host addresses) that all before is done; `request`, the last of it, came after `known`."""
 
     mbarriers: tuple[int, ...]
     request: Request | None
@@ -50,7 +50,7 @@ class Commit(Work):
             barrier = Mbarrier.read(pointer)
             try:
                 if barrier is None:
-                    raise MbarrierError(f"{machine.wave.shared_place(pointer)} is no mbarrier any more")
+                    raise MbarrierError(f"{machine.wave.shared_place(pointer)} is not an mbarrier")
                 barrier.arrive()
             except MbarrierError as error:
                 message = f"`{self.instruction.full_opcode}`: {error}"
@@ -69,6 +69,9 @@ class TensorPipe(Unit):
         self._order = CompletionOrder(machine.order)
         self._queues: dict[int, deque[Work]] = {}
         self._requests: dict[int, Request] = {}
+        self._asked: dict[int, int] = {}  # how much work each thread has asked for, and how much of it is done
+        self._done: dict[int, int] = {}
+        self._after: dict[int, dict[int, int]] = {}  # by thread: how much of others' must be done before
 
     def request(self, lane: int, instruction: Instruction) -> Request:
         """A thread asks for something: how the race check names it."""
@@ -83,10 +86,21 @@ class TensorPipe(Unit):
     def submit(self, work: Work) -> None:
         """Put work behind all that its thread has asked for."""
         self._queues.setdefault(work.lane, deque()).append(work)
+        self._asked[work.lane] = self._asked.get(work.lane, 0) + 1
+
+    def fence_after(self, lanes: Array) -> None:
+        """What these threads ask for from now on comes after what others have asked for until now."""
+        for lane in lanes.tolist():
+            others = {other: count for other, count in self._asked.items() if other != lane}
+            if others:
+                self._after.setdefault(lane, {}).update(others)
+
+    def _may_advance(self, lane: int) -> bool:
+        return all(self._done.get(other, 0) >= count for other, count in self._after.get(lane, {}).items())
 
     def step(self) -> bool:
         """Let some threads' work go on to the next commit."""
-        lanes = [lane for lane, queue in self._queues.items() if queue]
+        lanes = [lane for lane, queue in self._queues.items() if queue and self._may_advance(lane)]
         if not lanes:
             return False
         clusters = [int(self.machine.wave.cluster_of_lane[lane]) for lane in lanes]
@@ -97,15 +111,16 @@ class TensorPipe(Unit):
 
     def finish(self) -> None:
         """All lanes have ended."""
-        for queue in self._queues.values():
-            while queue:
-                self._advance(queue)
+        while waiting := [lane for lane, queue in self._queues.items() if queue]:
+            for lane in [lane for lane in waiting if self._may_advance(lane)] or waiting:
+                self._advance(self._queues[lane])
 
     def _advance(self, queue: deque[Work]) -> None:
         alive = self.machine.warps.live.any(axis=1)
         living = set(self.machine.warps.block_of_warp[alive].tolist())
         while queue:
             work = queue.popleft()
+            self._done[work.lane] = self._done.get(work.lane, 0) + 1
             if not living.issuperset(work.blocks):
                 self._report_end(work)
             work.carry_out(self.machine)
