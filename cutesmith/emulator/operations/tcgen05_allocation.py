@@ -17,8 +17,9 @@ from cutesmith.emulator.operations.bulk_requests import address_operand
 from cutesmith.emulator.program.abi import SHARED_WINDOW, WINDOW_BYTES, Array, Space
 from cutesmith.emulator.ptx.syntax import Instruction
 from cutesmith.emulator.sanitizer.actors import Channel, Engine
-from cutesmith.emulator.tensor_cores.tensor_memory import COLUMNS, FEWEST_COLUMNS, LANES, Region, TensorMemory
+from cutesmith.emulator.tensor_cores.tensor_memory import FEWEST_COLUMNS, TensorMemory
 from cutesmith.emulator.tensor_cores.tensor_memory_order import Use
+from cutesmith.emulator.tensor_cores.tensor_memory_regions import COLUMNS, LANES, Region
 
 
 @dataclass(frozen=True)

@@ -34,8 +34,9 @@ from cutesmith.emulator.tensor_cores.single_thread_products import (
     region_of_a,
     region_of_scales,
 )
-from cutesmith.emulator.tensor_cores.tensor_memory import LANES, Region, TensorMemory, lane_and_column
+from cutesmith.emulator.tensor_cores.tensor_memory import TensorMemory
 from cutesmith.emulator.tensor_cores.tensor_memory_order import Use
+from cutesmith.emulator.tensor_cores.tensor_memory_regions import LANES, Region, lane_and_column
 from cutesmith.emulator.tensor_cores.tensor_pipe import Commit, TensorPipe
 
 _SCALE_ADDRESS = 0x3FFF_FFFF  # the upper bits name a byte, which the instruction descriptor says too

@@ -20,9 +20,10 @@ from cutesmith.emulator.program.accumulators import CHECK
 from cutesmith.emulator.ptx.syntax import Immediate, Instruction, Operand, Vector
 from cutesmith.emulator.sanitizer.actors import Channel, Engine, Request
 from cutesmith.emulator.tensor_cores.in_flight import serials_in, tokens
-from cutesmith.emulator.tensor_cores.tensor_memory import Region, TensorMemory, lane_and_column
+from cutesmith.emulator.tensor_cores.tensor_memory import TensorMemory
 from cutesmith.emulator.tensor_cores.tensor_memory_fragments import FragmentShape
 from cutesmith.emulator.tensor_cores.tensor_memory_order import Use
+from cutesmith.emulator.tensor_cores.tensor_memory_regions import Region, lane_and_column
 from cutesmith.emulator.tensor_cores.tensor_pipe import TensorPipe
 
 _WARP_LANES, _WARPS = 32, 4

@@ -19,7 +19,8 @@ from cutesmith.emulator.program.abi import Array
 from cutesmith.emulator.tensor_cores.block_scaling import multiply
 from cutesmith.emulator.tensor_cores.descriptors import CHUNK, Major, OperandTile
 from cutesmith.emulator.tensor_cores.instruction_descriptors import Product
-from cutesmith.emulator.tensor_cores.tensor_memory import LANES, Region, TensorMemory
+from cutesmith.emulator.tensor_cores.tensor_memory import TensorMemory
+from cutesmith.emulator.tensor_cores.tensor_memory_regions import LANES, Region
 from cutesmith.emulator.tensor_cores.tensor_pipe import Work
 
 _SCALE_ROWS = 32  # rows whose scale factors are in one column, and lanes of a copy of them

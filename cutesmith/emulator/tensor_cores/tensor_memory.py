@@ -15,9 +15,8 @@ from cutesmith.emulator.machine.machine import Machine, Unit
 from cutesmith.emulator.program.abi import Array
 from cutesmith.emulator.ptx.syntax import Instruction
 from cutesmith.emulator.tensor_cores.tensor_memory_order import TensorMemoryOrder
+from cutesmith.emulator.tensor_cores.tensor_memory_regions import COLUMNS, LANES, Region
 
-LANES, COLUMNS = 128, 512
-LANE_SHIFT = 16
 FEWEST_COLUMNS = 32
 
 
@@ -52,25 +51,6 @@ class BlockState:
             taken[allocation.start : allocation.start + allocation.count] = True
         starts = range(0, COLUMNS - count + 1, FEWEST_COLUMNS)
         return next((start for start in starts if not taken[start : start + count].any()), None)
-
-
-@dataclass(frozen=True)
-class Region:
-    """Some lanes (ascending) and `count` columns from `column` on, of a block of the wave."""
-
-    block: int
-    lanes: Array
-    column: int
-    count: int
-
-    @property
-    def columns(self) -> slice:
-        """The columns."""
-        return slice(self.column, self.column + self.count)
-
-    def __str__(self) -> str:
-        last = self.column + self.count - 1
-        return f"columns {self.column}-{last} of lanes {int(self.lanes[0])}-{int(self.lanes[-1])} of tensor memory"
 
 
 class TensorMemory(Unit):
@@ -165,8 +145,3 @@ class TensorMemory(Unit):
 
     def _report(self, kind: FaultKind, message: str, lane: int, instruction: Instruction) -> None:
         self.machine.wave.report(kind, message, np.array([lane]), instruction)
-
-
-def lane_and_column(address: int) -> tuple[int, int]:
-    """The parts of an address."""
-    return address >> LANE_SHIFT & 0xFFFF, address & 0xFFFF

@@ -13,7 +13,6 @@ A piece is 16 lanes of one column.
 from __future__ import annotations
 
 import enum
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -23,12 +22,9 @@ from cutesmith.emulator.program.abi import Array
 from cutesmith.emulator.ptx.syntax import Instruction
 from cutesmith.emulator.sanitizer.actors import Request
 from cutesmith.emulator.state.findings import where
-
-if TYPE_CHECKING:
-    from cutesmith.emulator.tensor_cores.tensor_memory import Region
+from cutesmith.emulator.tensor_cores.tensor_memory_regions import COLUMNS, LANES, Region
 
 _PIECE = 16
-_PIECES, _COLUMNS = 8, 512
 _CELL = np.dtype([("column", np.int32), ("time", np.int32), ("site", np.int32), ("lane", np.int32)])
 
 
@@ -57,8 +53,8 @@ class TensorMemoryOrder:
 
     def __init__(self, machine: Machine, blocks: int) -> None:
         self._machine = machine
-        self._cells = np.zeros((3, blocks, _PIECES, _COLUMNS), _CELL)
-        self._by_pipe = np.zeros((blocks, _PIECES, _COLUMNS), bool)  # of the writer
+        self._cells = np.zeros((3, blocks, LANES // _PIECE, COLUMNS), _CELL)
+        self._by_pipe = np.zeros((blocks, LANES // _PIECE, COLUMNS), bool)  # of the writer
         self._fenced_before: dict[int, list[int]] = {}  # by lane: times of its fences
         self._known_after: dict[int, Array] = {}  # by lane: what it knew at its last fence
 
