@@ -72,22 +72,21 @@ class KernelFault(EmulationError):
 
 
 class UnsupportedInstruction(EmulationError):
-    """An instruction that is not executed yet."""
+    """An instruction that is not executed yet, or several: `forms` are their names with place and reason."""
 
     exit_code = ExitCode.UNAVAILABLE
 
-    def __init__(self, instruction: Instruction, why: str = "") -> None:
+    def __init__(self, instruction: Instruction, why: str = "", more: tuple[str, ...] = ()) -> None:
         at = f" ({format_location(instruction.location)})" if instruction.location else ""
+        self.forms = (f"`{instruction.full_opcode}`{at}{': ' + why if why else ''}", *more)
         super().__init__(
-            f"the emulated GPU does not execute `{instruction.full_opcode}`{at}{': ' + why if why else ''}",
+            f"the emulated GPU does not execute {'; nor '.join(self.forms)}",
             hint="Verify this kernel on a GPU, or write it without this instruction.",
         )
-        self.instruction = instruction
+        self.instruction, self.why = instruction, why
 
     @classmethod
     def together(cls, errors: list[UnsupportedInstruction]) -> UnsupportedInstruction:
         """One error that names the forms of all of these (at least one)."""
         first, *others = errors
-        for other in others:
-            first.message += f"; nor {other.message.removeprefix('the emulated GPU does not execute ')}"
-        return first
+        return cls(first.instruction, first.why, tuple(form for other in others for form in other.forms))

@@ -21,6 +21,7 @@ from cutesmith.emulator.machine.suspensions import Suspension
 from cutesmith.emulator.operations import (  # noqa: F401
     async_copies,
     bulk_copies,
+    cluster_launches,
     matrices,
     mbarriers,
     system,

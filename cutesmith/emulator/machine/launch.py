@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -90,6 +91,7 @@ class LaunchRun:
         self._counts = np.zeros(len(self.program.basic_blocks), np.uint64)
         self._parameters = _parameter_buffer(self.program, self.launch)
         self._registers_read = registers_read(self.program)
+        self._waiting: deque[tuple[int, int, int]] = deque()
 
     def run(self) -> LaunchReport:
         """Execute the launch; the report of what was done until an error ended it is `report()`.
@@ -100,8 +102,8 @@ class LaunchRun:
         refuse_over_limits(self.launch, self.kernel, self.sm)
         suspensions = suspensions_of(self.program)
         try:
-            for first, last in self._wave_ranges():
-                self._run_wave(first, last, suspensions)
+            for clusters in self._waves():
+                self._run_wave(clusters, suspensions)
             self.completed = True
         finally:
             self.seconds = time.perf_counter() - started
@@ -152,8 +154,11 @@ class LaunchRun:
         """How many blocks the GPU holds at once."""
         return self.settings.resident_blocks or resident_blocks(self.launch, self.kernel, self.sm)
 
-    def _wave_ranges(self) -> Iterator[tuple[int, int]]:
-        """(first, last) of each wave, of all clusters or of the chosen ones."""
+    def _waves(self) -> Iterator[Array]:
+        """int64 numbers of the clusters of each wave, of all or of the chosen ones.
+
+        Where blocks may cancel launches, half of the clusters start at first: the others can be taken from.
+        """
         geometry = self.geometry
         by_lanes = self.settings.lanes_per_wave // geometry.threads
         by_shared = self.settings.shared_bytes_per_wave // max(1, self.shared_bytes)
@@ -161,16 +166,25 @@ class LaunchRun:
         if waits_for_other_blocks(self.program) or self.launch.attributes.get("cooperative"):
             blocks = self.resident_blocks
         clusters = max(1, blocks // geometry.cluster_blocks)
+        if any(instruction.opcode == "clusterlaunchcontrol" for instruction in self.program.instructions):
+            clusters = max(1, min(clusters, self._clusters // 2))
         waves = -(-self._clusters // clusters)
         bounds = [wave * self._clusters // waves for wave in range(waves + 1)]
-        return zip(bounds, bounds[1:], strict=False)
+        numbers = np.arange(self._clusters) if self.chosen is None else self.chosen
+        firsts = blocks_of(geometry, numbers)[:: geometry.cluster_blocks]
+        self._waiting = deque((int(x), int(y), int(z)) for x, y, z in firsts)
+        by_first = dict(zip(self._waiting, numbers.tolist(), strict=True))
+        for first, last in zip(bounds, bounds[1:], strict=False):
+            taken = [self._waiting.popleft() for _ in range(min(last - first, len(self._waiting)))]
+            if taken:
+                yield np.array([by_first[cluster] for cluster in taken], np.int64)
 
     @property
     def _clusters(self) -> int:
         return self.geometry.clusters if self.chosen is None else len(self.chosen)
 
-    def _run_wave(self, first: int, last: int, suspensions: tuple[Suspension, ...]) -> None:
-        wave = self._wave(first, last)
+    def _run_wave(self, clusters: Array, suspensions: tuple[Suspension, ...]) -> None:
+        wave = self._wave(clusters)
         self.waves += 1
         executors = Executors(self.native, self.memory)
         watched = self.observer.watch(self.geometry, wave, executors) if self.observer else nullcontext(executors)
@@ -179,9 +193,9 @@ class LaunchRun:
             try:
                 scheduler.run()
             except EndlessLoop as error:
-                if last == self._clusters:
+                if not self._waiting:
                     raise
-                absent = (self._clusters - last) * self.geometry.cluster_blocks
+                absent = len(self._waiting) * self.geometry.cluster_blocks
                 hint = f"{absent} blocks have not started: a GPU holds {self.resident_blocks} of them at once, and "
                 hint += f"none that run may wait for one that has not started. {error.hint}"
                 raise EndlessLoop(error.message, hint=hint) from None
@@ -192,9 +206,8 @@ class LaunchRun:
         """Bytes that were not written yet."""
         return np.full(shape, self.settings.fill, np.uint8) if self.settings.fill else np.zeros(shape, np.uint8)
 
-    def _wave(self, first: int, last: int) -> Wave:
+    def _wave(self, numbers: Array) -> Wave:
         geometry = self.geometry
-        numbers = np.arange(first, last) if self.chosen is None else self.chosen[first:last]
         blocks = blocks_of(geometry, numbers)
         lanes = len(blocks) * geometry.threads
         block_of_lane = np.repeat(np.arange(len(blocks), dtype=np.uint32), geometry.threads)
@@ -217,6 +230,7 @@ class LaunchRun:
             printed=self.printed,
             module_symbols=self.memory.module_symbols,
             tensor_core_sm=self.settings.tensor_core_sm,
+            waiting_clusters=self._waiting,
         )
         words = {
             Context.FRAME: wave.frame.ctypes.data,

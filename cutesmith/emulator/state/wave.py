@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -43,7 +44,8 @@ class Wave:
     lanes of each warp, -1 where the block has no such thread. `shared`: uint8 (blocks, bytes); `local`: uint8 (lanes,
     bytes). `parameters` (uint8), `counts` (uint64, by basic block), `findings` and `printed` are the launch's.
     `status`: int32 (lanes,), the status codes of abi.py. `module_symbols`: addresses of the module's variables.
-    `tensor_core_sm`: whose tensor cores `mma` rounds like; 0 means those of the program's target.
+    `tensor_core_sm`: whose tensor cores `mma` rounds like; 0 means those of the program's target. `waiting_clusters`:
+    the launch's clusters that have not started, by their first block; `clusterlaunchcontrol` takes from it.
     """
 
     program: Program
@@ -65,6 +67,7 @@ class Wave:
     printed: Printed = field(default_factory=Printed)
     module_symbols: dict[str, int] = field(default_factory=dict)
     tensor_core_sm: int = 0
+    waiting_clusters: deque[tuple[int, int, int]] = field(default_factory=deque)
 
     @property
     def lane_count(self) -> int:
