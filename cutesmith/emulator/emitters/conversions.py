@@ -31,7 +31,7 @@ from cutesmith.emulator.ptx.syntax import Instruction, Operand
 _INTEGRAL = {"rni": "roundeven", "rzi": "trunc", "rmi": "floor", "rpi": "ceil"}
 _FLAGS = ("ftz", "sat", "relu", "satfinite")
 _SCALARS = ("f16", "bf16", "f32", "f64")
-_PAIRS = ("f16x2", "bf16x2", "e4m3x2", "e5m2x2")
+_PAIRS = ("f16x2", "bf16x2", "e4m3x2", "e5m2x2", "e2m1x2")
 
 
 class Modifiers(NamedTuple):
@@ -324,7 +324,9 @@ def _pair_values(emitter: Emitter, operands: list[Operand], source: str, origin:
 
 
 def _part(emitter: Emitter, bits: str, form: Format, origin: Format, how: Modifiers) -> str:
-    if origin.bits < 16:
+    if origin.bits < 8:
+        value = _four_bits_to_half(emitter, bits)
+    elif origin.bits < 16:
         value = eight_bits_to_half(emitter, bits, origin)
     elif form.bits < 16:
         number = to_double(emitter, bits, origin)
@@ -332,6 +334,15 @@ def _part(emitter: Emitter, bits: str, form: Format, origin: Format, how: Modifi
     else:
         value = float_bits(emitter, bits, form, origin, how)
     return relu(emitter, value, form) if "relu" in how.flags else value
+
+
+def _four_bits_to_half(emitter: Emitter, bits: str) -> str:
+    """An e2m1 pattern (i4) as f16, exact: moved under f16's exponent it is 2^14 times too small."""
+    wide = emitter.resize(bits, 4, 16)
+    magnitude = emitter.op("shl i16 {}, 9", emitter.op("and i16 {}, 7", wide))
+    scaled = emitter.op("fmul float {}, 16384.0", widen(emitter, magnitude, F16))
+    half = emitter.to_bits(emitter.op("fptrunc float {} to half", scaled), "half")
+    return emitter.op("or i16 {}, {}", half, emitter.op("and i16 {}, -32768", emitter.op("shl i16 {}, 12", wide)))
 
 
 def eight_bits_to_half(emitter: Emitter, bits: str, source: Format) -> str:

@@ -93,5 +93,5 @@ def test_resident_blocks_follow_registers_and_shared_memory():
 
 
 def test_an_unknown_instruction_is_named():
-    with pytest.raises(UnsupportedInstruction, match="tcgen05.alloc"):
-        launches.prepare("tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%d1], 32; ret;")
+    with pytest.raises(UnsupportedInstruction, match="tcgen05.shift"):
+        launches.prepare("tcgen05.shift.cta_group::1.down [%r1]; ret;")
