@@ -94,7 +94,9 @@ class CopyEngine(Unit):
         self._order = CompletionOrder(machine.order)
         self._under_way: list[Copy] = []
         self._groups: dict[int, _Groups] = {}
+        self._has_groups = np.zeros(self._wave.lane_count, bool)
         self._ended = 0
+        self.progress = 0  # how many times something was read or has landed
 
     # ------------------------------------------------------------------------------------------ asked by handlers
 
@@ -108,9 +110,9 @@ class CopyEngine(Unit):
             for groups in self._groups_of((copy.lane, *copy.sharers)):
                 groups.open.append(copy)
 
-    def commit(self, lanes: Iterable[int]) -> None:
-        """What these lanes have asked for since their last commits are groups."""
-        for groups in self._groups_of(lanes):
+    def commit(self, lanes: Array) -> None:
+        """What these lanes have asked for since their last commits are groups; empty ones before all others never count."""
+        for groups in self._groups_of(lanes[self._has_groups[lanes]].tolist()):
             groups.committed.append(groups.open)
             groups.open = []
 
@@ -124,6 +126,7 @@ class CopyEngine(Unit):
                 groups = found[key][0] if key in found else _Groups(set())
                 groups.lanes.add(lane)
                 self._groups[lane] = groups
+                self._has_groups[lane] = True
             else:
                 key = id(groups)
             found.setdefault(key, (groups, []))[1].append(lane)
@@ -138,7 +141,7 @@ class CopyEngine(Unit):
     def wait(self, lanes: Array, allowed: int, *, reads: bool) -> Array:
         """bool (n,): whether all committed groups of lanes but the last `allowed` are complete, or their reads."""
         waiting: set[int] = set()
-        for groups in self._groups_of(lanes.tolist()):
+        for groups in self._groups_of(lanes[self._has_groups[lanes]].tolist()):
             waited = groups.waited(allowed)
             if not all(copy.has_read if reads else copy.landed for copy in waited):
                 waiting |= groups.lanes
@@ -152,12 +155,12 @@ class CopyEngine(Unit):
             for request in requests.values():
                 self._memory.awaited(knowing, request)
             groups.drop_landed()
-        return np.array([lane not in waiting for lane in lanes.tolist()], bool)
+        return ~np.isin(lanes, list(waiting)) if waiting else np.ones(len(lanes), bool)
 
     def missing(self, lane: int, *, reads: bool) -> int:
         """How many copies of the lane's committed groups are under way."""
-        (groups,) = self._groups_of((lane,))
-        copies = (copy for group in groups.committed for copy in group)
+        groups = self._groups.get(lane)
+        copies = [copy for group in groups.committed for copy in group] if groups else []
         return sum(not (copy.has_read if reads else copy.landed) for copy in copies)
 
     # ------------------------------------------------------------------------------------------------------- work
@@ -183,6 +186,7 @@ class CopyEngine(Unit):
             self._under_way = [copy for copy in self._under_way if not copy.landed]
 
     def _advance(self, copy: Copy) -> None:
+        self.progress += 1
         if copy.tile is None:
             copy.tile = copy.source.read(self._memory)
             if len(copy.landings) and not isinstance(copy.landings[0].place, SharedTile):

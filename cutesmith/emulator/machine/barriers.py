@@ -212,6 +212,9 @@ class BlockBarrierSuspension(Suspension):
     together: ClassVar[bool] = True
     whole_warps: ClassVar[bool] = True
 
+    def version(self, machine: Machine) -> int | None:
+        return machine.warps.ended
+
     def execute(self, machine: Machine, group: Sequence[Waiting]) -> list[Array | None]:
         return machine.unit(_Barriers).execute(group)
 

@@ -60,6 +60,9 @@ class ClusterBarrierSuspension(Suspension):
     turn: ClassVar[int] = 2
     together: ClassVar[bool] = True
 
+    def version(self, machine: Machine) -> int | None:
+        return machine.warps.ended
+
     def execute(self, machine: Machine, group: Sequence[Waiting]) -> list[Array | None]:
         barriers = machine.unit(_ClusterBarriers)
         for waiting in group:

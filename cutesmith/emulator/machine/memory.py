@@ -34,7 +34,7 @@ class Memory:
 
     Bounds and alignment are always checked; with `sanitize` also initialisation, races and missing waits. `unchecked`
     names the allocations whose shadows would be too large. Faults become findings of the wave at `drain`.
-    `phases_over` counts phases of mbarriers that have ended.
+    `phases_over`: of which objects phases have ended, mbarriers by host address, one after another.
     `module_symbols`: addresses of the module's `.global` and `.const` variables.
     """
 
@@ -42,7 +42,7 @@ class Memory:
         self.allocations = allocations
         self.sanitize = sanitize
         self.unchecked: tuple[str, ...] = ()
-        self.phases_over = 0
+        self.phases_over: list[Hashable] = []
         self.module_symbols = allocations.variables(program.module, program.module_variables)
         self._symbol_table = np.array([self.module_symbols[v.name] for v in program.module_variables] or [0], np.int64)
         self._faults = FaultBuffer()
@@ -238,7 +238,7 @@ class Memory:
 
     def phase_over(self, lane: int, key: Hashable) -> None:
         """A phase of `key`, in the cluster of the lane, is over: what was released to it can be acquired."""
-        self.phases_over += 1
+        self.phases_over.append(key)
         if self.sanitize:
             self.clocks.complete(int(self.wave.cluster_of_lane[lane]), key)
 

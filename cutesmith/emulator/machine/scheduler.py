@@ -67,6 +67,7 @@ class Scheduler:
         self._machine = Machine(wave, memory, settings.order, settings.fill)
         self._ready = self._machine.ready
         self._waiting = LaneGroups()
+        self._asleep: dict[int, int] = {}  # points whose lanes asked in vain, and the version that they saw
         self._native = native
         self._settings = settings
         self._suspensions = suspensions
@@ -96,6 +97,7 @@ class Scheduler:
         """Let instructions that wait for a limited time give up; False when that has led nowhere."""
         self._impatient_rounds += 1
         self._machine.patient = False
+        self._asleep.clear()
         moved = self._impatient_rounds <= _MOST_IMPATIENT_ROUNDS and self._execute_suspension_points()
         self._machine.patient = True
         return moved
@@ -125,6 +127,7 @@ class Scheduler:
     def _put(self, code: int, lanes: Array) -> bool:
         if code >= 0:
             self._waiting.add(code, lanes)
+            self._asleep.pop(code, None)
         elif code in (EXITED, FAULTED):
             self._machine.warps.end(lanes)
         else:
@@ -136,8 +139,11 @@ class Scheduler:
     def _execute_suspension_points(self) -> bool:
         """Execute the suspension points that are complete; whether any lane may go on."""
         moved = False
+        points = self._wave.program.suspension_points
         for group in self._groups():
-            points = self._wave.program.suspension_points
+            version = self._suspensions[group[0]].version(self._machine)
+            if version is not None and all(self._asleep.get(number) == version for number in group):
+                continue
             waiting = [Waiting(points[number], self._waiting.take(number)) for number in group]
             results = self._suspensions[group[0]].execute(self._machine, waiting)
             for entry, done in zip(waiting, results, strict=True):
@@ -145,6 +151,8 @@ class Scheduler:
                 if done is not None and not done.all():
                     self._waiting.add(entry.point.number, lanes[~done])
                     lanes = lanes[done]
+                    if version is not None:
+                        self._asleep[entry.point.number] = version
                 self.steps += len(lanes)
                 self._ready.add(entry.point.resume, lanes)
                 moved |= bool(len(lanes))

@@ -65,6 +65,13 @@ class Suspension(table.Suspension, ABC):
     def execute(self, machine: Machine, group: Sequence[Waiting]) -> list[Array | None]:
         """Execute the instructions for the lanes that can go on: for each point bool (n,), or None for all lanes."""
 
+    def version(self, machine: Machine) -> int | None:
+        """A number that changes with whatever lanes may wait for besides other lanes at the point.
+
+        While it stands and no lane joins them, those that could not go on are not asked again. None: always ask.
+        """
+        return None
+
     def reason(self, scene: Scene, instruction: Instruction, lanes: Array) -> str:
         """What these lanes of one block wait for, when no lane can go on: "for the rest of their warp"."""
         return "for what never happens"
@@ -77,9 +84,13 @@ class LaneSuspension(Suspension):
     handler: LaneHandler
     waits_for: Reason | None = None
     refuses: Refusal | None = None
+    changes: Callable[[Machine], int] | None = None
 
     def refused(self, instruction: Instruction) -> str | None:
         return self.refuses(instruction) if self.refuses else None
+
+    def version(self, machine: Machine) -> int | None:
+        return None if self.changes is None else self.changes(machine)
 
     def execute(self, machine: Machine, group: Sequence[Waiting]) -> list[Array | None]:
         return [
@@ -102,6 +113,9 @@ class WarpSuspension(Suspension):
 
     def refused(self, instruction: Instruction) -> str | None:
         return self.refuses(instruction) if self.refuses else None
+
+    def version(self, machine: Machine) -> int | None:
+        return machine.warps.ended
 
     def execute(self, machine: Machine, group: Sequence[Waiting]) -> list[Array | None]:
         return [self._execute(machine, waiting.instruction, waiting.lanes) for waiting in group]
@@ -181,10 +195,16 @@ def _registered(
 
 
 def lane_operation(
-    *patterns: str, waits_for: Reason | None = None, refuses: Refusal | None = None
+    *patterns: str,
+    waits_for: Reason | None = None,
+    refuses: Refusal | None = None,
+    changes: Callable[[Machine], int] | None = None,
 ) -> Callable[[LaneHandler], LaneHandler]:
-    """Register a handler that executes these opcodes for any lanes that have arrived, in any combination."""
-    return _registered(partial(LaneSuspension, waits_for=waits_for, refuses=refuses), patterns)
+    """Register a handler that executes these opcodes for any lanes that have arrived, in any combination.
+
+    `changes`: the version of what lanes wait for (Suspension.version), where the handler leaves some waiting.
+    """
+    return _registered(partial(LaneSuspension, waits_for=waits_for, refuses=refuses, changes=changes), patterns)
 
 
 def warp_operation(

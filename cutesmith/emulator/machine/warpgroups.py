@@ -49,6 +49,14 @@ class Warpgroups(Unit):
         live[self._slot_of_warp] = self.machine.warps.live
         return live.reshape(-1, THREADS)
 
+    def exactly(self, lanes: Array) -> Array | None:
+        """The numbers of the warpgroups whose threads these lanes (ascending) are, all of each; None if they are not."""
+        if len(lanes) % THREADS:
+            return None
+        rows = lanes.reshape(-1, THREADS)
+        found: Array = self.of_lane[rows[:, 0]]
+        return found if np.array_equal(self.members[found], rows) else None
+
     def present(self, lanes: Array) -> Array:
         """bool (warpgroups, 128): where these lanes are."""
         here = np.zeros(self.machine.wave.lane_count + 1, bool)
@@ -99,11 +107,17 @@ class WarpgroupSuspension(Suspension):
     whole_warps: ClassVar[bool] = True
     handler: WarpgroupHandler
 
+    def version(self, machine: Machine) -> int | None:
+        return machine.warps.ended
+
     def execute(self, machine: Machine, group: Sequence[Waiting]) -> list[Array | None]:
         return [self._execute(machine, waiting) for waiting in group]
 
     def _execute(self, machine: Machine, waiting: Waiting) -> Array | None:
         groups = machine.unit(Warpgroups)
+        if (chosen := groups.exactly(waiting.lanes)) is not None:
+            self.handler(WarpgroupBatch(machine, waiting.point, chosen, groups.members[chosen]))
+            return None
         present, live = groups.present(waiting.lanes), groups.live
         complete = present.any(axis=1) & (present == live).all(axis=1)
         whole = complete & present.all(axis=1)

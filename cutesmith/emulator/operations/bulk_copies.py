@@ -118,7 +118,7 @@ def prefetch(batch: LaneBatch) -> None:
 @lane_operation("cp.async.bulk.commit_group")
 def commit(batch: LaneBatch) -> None:
     """What the thread has asked for since the last one is a bulk group."""
-    batch.machine.unit(CopyEngine).commit(batch.lanes.tolist())
+    batch.machine.unit(CopyEngine).commit(batch.lanes)
 
 
 def _waits_for(machine: Machine, instruction: Instruction, lane: int) -> str:
@@ -127,7 +127,11 @@ def _waits_for(machine: Machine, instruction: Instruction, lane: int) -> str:
     return f"for its bulk groups, of which {missing} copies are under way"
 
 
-@lane_operation("cp.async.bulk.wait_group", waits_for=_waits_for)
+def _progress(machine: Machine) -> int:
+    return machine.unit(CopyEngine).progress
+
+
+@lane_operation("cp.async.bulk.wait_group", waits_for=_waits_for, changes=_progress)
 def wait_group(batch: LaneBatch) -> Array:
     """`cp.async.bulk.wait_group{.read} N`: all but the last N groups are complete, or have read their sources."""
     allowed = batch.instruction.operands[0]

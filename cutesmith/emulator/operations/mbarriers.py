@@ -87,22 +87,31 @@ def arrive_for_copies(batch: LaneBatch, *, expected: bool) -> None:
     _update(batch, batch.instruction.operands[0], act)
 
 
-class _Asked(Unit):
-    """When a lane that waits has last asked for its phase: how many phases were over then, of any mbarrier; else -1."""
+class _Sleepers(Unit):
+    """Lanes that wait for a phase at one `try_wait`, by the mbarrier that wakes them.
+
+    `asleep`: bool (lanes,). Waking looks only at the mbarriers whose phases have ended since the last time.
+    """
 
     def __init__(self, machine: Machine) -> None:
         super().__init__(machine)
-        self._phases = np.full(machine.wave.lane_count, -1)
+        self.asleep = np.zeros(machine.wave.lane_count, bool)
+        self._by_mbarrier: dict[int, dict[int, list[Array]]] = {}  # by the instruction's number, then by address
+        self._seen: dict[int, int] = {}
 
-    def in_vain(self, batch: LaneBatch) -> bool:
-        """Whether these lanes have to wait on without looking: they have all asked since the last phase ended."""
-        if "try_wait" not in batch.instruction.modifiers or not self.machine.patient:
-            return False
-        return bool((self._phases[batch.lanes] == self.machine.memory.phases_over).all())
+    def wake(self, site: int, *, everyone: bool) -> None:
+        """Wake those at the instruction whose mbarriers have ended a phase."""
+        sleepers, over = self._by_mbarrier.setdefault(site, {}), self.machine.memory.phases_over
+        ended = set(sleepers) if everyone else set(over[self._seen.get(site, 0) :]) & sleepers.keys()
+        self._seen[site] = len(over)
+        for pointer in ended:
+            for lanes in sleepers.pop(pointer):
+                self.asleep[lanes] = False
 
-    def answered(self, lanes: Array, done: Array) -> None:
-        """These lanes have asked; those that are not `done` wait on."""
-        self._phases[lanes] = np.where(done, -1, self.machine.memory.phases_over)
+    def put_to_sleep(self, site: int, pointer: int, lanes: Array) -> None:
+        """These lanes wait at the instruction for a phase of that mbarrier."""
+        self._by_mbarrier[site].setdefault(pointer, []).append(lanes)
+        self.asleep[lanes] = True
 
 
 def _waits_for(machine: Machine, instruction: Instruction, lane: int) -> str:
@@ -120,13 +129,34 @@ def _waits_for(machine: Machine, instruction: Instruction, lane: int) -> str:
     return f"for the mbarrier at {place}, whose phase (parity {barrier.parity}) still needs {missing}{more}"
 
 
-@lane_operation("mbarrier.test_wait", "mbarrier.try_wait", waits_for=_waits_for)
+def _phases_over(machine: Machine) -> int:
+    return len(machine.memory.phases_over)
+
+
+@lane_operation("mbarrier.test_wait", "mbarrier.try_wait", waits_for=_waits_for, changes=_phases_over)
 def wait(batch: LaneBatch) -> Array:
     """`mbarrier.{test,try}_wait{.parity} p, [a], state-or-parity{, time}`; the lanes of a `try_wait` that have to wait
     are not done."""
-    if batch.machine.unit(_Asked).in_vain(batch):
-        return np.zeros(len(batch.lanes), bool)
-    predicate, address, phase, *_ = batch.instruction.operands
+    sleepers, site, patient = batch.machine.unit(_Sleepers), batch.instruction.number, batch.machine.patient
+    waits = "try_wait" in batch.instruction.modifiers and patient
+    sleepers.wake(site, everyone=not patient)
+    awake = ~sleepers.asleep[batch.lanes]
+    done = awake.copy()
+    if not awake.any():
+        return done
+    asking = LaneBatch(batch.machine, batch.instruction, batch.lanes[awake])
+    over, pointers = _phases_ended(asking)
+    answered = over | (not waits)
+    asking.write(batch.instruction.operands[0], over, answered)
+    done[awake] = answered
+    for pointer in np.unique(pointers[~answered]).tolist():
+        sleepers.put_to_sleep(site, pointer, asking.lanes[~answered & (pointers == pointer)])
+    return done
+
+
+def _phases_ended(batch: LaneBatch) -> tuple[Array, Array]:
+    """bool (n,): whether the phase that each lane asks for is over, which those lanes acquire; and (n,) mbarriers."""
+    _, address, phase, *_ = batch.instruction.operands
     by_parity = "parity" in batch.instruction.modifiers
     phases = batch.read(phase, np.uint32 if by_parity else np.uint64)
     over = np.ones(len(batch.lanes), bool)
@@ -141,10 +171,7 @@ def wait(batch: LaneBatch) -> Array:
             over[indices] = asked != barrier.parity
             if not relaxed and over[indices].any():
                 batch.memory.acquire(batch.lanes[indices[over[indices]]], pointer)
-    done = over | ("try_wait" not in batch.instruction.modifiers or not batch.machine.patient)
-    batch.write(predicate, over, done)
-    batch.machine.unit(_Asked).answered(batch.lanes, done)
-    return done
+    return over, pointers
 
 
 @lane_operation("mbarrier.pending_count")

@@ -130,17 +130,15 @@ def sums(
     cut: int = 0,
 ) -> Array:
     """One fused sum after another over k; `cut` low bits of a float32 result are dropped."""
-    depth = left[0].shape[2]
-    for start in range(0, depth, length):
-        total = fused_sums(left, right, decode(result, c), start, min(length, depth - start), fraction)
-        c = _to_f16(total) if result is F16 else _without_low_bits(truncated(total), cut)
+    if result is F32:
+        bits = fused_sums(left, right, decode(result, c), length, fraction, cut).astype(np.float32).view(np.uint32)
+        bits[bits & np.uint32(F32.nan) > F32.infinity] = F32.nan
+        return bits
+    for start in range(0, left[0].shape[2], length):
+        part = tuple(np.ascontiguousarray(values[:, :, start : start + length]) for values in left)
+        rows = tuple(np.ascontiguousarray(values[:, start : start + length]) for values in right)
+        c = _to_f16(fused_sums(part, rows, decode(result, c), length, fraction, None))  # type: ignore[arg-type]
     return c
-
-
-def _without_low_bits(bits: Array, count: int) -> Array:
-    """float32 bits without some low bits of the mantissa; NaN stays what it is."""
-    kept = bits >> np.uint32(count) << np.uint32(count)
-    return np.where(bits == F32.nan, bits, kept) if count else bits
 
 
 def truncated(values: Array) -> Array:

@@ -21,35 +21,57 @@ LANES = 8
 NO_EXPONENT = -4096
 """The exponent of zero, so that it aligns nothing."""
 
+_BELOW_FLOAT32 = 29
+"""Bits that the mantissa of a double has more than that of a float32."""
+
 LEAST_EXPONENT = -2 * 126
 """The smallest exponent of a product, of two subnormal bf16 or tf32 numbers."""
 
 _IR = """
 define void @fused_sums(ptr %av, ptr %ae, ptr %bv, ptr %be, ptr %cv, ptr %ce, ptr %out,
-                        i64 %matrices, i64 %rows, i64 %columns, i64 %stride, i64 %length, i64 %fraction) {
+                        i64 %matrices, i64 %rows, i64 %columns, i64 %depth, i64 %length, i64 %fraction, i64 %dropped) {
 start:
   %lines = mul i64 %matrices, %rows
   %f0 = insertelement <8 x i64> poison, i64 %fraction, i64 0
   %f = shufflevector <8 x i64> %f0, <8 x i64> poison, <8 x i32> zeroinitializer
+  %d0 = insertelement <8 x i64> poison, i64 %dropped, i64 0
+  %drop = shufflevector <8 x i64> %d0, <8 x i64> poison, <8 x i32> zeroinitializer
+  %mask = shl <8 x i64> splat (i64 -1), %drop
+  %tiny0 = sub <8 x i64> splat (i64 LEAST_UNIT), %drop
+  %tiny1 = shl <8 x i64> %tiny0, splat (i64 52)
+  %grow = bitcast <8 x i64> %tiny1 to <8 x double>
+  %tiny2 = sub <8 x i64> splat (i64 2046), %tiny0
+  %tiny3 = shl <8 x i64> %tiny2, splat (i64 52)
+  %shrink = bitcast <8 x i64> %tiny3 to <8 x double>
+  %chained = icmp sgt i64 %dropped, 0
   %some = icmp sgt i64 %lines, 0
   br i1 %some, label %line, label %end
 line:
   %i = phi i64 [0, %start], [%i1, %line_end]
   %matrix = udiv i64 %i, %rows
-  %a0 = mul i64 %i, %stride
-  %b0 = mul i64 %matrix, %stride
+  %a0 = mul i64 %i, %depth
+  %b0 = mul i64 %matrix, %depth
   br label %block
 block:
   %j = phi i64 [0, %line], [%j1, %block_end]
   %c0 = mul i64 %i, %columns
   %c = add i64 %c0, %j
   %pce = getelementptr i16, ptr %ce, i64 %c
-  %ec = load <8 x i16>, ptr %pce, align 2
+  %ec0 = load <8 x i16>, ptr %pce, align 2
+  %pcv = getelementptr double, ptr %cv, i64 %c
+  %vc0 = load <8 x double>, ptr %pcv, align 8
+  br label %step
+step:
+  %from = phi i64 [0, %block], [%to, %step_end]
+  %ec = phi <8 x i16> [%ec0, %block], [%ec1, %step_end]
+  %vc = phi <8 x double> [%vc0, %block], [%kept_c, %step_end]
+  %full = add i64 %from, %length
+  %to = call i64 @llvm.smin.i64(i64 %full, i64 %depth)
   %first = call <8 x i16> @llvm.smax.v8i16(<8 x i16> %ec, <8 x i16> splat (i16 LEAST))
   br label %exponents
 exponents:
-  %k = phi i64 [0, %block], [%k1, %exponents]
-  %largest = phi <8 x i16> [%first, %block], [%larger, %exponents]
+  %k = phi i64 [%from, %step], [%k1, %exponents]
+  %largest = phi <8 x i16> [%first, %step], [%larger, %exponents]
   %ia = add i64 %a0, %k
   %pae = getelementptr i16, ptr %ae, i64 %ia
   %ea = load i16, ptr %pae
@@ -63,7 +85,7 @@ exponents:
   %e = add <8 x i16> %eas, %eb
   %larger = call <8 x i16> @llvm.smax.v8i16(<8 x i16> %largest, <8 x i16> %e)
   %k1 = add i64 %k, 1
-  %more = icmp slt i64 %k1, %length
+  %more = icmp slt i64 %k1, %to
   br i1 %more, label %exponents, label %align
 align:
   %wide = sext <8 x i16> %larger to <8 x i64>
@@ -75,13 +97,11 @@ align:
   %downs = shl <8 x i64> %downb, splat (i64 52)
   %scale = bitcast <8 x i64> %ups to <8 x double>
   %back = bitcast <8 x i64> %downs to <8 x double>
-  %pcv = getelementptr double, ptr %cv, i64 %c
-  %vc = load <8 x double>, ptr %pcv, align 8
   %sc = fmul <8 x double> %vc, %scale
   %cut = call <8 x double> @llvm.trunc.v8f64(<8 x double> %sc)
   br label %products
 products:
-  %q = phi i64 [0, %align], [%q1, %products]
+  %q = phi i64 [%from, %align], [%q1, %products]
   %total = phi <8 x double> [%cut, %align], [%sum, %products]
   %ja = add i64 %a0, %q
   %pav = getelementptr double, ptr %av, i64 %ja
@@ -98,12 +118,46 @@ products:
   %kept = call <8 x double> @llvm.trunc.v8f64(<8 x double> %aligned)
   %sum = fadd <8 x double> %total, %kept
   %q1 = add i64 %q, 1
-  %again = icmp slt i64 %q1, %length
-  br i1 %again, label %products, label %block_end
-block_end:
+  %again = icmp slt i64 %q1, %to
+  br i1 %again, label %products, label %summed
+summed:
   %result = fmul <8 x double> %sum, %back
+  br i1 %chained, label %truncate, label %whole
+truncate:
+  %bits = bitcast <8 x double> %result to <8 x i64>
+  %high = and <8 x i64> %bits, %mask
+  %normal = bitcast <8 x i64> %high to <8 x double>
+  %grown = fmul <8 x double> %result, %grow
+  %units = call <8 x double> @llvm.trunc.v8f64(<8 x double> %grown)
+  %small = fmul <8 x double> %units, %shrink
+  %size = call <8 x double> @llvm.fabs.v8f64(<8 x double> %result)
+  %subnormal = fcmp olt <8 x double> %size, splat (double 0x3810000000000000)
+  %chosen = select <8 x i1> %subnormal, <8 x double> %small, <8 x double> %normal
+  %unsigned = fadd <8 x double> %chosen, zeroinitializer
+  %over = fcmp oge <8 x double> %size, splat (double 0x47F0000000000000)
+  %infinite = call <8 x double> @llvm.copysign.v8f64(<8 x double> splat (double 0x7FF0000000000000), <8 x double> %result)
+  %bounded = select <8 x i1> %over, <8 x double> %infinite, <8 x double> %unsigned
+  %none = fcmp uno <8 x double> %result, %result
+  %float32 = select <8 x i1> %none, <8 x double> splat (double 0x7FF8000000000000), <8 x double> %bounded
+  br label %whole
+whole:
+  %kept_c = phi <8 x double> [%result, %summed], [%float32, %truncate]
+  %cbits = bitcast <8 x double> %kept_c to <8 x i64>
+  %cshift = lshr <8 x i64> %cbits, splat (i64 52)
+  %cbiased = and <8 x i64> %cshift, splat (i64 2047)
+  %cwide = sub <8 x i64> %cbiased, splat (i64 1023)
+  %cnarrow = trunc <8 x i64> %cwide to <8 x i16>
+  %cmost = call <8 x i16> @llvm.smin.v8i16(<8 x i16> %cnarrow, <8 x i16> splat (i16 128))
+  %cleast = call <8 x i16> @llvm.smax.v8i16(<8 x i16> %cmost, <8 x i16> splat (i16 -126))
+  %zero = fcmp oeq <8 x double> %kept_c, zeroinitializer
+  %ec1 = select <8 x i1> %zero, <8 x i16> splat (i16 NO_EXPONENT), <8 x i16> %cleast
+  br label %step_end
+step_end:
+  %further = icmp slt i64 %to, %depth
+  br i1 %further, label %step, label %block_end
+block_end:
   %pout = getelementptr double, ptr %out, i64 %c
-  store <8 x double> %result, ptr %pout, align 8
+  store <8 x double> %kept_c, ptr %pout, align 8
   %j1 = add i64 %j, 8
   %next = icmp slt i64 %j1, %columns
   br i1 %next, label %block, label %line_end
@@ -134,28 +188,36 @@ loop:
 end:
   ret void
 }
+declare i64 @llvm.smin.i64(i64, i64)
 declare <8 x i16> @llvm.smax.v8i16(<8 x i16>, <8 x i16>)
+declare <8 x i16> @llvm.smin.v8i16(<8 x i16>, <8 x i16>)
 declare <8 x double> @llvm.trunc.v8f64(<8 x double>)
+declare <8 x double> @llvm.fabs.v8f64(<8 x double>)
+declare <8 x double> @llvm.copysign.v8f64(<8 x double>, <8 x double>)
 declare double @llvm.fma.f64(double, double, double)
-""".replace("LEAST", str(LEAST_EXPONENT))
+"""
+for _name, _value in (("LEAST_UNIT", 1023 + 149 + 29), ("NO_EXPONENT", NO_EXPONENT), ("LEAST", LEAST_EXPONENT)):
+    _IR = _IR.replace(_name, str(_value))
 
 
 def fused_sums(
-    a: tuple[Array, Array], b: tuple[Array, Array], c: tuple[Array, Array], start: int, length: int, fraction: int
+    a: tuple[Array, Array], b: tuple[Array, Array], c: tuple[Array, Array], length: int, fraction: int, cut: int | None
 ) -> Array:
-    """float64 (w, m, n): the exact sum of A B and C after every addend was cut, before the result is rounded.
+    """float64 (w, m, n): one sum of A B and C after another, each over `length` of k, every addend cut before.
 
-    Values (float64) and exponents (int16) of A (w, m, k), B (w, k, n) and C (w, m, n), all contiguous; k runs from
-    `start` over `length`; everything below 2^(largest exponent - fraction) is cut off each addend.
+    Values (float64) and exponents (int16) of A (w, m, k), B (w, k, n) and C (w, m, n), all contiguous; everything below
+    2^(largest exponent - fraction) is cut off each addend. Every sum is truncated to float32 without its `cut` lowest
+    bits, and is the next one's C; with None it is exact, and there is one sum.
     """
     matrices, rows, depth = a[0].shape
     columns = b[0].shape[2]
     assert columns % LANES == 0 and all(part.flags.c_contiguous for pair in (a, b, c) for part in pair)
+    assert cut is not None or length >= depth, "an exact sum has no successor"
     out = np.empty((matrices, rows, columns))
-    offsets = (start, start, start * columns, start * columns, 0, 0)
-    pointers = [part.ctypes.data + part.itemsize * offset for part, offset in zip((*a, *b, *c), offsets)]
-    sizes = (matrices, rows, columns, depth, length, fraction)
-    _function("fused_sums", 7, 6)(*pointers, out.ctypes.data, *sizes)
+    pointers = [part.ctypes.data for part in (*a, *b, *c)]
+    dropped = 0 if cut is None else _BELOW_FLOAT32 + cut
+    sizes = (matrices, rows, columns, depth, length, fraction, dropped)
+    _function("fused_sums", 7, 7)(*pointers, out.ctypes.data, *sizes)
     return out
 
 
