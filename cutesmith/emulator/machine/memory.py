@@ -182,6 +182,10 @@ class Memory:
         self._call_in(context, "access_pointers", lanes, space, addresses, size, request.site, *last)
         return pointers
 
+    def engines_see_alike(self, lanes: Array) -> bool:
+        """Whether these lanes of one block come after the same, as far as requests to engines go."""
+        return not self.sanitize or self.clocks.engines_see_alike(lanes)
+
     def landed(self, request: Request, pointer: int, size: int) -> None:
         """An engine has written bytes of shared memory at a host address."""
         if self.sanitize:
@@ -205,8 +209,7 @@ class Memory:
         """A lane asks an engine for something: how the race check names it from now on."""
         if not self.sanitize:
             return Request(lane, 0, 0, site)
-        number = self.clocks.channel(lane, channel)
-        return Request(lane, number, int(self.clocks.request(np.array([lane]))[0]), site)
+        return Request(lane, *self.clocks.request(lane, channel), site)
 
     def completes(self, request: Request, key: Hashable) -> None:
         """An engine has done what was asked for: who waits for the phase of `key` will know."""

@@ -238,13 +238,19 @@ class Clocks:
             self.fenced.fence(first, mine - first * self._threads, self._know(first, mine)[:, : self._width])
         self._advance(firsts)
 
-    def channel(self, lane: int, channel: Channel) -> int:
-        """The number of a channel in the cluster of a lane; those beyond MOST_CHANNELS share the last."""
-        channels = self._channels.setdefault(int(self._wave.cluster_of_lane[lane]), {})
+    def request(self, lane: int, channel: Channel) -> tuple[int, int]:
+        """A lane asks an engine for something now: the channel's number in its cluster, and the time that it bears.
+
+        Channels beyond MOST_CHANNELS share the last number.
+        """
+        first = int(self._wave.cluster_of_lane[lane])
+        channels = self._channels.setdefault(first, {})
         number = channels.setdefault(channel, min(len(channels), MOST_CHANNELS - 1))
         if self._width + number >= self._columns:
             self._add_columns()
-        return number
+        time = int(self.time[first])
+        self.time[first] = min(time + 1, MAX_TIME)
+        return number, time
 
     def _add_columns(self) -> None:
         more = max(_FEWEST_CHANNELS, self._columns - self._width)
@@ -257,11 +263,16 @@ class Clocks:
         if self._exact:
             self._context[Sanitizer.KNOWLEDGE_WIDTH] = self._columns
 
-    def request(self, lanes: Array) -> Array:
-        """These lanes ask engines for something now: the time that its accesses bear."""
-        times = self.time_of(lanes).copy()
-        self._advance(np.unique(self._wave.cluster_of_lane[lanes]).astype(np.int64))
-        return times
+    def engines_see_alike(self, lanes: Array) -> bool:
+        """Whether requests of these lanes of one block come after the same fenced writes and the same engines' work."""
+        first = int(self._wave.cluster_of_lane[lanes[0]])
+        rows, acquired = lanes - first * self._threads, self._lane_acquired[lanes]
+        if not (acquired == acquired[0]).all() or not self.fenced.alike(first, rows):
+            return False
+        if (known := self._knowledge.get(first)) is None:
+            return True
+        channels = known[rows, self._width :]
+        return bool((channels == channels[0]).all())
 
     def land(self, lane: int, key: Hashable, channel: int, time: int) -> None:
         """What the lane asked for at that time has been done; who waits for the phase of `key` will know."""

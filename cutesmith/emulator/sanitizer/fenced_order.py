@@ -39,6 +39,11 @@ class FencedOrder:
             self.pointers[first] = self._known[first].ctypes.data
         self._learn(first, rows, known)
 
+    def alike(self, first: int, rows: Array) -> bool:
+        """Whether the requests of these lanes see the same."""
+        known = self._known.get(first)
+        return known is None or bool((known[rows] == known[rows[0]]).all())
+
     def meet(self, first: int, rows: Array | slice) -> None:
         """These lanes have met at a barrier."""
         if (known := self._known.get(first)) is not None:

@@ -8,6 +8,7 @@ them by results in whatever registers they are.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -135,8 +136,10 @@ class MultiplicationsInFlight(Unit):
         limits[groups] = self.committed[groups] - allowed
         requests: dict[int, Request] = {}
         finished = {}
-        for issued in list(self._take(limits)):
-            self._carry_out(issued)
+        taken = list(self._take(limits))
+        for chain in _chains(taken):
+            self._carry_out(chain)
+        for issued in taken:
             requests.update(zip(issued.groups.tolist(), issued.requests, strict=True))
             for key in zip(issued.groups.tolist(), issued.serials.tolist(), strict=True):
                 accumulator = self.accumulators[key]
@@ -159,31 +162,75 @@ class MultiplicationsInFlight(Unit):
                 yield issued.select(over)
         self._queue = left
 
-    def _carry_out(self, issued: Issued) -> None:
-        """Read the operands and multiply."""
-        multiply = issued.multiply
+    def _carry_out(self, chain: list[Issued]) -> None:
+        """Read the operands and multiply: one product over the k of all."""
+        first = chain[0]
+        multiply = first.multiply
         product = multiply.form.product
-        keys = list(zip(issued.groups.tolist(), issued.serials.tolist(), strict=True))
-        a = issued.a if multiply.a_in_registers else self._operand(issued.a, multiply.tile_a)
-        b = self._operand(issued.b, multiply.tile_b)
+        keys = list(zip(first.groups.tolist(), first.serials.tolist(), strict=True))
+        if multiply.a_in_registers:
+            a = np.concatenate([issued.a for issued in chain], axis=2)
+        else:
+            a = np.ascontiguousarray(self._operands([issued.a for issued in chain], multiply.tile_a).swapaxes(1, 2))
+            a = a.reshape(*a.shape[:2], -1)
+        b = self._operands([issued.b for issued in chain], multiply.tile_b)
         if multiply.negate_a != multiply.negate_b:
             b = b ^ b.dtype.type(1 << (bits_of(product.b) - 1))
+        b = np.ascontiguousarray(b.swapaxes(2, 3))
         c = np.stack([self.accumulators[key].bits for key in keys])
-        c[~issued.accumulates] = 0
-        d = compute(product, a, np.ascontiguousarray(b.swapaxes(1, 2)), c, WARPGROUP_CORE).astype(np.uint32)
+        c[~first.accumulates] = 0
+        d = compute(product, a, b.reshape(len(b), -1, b.shape[3]), c, WARPGROUP_CORE).astype(np.uint32)
         for key, bits in zip(keys, d, strict=True):
             self.accumulators[key].bits = bits
 
-    def _operand(self, pointers: Array, tile: OperandTile) -> Array:
-        """Bits (w, extent, depth) of an operand in shared memory, as it is now."""
-        data = self.machine.memory.gather(pointers.ravel(), CHUNK)
-        return tile.elements(data.reshape(*pointers.shape, CHUNK))
+    def _operands(self, pointers: list[Array], tile: OperandTile) -> Array:
+        """Bits (w, c, extent, depth) of c operands (w, *chunks) in shared memory, as they are now."""
+        chunks = np.stack(pointers, axis=1)
+        data = self.machine.memory.gather(chunks.ravel(), CHUNK)
+        elements = tile.elements(data.reshape(-1, *tile.chunks, CHUNK))
+        return elements.reshape(*chunks.shape[:2], *elements.shape[1:])
+
+
+def _chains(taken: list[Issued]) -> Iterator[list[Issued]]:
+    """Multiplications, those that go on with the same accumulators in one piece.
+
+    Each instruction is one sum that is rounded, so that their sums over the k of all are the same; clamped sums and
+    single bits go alone. Only the order of multiplications with the same accumulators matters.
+    """
+    chains: dict[tuple[int, ...], list[Issued]] = {}  # by the accumulators
+    owners: dict[tuple[int, int], tuple[int, ...]] = {}
+    for issued in taken:
+        pairs = list(zip(issued.groups.tolist(), issued.serials.tolist(), strict=True))
+        key = tuple(number for pair in pairs for number in pair)
+        chain = chains.get(key)
+        if chain is not None and _goes_on(chain[-1], issued):
+            chain.append(issued)
+            continue
+        for before in {owners[pair] for pair in pairs if pair in owners} & chains.keys():
+            yield chains.pop(before)
+        chains[key] = [issued]
+        owners.update(dict.fromkeys(pairs, key))
+    yield from chains.values()
+
+
+def _goes_on(before: Issued, after: Issued) -> bool:
+    alike = ("form", "negate_a", "negate_b", "tile_a", "tile_b", "a_in_registers")
+    product = before.multiply.form.product
+    return (
+        not (product.satfinite or product.operation)
+        and all(getattr(before.multiply, name) == getattr(after.multiply, name) for name in alike)
+        and bool(after.accumulates.all())
+    )
 
 
 def chunk_addresses(descriptors: Array, tile: OperandTile) -> Array:
     """int64 (w, *chunks): addresses within the block's shared memory, of descriptors uint64 (w,)."""
-    decoded = [MatrixDescriptor.decode(word).addresses(tile) for word in descriptors.tolist()]
-    return np.stack(decoded)
+    return np.stack([_addresses(word, tile) for word in descriptors.tolist()])
+
+
+@functools.lru_cache(1024)
+def _addresses(word: int, tile: OperandTile) -> Array:
+    return MatrixDescriptor.decode(word).addresses(tile)
 
 
 def matrix_of(registers: Array, bits: int) -> Array:
