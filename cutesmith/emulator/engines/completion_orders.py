@@ -2,7 +2,7 @@
 
 | order | what advances |
 |---|---|
-| 0 | nothing while threads can run; then, of each cluster, what was asked for last, and all that it is awaited with |
+| 0 | nothing while threads can run; then, of what each block asked for, the last |
 | 1 | everything at once, as it was asked for |
 | 2 and more | a part drawn at random, every round; the number is the seed |
 
@@ -12,21 +12,12 @@ Order 0 shows most: who does not wait finds that nothing has come, and so does w
 from __future__ import annotations
 
 import random
-from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 from cutesmith.emulator.ptx.syntax import Instruction
 
 _MOST_ROUNDS = 64  # that work is held back while threads run: they may be polling
 _CHANCE = 0.25
-
-
-@dataclass(frozen=True)
-class Piece:
-    """Asynchronous work: its cluster, and by what its completion is observed, such as mbarriers."""
-
-    cluster: int
-    channels: frozenset[Hashable]
 
 
 class CompletionOrder:
@@ -37,39 +28,28 @@ class CompletionOrder:
         self._random = random.Random(number)
         self._held = 0
 
-    def advancing(self, pieces: Sequence[Piece], stalled: bool) -> list[int]:
-        """Indices of the work that advances, in order; `pieces` begin with the oldest.
+    def advancing(self, blocks: Sequence[int], stalled: bool) -> list[int]:
+        """Indices of the work that advances, in order; `blocks` names who asked for each piece, the oldest first.
 
-        `stalled`: no thread can run. Then something of every cluster advances.
+        `stalled`: no thread can run. Then something of every block advances: those of a cluster go on side by side.
         """
-        clusters = [piece.cluster for piece in pieces]
-        everything = range(len(clusters))
+        everything = range(len(blocks))
         if self._number == 1:
             return list(everything)
-        last = {cluster: index for index, cluster in enumerate(clusters)}
+        last = {block: index for index, block in enumerate(blocks)}
         if self._number == 0:
             self._held += 1
             if not stalled and self._held < _MOST_ROUNDS:
                 return []
             self._held = 0
-            return _awaited_with(pieces, last.values())
+            return sorted(last.values())
         chosen = [index for index in everything if self._random.random() < _CHANCE]
         if stalled:
-            started = {clusters[index] for index in chosen}
-            for cluster in sorted(set(clusters) - started):
-                chosen.append(self._random.choice([index for index in everything if clusters[index] == cluster]))
+            started = {blocks[index] for index in chosen}
+            for block in sorted(set(blocks) - started):
+                chosen.append(self._random.choice([index for index in everything if blocks[index] == block]))
         self._random.shuffle(chosen)
         return chosen
-
-
-def _awaited_with(pieces: Sequence[Piece], last: Iterable[int]) -> list[int]:
-    """These pieces, the last of their clusters, and what shares an mbarrier or bulk groups with them, the last first.
-
-    The blocks of a cluster that wait for the same stage of a ring then go on together, which is faster by a half.
-    """
-    channels = {channel for index in last for channel in pieces[index].channels}
-    chosen = [index for index in range(len(pieces)) if not channels.isdisjoint(pieces[index].channels)]
-    return chosen[::-1]
 
 
 def completes_later(instruction: Instruction) -> bool:

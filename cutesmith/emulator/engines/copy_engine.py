@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from cutesmith.emulator.engines.completion_orders import CompletionOrder, Piece
+from cutesmith.emulator.engines.completion_orders import CompletionOrder
 from cutesmith.emulator.engines.mbarrier_state import Mbarrier, MbarrierError
 from cutesmith.emulator.engines.places import Place, SharedTile
 from cutesmith.emulator.faults import FaultKind
@@ -48,7 +48,6 @@ class Copy:
     landings: list[Landing]
     combine: Combine | None = None
     sharers: tuple[int, ...] = ()
-    piece: Piece = field(init=False)
     tile: Array | None = field(init=False, default=None)
     landed: bool = field(init=False, default=False)
 
@@ -106,8 +105,6 @@ class CopyEngine(Unit):
         for landing in copy.landings:
             if isinstance(landing.place, SharedTile) and copy.combine is None:
                 landing.place.fill(self._memory, _POISON)
-        channels = frozenset(landing.mbarrier or ("groups of", copy.lane) for landing in copy.landings)
-        copy.piece = Piece(int(self._wave.cluster_of_lane[copy.lane]), channels)
         self._under_way.append(copy)
         if grouped:
             for groups in self._groups_of((copy.lane, *copy.sharers)):
@@ -173,8 +170,8 @@ class CopyEngine(Unit):
         if not self._under_way:
             return False
         self._abandon()
-        pieces = [copy.piece for copy in self._under_way]
-        chosen = self._order.advancing(pieces, stalled=not self.machine.ready)
+        blocks = [int(self._wave.block_of_lane[copy.lane]) for copy in self._under_way]
+        chosen = self._order.advancing(blocks, stalled=not self.machine.ready)
         for index in chosen:
             self._advance(self._under_way[index])
         self._under_way = [copy for copy in self._under_way if not copy.landed]
