@@ -111,7 +111,7 @@ class CopyEngine(Unit):
                 groups.open.append(copy)
 
     def commit(self, lanes: Array) -> None:
-        """What these lanes have asked for since their last commits are groups; empty ones before all others never count."""
+        """What these lanes asked for since their last commits are groups; those before the first copy never count."""
         for groups in self._groups_of(lanes[self._has_groups[lanes]].tolist()):
             groups.committed.append(groups.open)
             groups.open = []

@@ -50,7 +50,7 @@ class Warpgroups(Unit):
         return live.reshape(-1, THREADS)
 
     def exactly(self, lanes: Array) -> Array | None:
-        """The numbers of the warpgroups whose threads these lanes (ascending) are, all of each; None if they are not."""
+        """The warpgroups whose threads these lanes (ascending) are, all of each; None where a part is missing."""
         if len(lanes) % THREADS:
             return None
         rows = lanes.reshape(-1, THREADS)

@@ -135,7 +135,9 @@ truncate:
   %chosen = select <8 x i1> %subnormal, <8 x double> %small, <8 x double> %normal
   %unsigned = fadd <8 x double> %chosen, zeroinitializer
   %over = fcmp oge <8 x double> %size, splat (double 0x47F0000000000000)
-  %infinite = call <8 x double> @llvm.copysign.v8f64(<8 x double> splat (double 0x7FF0000000000000), <8 x double> %result)
+  %signs = and <8 x i64> %bits, splat (i64 -9223372036854775808)
+  %infinities = or <8 x i64> %signs, splat (i64 9218868437227405312)
+  %infinite = bitcast <8 x i64> %infinities to <8 x double>
   %bounded = select <8 x i1> %over, <8 x double> %infinite, <8 x double> %unsigned
   %none = fcmp uno <8 x double> %result, %result
   %float32 = select <8 x i1> %none, <8 x double> splat (double 0x7FF8000000000000), <8 x double> %bounded
@@ -193,7 +195,6 @@ declare <8 x i16> @llvm.smax.v8i16(<8 x i16>, <8 x i16>)
 declare <8 x i16> @llvm.smin.v8i16(<8 x i16>, <8 x i16>)
 declare <8 x double> @llvm.trunc.v8f64(<8 x double>)
 declare <8 x double> @llvm.fabs.v8f64(<8 x double>)
-declare <8 x double> @llvm.copysign.v8f64(<8 x double>, <8 x double>)
 declare double @llvm.fma.f64(double, double, double)
 """
 for _name, _value in (("LEAST_UNIT", 1023 + 149 + 29), ("NO_EXPONENT", NO_EXPONENT), ("LEAST", LEAST_EXPONENT)):
