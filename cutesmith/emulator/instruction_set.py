@@ -29,6 +29,7 @@ from cutesmith.emulator.operations import (  # noqa: F401
     tcgen05_requests,
     tcgen05_transfers,
     tensor_copies,
+    tensor_map_updates,
     warps,
 )
 from cutesmith.emulator.program.basic_blocks import Program

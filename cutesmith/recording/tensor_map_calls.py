@@ -7,6 +7,7 @@ mark where that one leaves bytes unused.
 from __future__ import annotations
 
 import ctypes
+import enum
 import struct
 from dataclasses import dataclass
 
@@ -58,6 +59,43 @@ class TiledMapCall:
         return cls(
             address, data_type, sizes, tuple(strides[: rank - 1]), box, tuple(rest[14 : 14 + rank]), swizzle, fill
         )
+
+
+class MapField(enum.Enum):
+    """A field that `tensormap.replace` sets, by its name in PTX: where its slots begin among the packed ones, how many.
+
+    `less` is taken off a value before it is kept.
+    """
+
+    GLOBAL_ADDRESS = ("global_address", 0, 1, 0)
+    GLOBAL_DIM = ("global_dim", 1, MOST_DIMENSIONS, 1)
+    ELEMTYPE = ("elemtype", 6, 1, 0)
+    RANK = ("rank", 7, 1, -1)
+    SWIZZLE_MODE = ("swizzle_mode", 8, 1, 0)
+    FILL_MODE = ("fill_mode", 9, 1, 0)
+    BOX_DIM = ("box_dim", 10, MOST_DIMENSIONS, 1)
+    ELEMENT_STRIDE = ("element_stride", 15, MOST_DIMENSIONS, 0)
+    GLOBAL_STRIDE = ("global_stride", 20, MOST_DIMENSIONS - 1, 0)
+
+
+_PTX_TYPES = {8: 10, 9: 8, 10: 9}  # f32.ftz, f64, bf16: where PTX counts otherwise than the driver
+
+
+def replaced(data: bytes, field: MapField, index: int, value: int) -> bytes:
+    """A packed map with one field set, as `tensormap.replace` takes it; raises ValueError for what does not fit."""
+    name, start, count, less = field.value
+    if not 0 <= index < count:
+        raise ValueError(f"{name} {index}: 0 to {count - 1}")
+    if field is MapField.ELEMTYPE:
+        value = _PTX_TYPES.get(value, value)
+    head, (mark, *strides) = _HEAD.unpack_from(data), _STRIDES.unpack_from(data, _MARK_AT)
+    slots = [*head, *strides]
+    slots[start + index] = value - less
+    try:
+        packed = _HEAD.pack(*slots[: len(head)]).ljust(_MARK_AT, b"\0") + _STRIDES.pack(mark, *slots[len(head) :])
+    except struct.error:
+        raise ValueError(f"{name} cannot be {value}") from None
+    return packed.ljust(MAP_BYTES, b"\0")
 
 
 def encode_tiled(

@@ -24,7 +24,7 @@ from functools import cache
 import numpy as np
 
 from cutesmith.emulator.engines.swizzles import Swizzle
-from cutesmith.recording.tensor_map_calls import MOST_DIMENSIONS, TiledMapCall
+from cutesmith.recording.tensor_map_calls import MOST_DIMENSIONS, MapField, TiledMapCall, replaced
 
 MAP_ALIGN = 64
 _SWIZZLES = (Swizzle.NONE, Swizzle.B32, Swizzle.B64, Swizzle.B128, Swizzle.B128_ATOM_32B)  # codes of the driver
@@ -116,8 +116,20 @@ class TensorMap:
 def decode(data: bytes) -> TensorMap:
     """The tensor map in 128 bytes; raises TensorMapError."""
     call = TiledMapCall.unpack(data)
-    words = [int(word) for word in np.frombuffer(data, np.uint64)]
-    return (_decode_inline(words) if call is None else _of_call(call)).check()
+    return (_decode_inline(data) if call is None else _of_call(call)).check()
+
+
+def replace_field(data: bytes, field: MapField, index: int, value: int) -> bytes:
+    """128 bytes with one field of the map changed, which may be sound only once others are; raises TensorMapError.
+
+    A map of zeros is one whose fields are still to be set.
+    """
+    if TiledMapCall.unpack(data) is None:
+        data = TiledMapCall(0, 0, (1,), (), (1,), (1,)).pack() if not any(data) else _decode_inline(data).encode()
+    try:
+        return replaced(data, field, index, value)
+    except ValueError as error:
+        raise TensorMapError(str(error)) from None
 
 
 def _of_call(call: TiledMapCall) -> TensorMap:
@@ -130,7 +142,8 @@ def _of_call(call: TiledMapCall) -> TensorMap:
     return TensorMap(call.address, element, call.sizes, call.strides, call.box, call.steps, swizzle, fill)
 
 
-def _decode_inline(words: list[int]) -> TensorMap:
+def _decode_inline(data: bytes) -> TensorMap:
+    words = [int(word) for word in np.frombuffer(data, np.uint64)]
     kind, rank, code = words[1] & 0xF, (words[1] >> 4 & 7) + 1, words[1] >> 7 & 0xF
     if kind != 2 or rank > MOST_DIMENSIONS or not words[0]:
         raise TensorMapError("these 128 bytes are not a tensor map of a tiled tensor")

@@ -102,9 +102,9 @@ class _Sleepers(Unit):
     def wake(self, site: int, *, everyone: bool) -> None:
         """Wake those at the instruction whose mbarriers have ended a phase."""
         sleepers, over = self._by_mbarrier.setdefault(site, {}), self.machine.memory.phases_over
-        ended = set(sleepers) if everyone else set(over[self._seen.get(site, 0) :]) & sleepers.keys()
+        ended = set(over[self._seen.get(site, 0) :])
         self._seen[site] = len(over)
-        for pointer in ended:
+        for pointer in [pointer for pointer in sleepers if everyone or pointer in ended]:
             for lanes in sleepers.pop(pointer):
                 self.asleep[lanes] = False
 

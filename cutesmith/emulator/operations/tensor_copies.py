@@ -14,7 +14,7 @@ from cutesmith.emulator.engines.places import GlobalRows, box_at, outside, swizz
 from cutesmith.emulator.engines.reductions import can_reduce, reduced
 from cutesmith.emulator.engines.swizzles import Swizzle
 from cutesmith.emulator.engines.tensor_maps import MAP_ALIGN, Element, TensorMap, TensorMapError, decode
-from cutesmith.emulator.faults import UnsupportedInstruction
+from cutesmith.emulator.faults import FaultKind, UnsupportedInstruction
 from cutesmith.emulator.machine.lanes import LaneBatch
 from cutesmith.emulator.machine.machine import Machine, Unit
 from cutesmith.emulator.machine.suspensions import lane_operation
@@ -30,6 +30,7 @@ from cutesmith.emulator.operations.bulk_requests import (
     take_words,
     warp_requests,
 )
+from cutesmith.emulator.operations.tensor_map_updates import ChangedMaps
 from cutesmith.emulator.program.abi import PARAMETER_WINDOW, WINDOW_BYTES, Access, Array, Space
 from cutesmith.emulator.ptx.syntax import Address
 from cutesmith.emulator.sanitizer.actors import Request
@@ -152,6 +153,10 @@ def _map_of(lane: LaneRequest, operand: Address, dimensions: int | None = None) 
         return None
     if (known := batch.machine.unit(_ParameterMaps).known.get((int(start[0]), dimensions))) is not None:
         return known
+    if missing := batch.machine.unit(ChangedMaps).missing_fence(lane.lane, int(start[0])):
+        batch.wave.report(
+            FaultKind.MISSING_FENCE, f"`{batch.instruction.full_opcode}`: {missing}", lanes, batch.instruction
+        )
     site = batch.instruction.number
     halves = [batch.memory.load(lanes, Space.GENERIC, start + np.uint64(part), MAP_ALIGN, site) for part in (0, 64)]
     data = np.concatenate(halves, axis=1).tobytes()
