@@ -71,7 +71,6 @@ FOUND = {
     "tma/tma_store": "a finding: each of four warps issues the same TMA store",
     "tma/tma_load_store": "a finding: each warp issues the same TMA store",
     "tma/tma_multicast": "needs sm_100a: the DSL does not compile it for sm_90a",
-    "tma/tma_tensormap_replace": "tensormap.replace is not executed",
     "tutorial/05_minimal_tensor_mma": "needs sm_100a: the DSL does not compile it for sm_90a",
     "tutorial/06_softmax": "a finding: sums overwrite the maxima with no barrier after they were read",
     "tutorial/03_gemm_tiled_smem": "its fixed sizes take longer than the limit",
