@@ -31,6 +31,18 @@ class Limits:
     target_speedup: float | None = None
     target_floor: float | None = None
 
+    def told(self) -> str:
+        """One sentence that names every limit of spending, "" without any."""
+        named = [
+            (self.turns, "{:,} answers on a line"),
+            (self.tokens, "{:,} tokens in all, read, written and cached"),
+            (self.dollars, "{:g} dollars in all"),
+            (self.seconds and self.seconds / 60, "{:g} minutes in all"),
+            (self.patience, "{:,} answers in a row without a better verified kernel"),
+        ]
+        limits = [text.format(value) for value, text in named if value is not None]
+        return f"The session ends at the latest after {', or '.join(limits)}." if limits else ""
+
     def check(self, line: int, state: SessionState, seconds: float) -> None:
         """Raise the Ending that is due before this line's next turn, if one is; `seconds` are the session's so far."""
         best = state.best()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,8 @@ from cutesmith.agent.session_state import JudgedKernel
 from cutesmith.agent.settings import Settings
 from cutesmith.agent.texts.prompting import render_prompt
 from cutesmith.agent.transcript import Event
+from cutesmith.examples.fetch.sources import FetchError, read_local
+from cutesmith.examples.index.records import read_index
 from cutesmith.patterns.generation.target import Target
 from cutesmith.problems.contract import parse
 from cutesmith.sandbox.shared_fork_server import lend_fork_server
@@ -23,7 +25,7 @@ from cutesmith.verb_process import VerbError, run_verb
 
 EXAMPLES = 4
 LOOKED_AT = 12  # the nearest, of which those that run here come first
-NOT_EMULATED = frozenset({"wgmma", "tma", "tcgen05"})
+SHOWN_LINES = 260  # of an example whose source is in the first message: some four thousand tokens
 STAGES = ("lint", "compile", "verify", "benchmark")
 
 
@@ -73,11 +75,23 @@ async def nearest_examples(session: Session, request: str, target: Target) -> li
         return []
 
     def runs(example: Mapping[str, Any]) -> bool:
-        """Whether this session's place executes it: as it is, and with what the place has."""
-        lacking = NOT_EMULATED.intersection(example["features"]) if target.place == "emulator" else ()
-        return example["fit"] in ("native", "runs") and not lacking
+        """Whether it was written for this session's architecture, or runs on it."""
+        return example["fit"] in ("native", "runs")
 
     return sorted(found.get("examples", ()), key=runs, reverse=True)[:EXAMPLES]
+
+
+def shown_source(examples: Sequence[Mapping[str, Any]]) -> str:
+    """The text of the nearest example that keeps the contract and is short enough to stand in a message, or ""."""
+    near = [example for example in examples if example["meets_contract"] and example["lines"] <= SHOWN_LINES]
+    if not near:
+        return ""
+    record = next(record for record in read_index() if record.id == near[0]["id"])
+    try:
+        data, _ = read_local(record, any_version=True)
+    except FetchError:  # the model can fetch another one
+        return ""
+    return f"# {record.id}\n{data.decode('utf-8', 'replace').strip()}"
 
 
 def open_line(
@@ -92,12 +106,17 @@ def open_line(
     lessons: str = "",
     floor: str = "",
 ) -> Event:
-    """Begin a line of work: its kernel file as `start` has it, and its first message."""
+    """Begin a line of work: its kernel file as `start` has it, and its first message.
+
+    A line that begins with nothing is shown the source of the first of the `examples` that fits.
+    """
     text = render_prompt(
         "opening",
         draft=Draft.of(start, draft) if start else None,
         unmatched=draft.get("unmatched", "") if draft else "",
         examples=examples or [],
+        source="" if start else shown_source(examples or []),
+        limits=session.limits.told(),
         lessons=lessons,
         floor=floor,
         number=number,

@@ -60,7 +60,15 @@ async def _open_lines(session: Session, settings: Settings, target: Target) -> N
     floor = "" if settings.bare else floor_text(audit, target)
     for number in range(begun + 1, settings.candidates + 1):
         start = session.state.best(0)
-        open_line(session, number, of=settings.candidates, start=start, draft=draft, examples=examples, floor=floor)
+        open_line(
+            session,
+            number,
+            of=settings.candidates,
+            start=start,
+            draft=draft,
+            examples=examples,
+            floor=floor,
+        )
 
 
 def _line_maker(session: Session, settings: Settings, model: Model, target: Target) -> MakeLine:

@@ -287,8 +287,8 @@ EMULATE = Verb(
             """\
 Run kernel.py once on the emulated GPU: races, missing waits, accesses out of bounds, by Python line; printf.
 
-For finding out why; it compares nothing with the reference, that is verify_kernel. It needs no GPU and has no
-wgmma, TMA or tcgen05. Inputs are those of get_inputs() with fewer rows.""",
+For finding out why; it compares nothing with the reference, that is verify_kernel. It needs no GPU. Inputs
+are those of get_inputs() with fewer rows.""",
             options=(
                 replace(COUNTED, help="also count instructions, sectors and bank conflicts by line."),
                 replace(

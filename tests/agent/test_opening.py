@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 from cutesmith import resources
-from cutesmith.agent.opening import nearest_examples
+from cutesmith.agent.budget import Limits
+from cutesmith.agent.opening import SHOWN_LINES, nearest_examples, open_line
 from cutesmith.agent.session import new_session
+from cutesmith.agent.session_state import JudgedKernel
 from cutesmith.agent.texts.floor_text import floor_text
 from cutesmith.agent.texts.prompting import render_prompt, system_prompt
 from cutesmith.devices import Device
@@ -47,6 +49,7 @@ def test_the_floor_is_told_with_where_its_rates_are_from(audit, target, words):
 
 def opening(**values):
     given = {"draft": None, "unmatched": "", "examples": [], "lessons": "", "floor": "", "number": 1, "of": 1}
+    given |= {"source": "", "limits": ""}
     return {**given, **values}
 
 
@@ -59,10 +62,22 @@ def test_examples_that_can_be_executed_here_come_first(tmp_path):
         here = asyncio.run(nearest_examples(session, "gemm bias gelu bf16 hopper", EMULATED))
         there = asyncio.run(nearest_examples(session, "gemm bias gelu bf16 hopper", H200))
     assert len(here) == len(there) == 4
-    assert not {"wgmma", "tma", "tcgen05"}.intersection(here[0]["features"]) and here[0]["fit"] in ("native", "runs")
-    assert there[0]["fit"] == "native" and "wgmma" in there[0]["features"]
+    assert here == there and there[0]["fit"] == "native" and "wgmma" in there[0]["features"]
     ranks = [example["fit"] not in ("native", "runs") for example in there]
     assert ranks == sorted(ranks)
+
+
+def test_a_line_that_begins_with_nothing_is_shown_an_example_and_its_limits(tmp_path):
+    with new_session(tmp_path / "s", request="r") as session:
+        session.limits = Limits(turns=40, dollars=2.5, seconds=1800)
+        examples = asyncio.run(nearest_examples(session, "softmax of rows", EMULATED))
+        text = open_line(session, 1, examples=examples)["opening"]
+        with_draft = open_line(session, 2, examples=examples, start=JudgedKernel("sha", "x = 1", 0, 1))["opening"]
+    shown = next(example for example in examples if example["meets_contract"] and example["lines"] <= SHOWN_LINES)
+    assert f"# {shown['id']}\n" in text and "def kernel_fn(" in text and "def kernel_fn(" not in with_draft
+    limits = "after 40 answers on a line, or 2.5 dollars in all, or 30 minutes in all."
+    assert limits in text and limits in with_draft
+    assert Limits(turns=None).told() == ""
 
 
 def test_the_system_prompt_knows_every_script_of_the_manifest_and_the_machine():

@@ -17,7 +17,7 @@ FOLDER = Path(__file__).parent / "prompts"
 REASON = " reason about speed with `profile_kernel` and `compile_kernel`, and"
 PLACES = {
     "gpu": f"on this machine's GPU; a pass reads `{VERIFIED}`, and is timed.",
-    "emulator": "on an emulated GPU, which has no wgmma, TMA or tcgen05; a pass reads "
+    "emulator": "on an emulated GPU, also wgmma and TMA; what it lacks ends in exit code 7 and is named. A pass reads "
     f"`{VERIFIED_BY_EMULATION}`. Nothing is timed:{REASON} claim none.",
     "compile": "nowhere: kernels are compiled, never executed; a pass reads `compiled`. Claim neither correctness nor "
     "speed.",
