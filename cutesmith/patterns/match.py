@@ -19,6 +19,7 @@ from cutesmith.patterns.graph.nodes import Graph
 from cutesmith.patterns.pattern_plan import PatternPlan
 from cutesmith.patterns.rows import plan as rows
 from cutesmith.patterns.scans import plan as scans
+from cutesmith.patterns.windows import plan as windows
 
 NEEDS_MODEL = (
     "The offline generator knows products of matrices, attention, elementwise functions, reductions over the last "
@@ -31,13 +32,14 @@ P = TypeVar("P", bound=PatternPlan[Any])
 AROUND_PRODUCTS: tuple[LaunchMatcher, ...] = (
     attention.match,
     elementwise.match,
+    windows.match,
     scans.match,
     totals.match,
     split_rows.match,
     rows.match,
 )
 """The patterns that take what products leave of a graph that is cut."""
-SINGLE: tuple[LaunchMatcher, ...] = (contraction.match, *AROUND_PRODUCTS)
+SINGLE: tuple[LaunchMatcher, ...] = (windows.match, contraction.match, *AROUND_PRODUCTS)
 """Every pattern that can take a whole graph, the first that takes it is the best."""
 
 

@@ -145,6 +145,14 @@ class ScansConfiguration(Configuration):
         return self.lanes * self.along * self.vector * self.vectors
 
 
+@dataclass(frozen=True)
+class WindowsConfiguration(Configuration):
+    """Threads a block, and the neighbouring outputs that each makes."""
+
+    threads: int
+    outputs: int
+
+
 AnyConfiguration = (
     ElementwiseConfiguration
     | RowsConfiguration
@@ -152,6 +160,7 @@ AnyConfiguration = (
     | HopperConfiguration
     | AttentionConfiguration
     | ScansConfiguration
+    | WindowsConfiguration
 )
 C = TypeVar("C", bound=AnyConfiguration)
 

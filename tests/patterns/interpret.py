@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 
 from cutesmith.patterns.graph.dtypes import is_float, torch_dtype
 from cutesmith.patterns.graph.nodes import (
@@ -26,6 +27,7 @@ from cutesmith.patterns.graph.nodes import (
     Windows,
 )
 from cutesmith.patterns.graph.operations import POINTWISE
+from cutesmith.patterns.graph.windows import Pooling, Share
 
 Dims = tuple[int, ...]
 Reduce = Callable[[torch.Tensor, Dims, float], torch.Tensor]
@@ -108,6 +110,8 @@ def _evaluate(node: Node, operands: list[torch.Tensor], inputs: Sequence[Any], p
         return operands[0].reshape(node.shape)
     if node.op == "windows":
         return _windows(Windows.of(node), operands[0], node.shape)
+    if node.op == "pool":
+        return _pooled(Pooling.of(node), operands[0]).to(kind)
     if node.op == "contract":
         return (operands[0].to(kind) @ operands[1].to(kind)).expand(node.shape)
     if node.op == "stored":
@@ -142,6 +146,25 @@ def viewed(value: torch.Tensor, views: Sequence[View], inputs: Sequence[Any]) ->
     for view in views:
         value = eval(view.code("x", list(names)), {"x": value, **names})
     return value
+
+
+def _pooled(pooling: Pooling, image: torch.Tensor) -> torch.Tensor:
+    """PyTorch's own pooling, dimension by dimension where it is a mean of shares."""
+    rank, name = len(pooling.spans), "max" if "max" in pooling.operation else "avg"
+    if all(isinstance(span, Share) for span in pooling.spans):
+        counts = [span.count for span in pooling.spans]
+        if name == "avg":
+            return getattr(F, f"adaptive_avg_pool{rank}d")(image, counts)
+        pooled = getattr(F, f"adaptive_max_pool{rank}d")(image, counts, return_indices=True)
+        return pooled[pooling.operation == "argmax"]
+    fields = ("taps", "step", "start", "dilation")
+    taps, step, start, dilation = (tuple(getattr(span, field) for span in pooling.spans) for field in fields)
+    partial = pooling.spans[0].partial
+    if name == "avg":
+        divisor = {"divisor_override": pooling.divisor or None} if rank > 1 else {}
+        return getattr(F, f"avg_pool{rank}d")(image, taps, step, start, partial, pooling.counts_padding, **divisor)
+    pooled = getattr(F, f"max_pool{rank}d")(image, taps, step, start, dilation, partial, return_indices=True)
+    return pooled[pooling.operation == "argmax"]
 
 
 SCANS = {

@@ -32,12 +32,13 @@ from cutesmith.patterns.graph.size_laws import PassedSize, Size, SizeLaw
 from cutesmith.patterns.pattern_plan import AnyConfiguration
 from cutesmith.patterns.rows.plan import RowsPlan
 from cutesmith.patterns.scans.plan import ScansPlan
+from cutesmith.patterns.windows.plan import WindowsPlan
 from cutesmith.patterns.writing.naming import fresh_name, safe_names
 from cutesmith.patterns.writing.sections import join_sections
 from cutesmith.patterns.writing.templating import returned
 from cutesmith.runtime.tiling import TiledShape, Tiling
 
-SinglePlan = ElementwisePlan | RowsPlan | ContractionPlan | AttentionPlan | ScansPlan
+SinglePlan = ElementwisePlan | RowsPlan | ContractionPlan | AttentionPlan | ScansPlan | WindowsPlan
 """The plan of one kernel."""
 Source = int | SizeLaw
 """What a launch is passed: the place of a value, or a number that follows the sizes of the function's arguments."""

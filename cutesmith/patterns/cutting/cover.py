@@ -31,6 +31,7 @@ from cutesmith.patterns.graph.nodes import (
     with_values,
 )
 from cutesmith.patterns.graph.shapes import dense_strides
+from cutesmith.patterns.windows.plan import match as windows
 
 Plan = SinglePlan | ChainPlan
 Matcher = Callable[[Graph], Plan]
@@ -124,7 +125,7 @@ class _Cover:
         made = {id(node) for region in self.regions.found for node in self.regions.outputs_of(region)}
         for region in self.regions.found:
             outputs = self.regions.outputs_of(region)
-            if not self._matched(outputs, [contraction]):
+            if not self._matched(outputs, [windows, contraction]):
                 self.refused.append(region.product)
         self._cover_together([node for node in self.stored.values() if id(node) not in made])
         if self.refused:

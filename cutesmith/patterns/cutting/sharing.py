@@ -16,6 +16,8 @@ from cutesmith.patterns.graph.nodes import Graph
 from cutesmith.patterns.rows.plan import match as rows
 from cutesmith.patterns.scans.plan import ScansPlan
 from cutesmith.patterns.scans.plan import match as scans
+from cutesmith.patterns.windows.plan import WindowsPlan
+from cutesmith.patterns.windows.plan import match as windows
 
 
 def share_kernels(launches: Sequence[Launch]) -> tuple[Launch, ...]:
@@ -50,4 +52,6 @@ def _matched(plan: SinglePlan, graph: Graph) -> SinglePlan:
         return attention(graph)
     if isinstance(plan, ScansPlan):
         return scans(graph)
+    if isinstance(plan, WindowsPlan):
+        return windows(graph)
     return elementwise(graph) if isinstance(plan, ElementwisePlan) else rows(graph)

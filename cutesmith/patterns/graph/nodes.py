@@ -10,6 +10,7 @@ The other operations are the leaves and
 - `reshape`: the same elements in row-major order (`Reshaping`);
 - `gather`: inputs (x, index), along a dimension where the index has size 1;
 - `windows`: what a window over an image sees, with zeros outside (`Windows`): the product of a convolution takes it;
+- `pool`: what becomes of each window over an image (`windows.Pooling`);
 - `scan`: what is combined of the elements up to each along a dimension (`Scan`);
 - `contract`: the batched product of (…, m, k) and (…, k, n), whose leading dimensions broadcast; it is (…, m, n);
 - `stored`: a value that lies dense in device memory between two launches, seen through views as an argument is.
@@ -338,6 +339,8 @@ def views_of(node: Node) -> tuple[View, ...]:
 def _flops(node: Node) -> int:
     if node.op == "contract":
         return 2 * math.prod(node.shape) * node.inputs[0].shape[-1]
+    if node.op == "pool":
+        return math.prod(node.inputs[0].shape)
     if node.is_reduction or node.op == "scan":
         return math.prod(node.inputs[0].shape)
     return math.prod(node.shape) if node.is_pointwise else 0

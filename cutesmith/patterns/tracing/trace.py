@@ -37,6 +37,7 @@ from cutesmith.patterns.tracing.lowering import (
     reductions,
     scans,
     views,
+    windows,
 )
 from cutesmith.patterns.tracing.lowering.dispatch import Lowering, Rule, rule_for
 from cutesmith.patterns.tracing.scalars import Scalars, untraceable
@@ -58,6 +59,7 @@ FAMILIES = (
     reductions,
     scans,
     views,
+    windows,
 )  # which register their rules
 NEEDS_MODEL = "a model is needed for this function"
 _TORCH = str(Path(torch.__file__).parent)

@@ -1,0 +1,1 @@
+"""The window pattern: pooling, and convolutions of few channels, as direct kernels."""

@@ -1,0 +1,266 @@
+"""The window pattern: a thread makes a few neighbouring outputs, and reads what their windows see through L1.
+
+Of each line of the image that the windows cross, a thread loads the elements that its outputs share into registers,
+in vectors where they are aligned, and then combines them: the largest and its place, a sum, or a sum of products with
+the weights of a convolution. Pointwise work on the image is done on what was loaded, and on each result.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from cutesmith.errors import UnmatchedError
+from cutesmith.patterns.contraction.epilogue import Operand
+from cutesmith.patterns.graph.dtypes import ITEM_BYTES
+from cutesmith.patterns.graph.nodes import Graph
+from cutesmith.patterns.graph.operations import POINTWISE
+from cutesmith.patterns.graph.windows import Share, Span
+from cutesmith.patterns.pattern_plan import WindowsConfiguration
+from cutesmith.patterns.windows.analysis import WindowsProblem, analyse
+from cutesmith.patterns.windows.proposals import MOST_SEEN, proposals, seen
+from cutesmith.patterns.writing.expressions import literal
+from cutesmith.patterns.writing.naming import SHARED_NAMES, ViewNames
+from cutesmith.patterns.writing.templating import launcher_key, render_template, returned, type_check
+from cutesmith.runtime.tiling import TiledShape, Tiling
+
+_OWN = (
+    "THREADS OUTPUTS TAPS STEP START DILATION VECTOR LEAD SEEN CHANNELS element epilogue load load_seen store group "
+    "across first line base width values acc place places weight value tap last channel size count counts inside take "
+    "position at_v access layout_of description sizes image LAUNCHERS compile_windows launch_windows windows_kernel e t"
+)
+RESERVED = SHARED_NAMES | set(_OWN.split())
+"""Names that an argument of the problem may not have in the generated kernel."""
+
+MOST_UNROLLED = 9
+"""Lines of the image that windows cross: more are a loop, so that the kernel stays short."""
+
+LEAST = {"Int32": -(2**31), "Int64": -(2**63)}
+
+
+@dataclass(frozen=True)
+class WindowsPlan:
+    """Matched windows, ready to be rendered in any of their configurations."""
+
+    graph: Graph
+    problem: WindowsProblem
+    pattern: str = "windows"
+
+    @property
+    def algorithmic_bytes(self) -> int:
+        """Bytes that must cross device memory once: inputs read, outputs written, in the traced shapes."""
+        return self.graph.moved_bytes
+
+    @property
+    def algorithmic_flops(self) -> int:
+        """One for each element of an image that is pooled and each pointwise result, two for a product, as traced."""
+        return self.graph.flops
+
+    def configurations(self, arch: str = "sm_90a") -> list[WindowsConfiguration]:
+        """Outputs a thread and threads a block, the best guess first."""
+        return proposals(self.problem)
+
+    def tiled_shape(self) -> TiledShape:
+        """Positions along the contiguous dimension; the edge is guarded."""
+        sizes = [ITEM_BYTES[node.dtype] for node in self.graph.outputs]
+        return TiledShape(sizes=(self.problem.positions[-1],), element_bytes=min(sizes))
+
+    def tiling(self, configuration: WindowsConfiguration) -> Tiling:
+        """Neighbouring outputs over the threads of a block."""
+        c = configuration
+        return Tiling(threads=c.threads, tile=(c.threads * c.outputs,), vector=c.outputs, settings=c.to_dict())
+
+    def render(self, configuration: WindowsConfiguration) -> str:
+        """The kernel section: imports, device functions, kernel, launch, cached compile and `kernel_fn`."""
+        return render_template("windows.py.j2", _context(self.problem, configuration))
+
+
+def _context(problem: WindowsProblem, c: WindowsConfiguration) -> dict[str, object]:
+    element, epilogue, weights = problem.element, problem.epilogue, problem.weights
+    factors = [weights.operand] if weights else []
+    operands = [*element.operands, *epilogue.operands, *factors]
+    views = ViewNames({*problem.arguments, *RESERVED, *(o.name for o in operands), *(o.name for o in epilogue.outputs)})
+    passed = {o.name: _passed(views, o) for o in operands}
+    given = [operand.loaded(operand.name) for operand in element.operands]
+    plain = not element.statements and element.results == tuple(o.name for o in element.operands)
+    images = list(dict.fromkeys(element.operands))
+    late = list(dict.fromkeys(epilogue.operands))
+    last = problem.spans[-1]
+    in_registers = isinstance(last, Span) and seen(problem, c) <= MOST_SEEN
+    vector = _vector(problem, c) if in_registers else 1
+    outer = _outer(problem)
+    return {
+        "c": c,
+        "p": problem,
+        "title": " + ".join(_titles(problem)),
+        "vector": vector,
+        "in_registers": in_registers,
+        "last": last,
+        "outer": outer,
+        "unrolled": all(o.taps.isdigit() for o in outer) and math.prod(int(o.taps) for o in outer) <= MOST_UNROLLED,
+        "neutral": neutral(problem),
+        "combined": _combined(problem),
+        "helpers": list(dict.fromkeys((*element.helpers, *epilogue.helpers))),
+        "plain": plain,
+        "value": given[0] if plain else element.call("", given, list(element.coordinates), "element"),
+        "call": _epilogue_call(problem),
+        "images": images,
+        "along": {o.name: o.shape[-1] != 1 or problem.image_shape[-1] == 1 for o in images},
+        "across": {o.name: o.shape[-1] != 1 or problem.anchors[0].shape[-1] == 1 for o in late},
+        "image_index": _image_index(problem),
+        "result_index": _result_index(problem),
+        "late": late,
+        "weights": weights,
+        "factor": weights.operand.loaded("weight") if weights else "",
+        "tensors": [*images, *late, *factors, *epilogue.outputs],
+        "numbers": list(dict.fromkeys((*element.numbers, *epilogue.numbers))),
+        "coordinates": {*element.coordinates, *epilogue.coordinates},
+        "views": [*views.lines, *dict.fromkeys((*element.laws, *epilogue.laws))],
+        "allocations": list(_allocations(problem, passed)),
+        "checks": _checks(problem),
+        "type_check": type_check(problem.arguments, problem.graph.arguments),
+        "passed": [*(passed[o.name] for o in (*images, *late, *factors)), *(o.name for o in epilogue.outputs)],
+        "key": launcher_key(list(dict.fromkeys(passed.values()))),
+        "returns": returned(
+            [_returned(problem, o.name, o.dtype, o.viewed is not None) for o in epilogue.outputs],
+            as_tuple=problem.graph.returns_tuple,
+        ),
+    }
+
+
+def _vector(problem: WindowsProblem, c: WindowsConfiguration) -> int:
+    """Elements of the widest access that begins at a multiple of itself for every thread."""
+    last = problem.spans[-1]
+    assert isinstance(last, Span)
+    bytes_each = [ITEM_BYTES[o.dtype] for o in problem.element.operands]
+    return math.gcd(16 // min(bytes_each, default=16), c.outputs * last.step)
+
+
+@dataclass(frozen=True)
+class Outer:
+    """A dimension of windows but the last, for a loop over the taps of all of them: codes of its parts.
+
+    `taps` is how many there are, `first` where the window begins, `line` the line of the image that `tap` sees.
+    """
+
+    dim: int
+    span: Span | Share
+    taps: str
+    first: str
+    line: str
+
+    @property
+    def is_share(self) -> bool:
+        """Whether the window's place and size follow the image's."""
+        return isinstance(self.span, Share)
+
+
+def _outer(problem: WindowsProblem) -> list[Outer]:
+    spans = problem.spans[:-1]
+    taps = [str(span.taps) if isinstance(span, Span) else f"count_{dim}" for dim, span in enumerate(spans)]
+    found = []
+    for dim, span in enumerate(spans):
+        tap = "tap" if len(spans) == 1 else f"tap // {taps[1]}" if dim == 0 else f"tap % {taps[1]}"
+        if isinstance(span, Share):
+            found.append(Outer(dim, span, taps[dim], f"first_{dim}", f"first_{dim} + {tap}"))
+            continue
+        first = _times(f"q_{dim}", span.step) + (f" - {span.start}" if span.start else "")
+        step = _times(tap if " " not in tap or span.dilation == 1 else f"({tap})", span.dilation)
+        found.append(Outer(dim, span, taps[dim], first, f"{first} + {step}"))
+    return found
+
+
+def _times(code: str, factor: int) -> str:
+    return code if factor == 1 else f"{code} * {factor}"
+
+
+def neutral(problem: WindowsProblem) -> str:
+    """What lies outside of an image, as a literal: it changes no largest element and no sum."""
+    if not problem.is_extreme:
+        return literal(0, problem.state)
+    return literal(LEAST.get(problem.state, float("-inf")), problem.state)
+
+
+def _combined(problem: WindowsProblem) -> str:
+    """The larger of `acc[v]` and `value`."""
+    if not problem.is_extreme:
+        return ""
+    return POINTWISE["maximum"].expression(problem.state, fast=False).format("best", "value", T=problem.state)
+
+
+def _titles(problem: WindowsProblem) -> Iterator[str]:
+    yield "convolution of few channels" if problem.weights else f"{'mean' if problem.is_mean else 'maximum'} of windows"
+    yield from dict.fromkeys(node.op for node in problem.graph.nodes() if node.is_pointwise)
+
+
+def _image_index(problem: WindowsProblem) -> str:
+    """The coordinates of a line of the image."""
+    leading = [f"at_{dim}" for dim in range(problem.leading)]
+    if problem.weights:
+        leading[-1] = "channel" if problem.weights.channels > 1 else "0"
+    return ", ".join([*leading, *(f"y_{dim}" for dim in range(problem.rank - 1)), "None"])
+
+
+def _result_index(problem: WindowsProblem) -> str:
+    """The coordinates of a line of the result."""
+    leading = [f"at_{dim}" for dim in range(problem.leading)]
+    return ", ".join([*leading, *(f"q_{dim}" for dim in range(problem.rank - 1)), "None"])
+
+
+def _epilogue_call(problem: WindowsProblem) -> str:
+    epilogue = problem.epilogue
+    given = ["place.to(Int64)" if parameter.name == "place" else "best" for parameter in epilogue.given]
+    if epilogue.is_identity:
+        return given[0]
+    operands = [operand.loaded(operand.name) for operand in epilogue.operands]
+    return epilogue.call(", ".join(given), operands, list(epilogue.coordinates))
+
+
+def _passed(views: ViewNames, operand: Operand) -> str:
+    """The name of what `kernel_fn` passes; bool travels as bytes."""
+    code = f"{operand.code}.view(torch.uint8)" if operand.dtype == "bool" else operand.code
+    return views.name(code, operand.argument)
+
+
+def _returned(problem: WindowsProblem, name: str, dtype: str, viewed: bool) -> str:
+    code = f"{name}.view(torch.bool)" if dtype == "bool" else name
+    return f"{code}.view({name}.shape[0], -1, *sizes)" if viewed else code
+
+
+def _allocations(problem: WindowsProblem, passed: dict[str, str]) -> Iterator[str]:
+    """The sizes of the image, those of the positions, and the outputs."""
+    whole = [o for o in problem.element.operands if o.shape[-o.rank :] == problem.image_shape]
+    names = list(dict.fromkeys(passed[o.name] for o in problem.element.operands))
+    shapes = ", ".join(f"{name}.shape" for name in names)
+    image = f"{passed[whole[0].name]}.shape" if whole else f"torch.broadcast_shapes({shapes})"
+    yield f"image = {image}"
+    rank = problem.rank
+    positions = [span.positions(f"image[{dim - rank}]") for dim, span in enumerate(problem.spans)]
+    yield f"sizes = ({', '.join(positions)},)"
+    shape = f"*image[:-{rank}], *sizes" if len(problem.image_shape) > rank else "*sizes,"
+    if problem.weights:
+        weight = passed[problem.weights.operand.name]
+        leading = f"image[0], *{weight}.shape[:-1]"
+        shape = f"{leading}, math.prod(sizes)"
+    for output in problem.epilogue.outputs:
+        dtype = "torch.uint8" if output.dtype == "bool" else f"torch.{output.dtype}"
+        yield f"{output.name} = torch.empty(({shape}), dtype={dtype}, device={names[0]}.device)"
+
+
+def _checks(problem: WindowsProblem) -> list[tuple[str, tuple[int, ...]]]:
+    """Arguments whose shape is part of the kernel, because views or constants carry the traced sizes."""
+    graph, names = problem.graph, dict(zip(problem.graph.arguments, problem.arguments, strict=False))
+    fixed = [problem.weights.operand.argument] if problem.weights else []
+    tensors = [argument for argument in graph.arguments if argument.kind == "tensor"]
+    return [(names[a], a.shape) for a in tensors if graph.fixed_shapes or names[a] in fixed]
+
+
+def match(graph: Graph) -> WindowsPlan:
+    """A plan for `graph`, or UnmatchedError naming the first operation that is not part of a window's kernel."""
+    problem = analyse(graph, RESERVED)
+    for output in (output for output in graph.outputs if output.op == "reshape"):
+        image = (problem.image_shape[0], math.prod(problem.anchors[0].shape[1:-1]), *problem.positions)
+        if output.shape != image:
+            raise UnmatchedError(f"{output.where} reshapes the positions of windows", operation=output.where)
+    return WindowsPlan(graph, problem)

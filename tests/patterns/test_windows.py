@@ -1,0 +1,159 @@
+"""Pooling and convolutions of few channels on the emulated GPU, and their graphs, against float64."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from cutesmith.emulator.device import emulated_device
+from cutesmith.errors import UnmatchedError
+from cutesmith.patterns.match import plan_kernel
+from cutesmith.patterns.tracing.trace import trace_function
+from cutesmith.patterns.windows.plan import match
+from tests.patterns.interpret import interpret
+from tests.patterns.running import as_list, close, exactly, load, move, normal
+
+BF16, F64 = torch.bfloat16, torch.float64
+LINE, IMAGE, VOLUME = normal(2, 3, 50), normal(2, 3, 11, 13), normal(1, 2, 7, 8, 9)
+EVEN = normal(2, 3, 8, 16)
+A_CHANNEL = normal(3, 1, 1)
+
+
+def special() -> torch.Tensor:
+    """Ties, two NaN in one window, and a channel of -inf."""
+    x = torch.randint(-2, 3, (2, 3, 9, 10), generator=torch.Generator().manual_seed(0)).float()
+    x[0, 0, 3, 3] = x[0, 0, 4, 4] = math.nan
+    x[1, 1] = -math.inf
+    return x
+
+
+def weights(*shape, dtype=torch.float32):
+    return normal(*shape, dtype=dtype, seed=1)
+
+
+CASES = {
+    "max in vectors": (lambda x: F.max_pool2d(x, 2), (EVEN,)),
+    "dilated": (lambda x: F.max_pool1d(x, 8, 1, 4, 3), (LINE,)),
+    "places": (lambda x: F.max_pool2d(x, 3, 1, 1, return_indices=True), (special(),)),
+    "mean of what is inside": (lambda x: F.avg_pool2d(x, (3, 2), 2, 1, True, False), (IMAGE,)),
+    "adaptive": (lambda x: F.adaptive_avg_pool2d(x, (3, 4)), (IMAGE,)),
+    "work on both sides": (
+        lambda x, scale, shift: F.relu(F.max_pool2d(F.relu(x * scale + shift), 3, 2, 1) - 0.5),
+        (EVEN.bfloat16(), A_CHANNEL.bfloat16(), A_CHANNEL.bfloat16()),
+    ),
+    "depthwise": (
+        lambda x, w, b: F.relu(F.conv2d(x, w, b, padding=1, groups=3)),
+        (IMAGE, weights(3, 1, 3, 3), normal(3)),
+    ),
+}
+SLOW_CASES = {
+    "max": (lambda x: F.max_pool2d(x, 3, 2, 1), (IMAGE,)),
+    "volume": (lambda x: F.max_pool3d(x, 3, 2, 1, 3), (normal(1, 2, 11, 12, 13),)),
+    "places in a volume": (lambda x: F.max_pool3d(x, 2, 2, return_indices=True), (VOLUME,)),
+    "places of a line": (lambda x: F.max_pool1d(x, 3, 2, 1, 1, True, return_indices=True), (LINE,)),
+    "partial windows": (lambda x: F.max_pool2d(x, 3, 2, 1, 1, True), (IMAGE,)),
+    "mean of a line": (lambda x: F.avg_pool1d(x, 8, 1, 4), (LINE,)),
+    "mean with padding": (lambda x: F.avg_pool2d(x, (3, 2), 2, 1, True, True), (IMAGE,)),
+    "divisor": (lambda x: F.avg_pool2d(x, 2, 2, 0, True, True, 3), (IMAGE,)),
+    "mean of a volume": (lambda x: F.avg_pool3d(x, 3, 2, 1), (VOLUME,)),
+    "mean of many": (lambda x: F.avg_pool2d(x, 11), (normal(1, 2, 24, 50),)),
+    "lp": (lambda x: F.lp_pool2d(x, 2, 2), (IMAGE,)),
+    "adaptive line": (lambda x: F.adaptive_avg_pool1d(x, 7), (LINE,)),
+    "adaptive volume": (lambda x: F.adaptive_avg_pool3d(x, (3, 2, 4)), (VOLUME,)),
+    "adaptive places": (lambda x: F.adaptive_max_pool2d(x, (3, 4), return_indices=True), (special(),)),
+    "other operands": (lambda x, b, r: F.max_pool2d(x, 2) * b + r, (IMAGE, A_CHANNEL, normal(2, 3, 5, 6))),
+    "float64": (lambda x: F.max_pool2d(x, 3, 2, 1), (IMAGE.double(),)),
+    "integers": (lambda x: F.max_pool2d(x, 3, 2, 1), ((10 * IMAGE).int(),)),
+    "long windows": (lambda x: F.max_pool2d(x, (3, 100), (1, 50), (0, 10)), (normal(1, 2, 5, 333),)),
+    "mean of long windows": (lambda x: F.avg_pool1d(x, 100, 50, 10), (normal(1, 2, 333),)),
+    "no batch": (lambda x: F.max_pool2d(x, 2), (IMAGE[0],)),
+    "channels last": (lambda x: F.max_pool2d(x, 2), (IMAGE.to(memory_format=torch.channels_last),)),
+    "transposed": (lambda x: F.avg_pool2d(x.transpose(2, 3), 2), (IMAGE,)),
+    "coordinates": (
+        lambda x: F.max_pool2d(x + torch.arange(x.shape[-1], device=x.device), 2) * torch.arange(6, device=x.device),
+        (IMAGE,),
+    ),
+    "two results a channel": (lambda x, w: F.conv2d(x, w, stride=2, padding=1, groups=3), (IMAGE, weights(6, 1, 3, 3))),
+    "depthwise bf16": (
+        lambda x, w: F.gelu(F.conv2d(x, w, groups=3)),
+        (normal(2, 3, 12, 20, dtype=BF16), weights(3, 1, 7, 3, dtype=BF16)),
+    ),
+    "depthwise dilated": (lambda x, w: F.conv2d(x, w, dilation=2, groups=3) + 1, (IMAGE, weights(3, 1, 3, 3))),
+    "depthwise volume": (lambda x, w: F.conv3d(x, w, groups=2, padding=1), (VOLUME, weights(2, 1, 3, 3, 3))),
+    "few channels and a residual": (
+        lambda x, w, b: F.conv2d(x, w, b, padding=1) * 2 + x,
+        (IMAGE, weights(3, 3, 3, 3), normal(3)),
+    ),
+    "float64 depthwise": (lambda x, w: F.conv2d(x, w, groups=3), (IMAGE.double(), weights(3, 1, 3, 3, dtype=F64))),
+}
+
+
+def check(function, inputs, folder, every=False):
+    plan = match(trace_function(function, inputs))
+    for configuration in plan.configurations()[: None if every else 1]:
+        with emulated_device("sm_90a"):
+            kernel = load(plan.render(configuration), folder)
+            outs = [out.cpu() for out in as_list(kernel.kernel_fn(*map(move, inputs)))]
+        for ours, theirs in zip(outs, exactly(function, inputs), strict=True):
+            close(2e-6, of_largest=True)(ours, theirs)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_results(name, tmp_path):
+    check(*CASES[name], tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SLOW_CASES)
+def test_more_results(name, tmp_path):
+    check(*SLOW_CASES[name], tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["places", "depthwise", "mean of what is inside"])
+def test_every_configuration_is_right(name, tmp_path):
+    check(*CASES[name], tmp_path, every=True)
+
+
+@pytest.mark.parametrize("name", [*CASES, *SLOW_CASES])
+def test_the_graph_computes_what_pytorch_does(name):
+    function, inputs = (CASES | SLOW_CASES)[name]
+    graph = trace_function(function, inputs)
+    for ours, theirs in zip(interpret(graph, list(inputs)), exactly(function, inputs), strict=True):
+        close(1e-5, of_largest=True)(ours.to(theirs.dtype), theirs)
+
+
+def test_one_kernel_serves_other_sizes(tmp_path):
+    def function(x, w):
+        return F.conv2d(x, w, padding=1, groups=3)
+
+    inputs = IMAGE, weights(3, 1, 3, 3)
+    plan = match(trace_function(function, inputs))
+    with emulated_device("sm_90a"):
+        kernel_fn = load(plan.render(plan.configurations()[0]), tmp_path).kernel_fn
+        for shape in ((1, 3, 1, 2), (2, 3, 6, 16)):
+            x, w = normal(*shape), inputs[1]
+            close(2e-6, of_largest=True)(kernel_fn(move(x), move(w)).cpu(), function(x.double(), w.double()).float())
+
+
+def test_convolutions_of_many_channels_are_products():
+    graph = trace_function(lambda x, w: F.conv2d(x, w), (normal(1, 8, 6, 6), weights(8, 8, 3, 3)))
+    with pytest.raises(UnmatchedError, match="many channels"):
+        match(graph)
+    assert plan_kernel(graph, "sm_90a").pattern == "contraction"
+
+
+@pytest.mark.slow
+def test_pooling_between_layers_is_a_launch_of_its_own(tmp_path):
+    def network(x, w, v):
+        return F.max_pool2d(F.relu(F.conv2d(x, w, padding=1)), 2).flatten(1) @ v
+
+    inputs = normal(2, 8, 8, 8), weights(8, 8, 3, 3), weights(128, 5)
+    plan = plan_kernel(trace_function(network, inputs), "sm_90a")
+    assert [launch.plan.pattern for launch in plan.launches] == ["contraction", "windows", "contraction"]
+    with emulated_device("sm_90a"):
+        (ours,) = as_list(load(plan.render(plan.configurations()[0]), tmp_path).kernel_fn(*map(move, inputs)))
+    close(5e-6, of_largest=True)(ours.cpu(), exactly(network, inputs)[0])
