@@ -27,7 +27,7 @@ from cutesmith.patterns.graph.nodes import (
     Windows,
 )
 from cutesmith.patterns.graph.operations import POINTWISE
-from cutesmith.patterns.graph.windows import Pooling, Share
+from cutesmith.patterns.graph.windows import Pooling, Samples, Share
 
 Dims = tuple[int, ...]
 Reduce = Callable[[torch.Tensor, Dims, float], torch.Tensor]
@@ -151,6 +151,8 @@ def viewed(value: torch.Tensor, views: Sequence[View], inputs: Sequence[Any]) ->
 def _pooled(pooling: Pooling, image: torch.Tensor) -> torch.Tensor:
     """PyTorch's own pooling, dimension by dimension where it is a mean of shares."""
     rank, name = len(pooling.spans), "max" if "max" in pooling.operation else "avg"
+    if pooling.operation == "sample":
+        return _sampled([span for span in pooling.spans if isinstance(span, Samples)], image)
     if all(isinstance(span, Share) for span in pooling.spans):
         counts = [span.count for span in pooling.spans]
         if name == "avg":
@@ -165,6 +167,17 @@ def _pooled(pooling: Pooling, image: torch.Tensor) -> torch.Tensor:
         return getattr(F, f"avg_pool{rank}d")(image, taps, step, start, partial, pooling.counts_padding, **divisor)
     pooled = getattr(F, f"max_pool{rank}d")(image, taps, step, start, dilation, partial, return_indices=True)
     return pooled[pooling.operation == "argmax"]
+
+
+def _sampled(spans: list[Samples], image: torch.Tensor) -> torch.Tensor:
+    """PyTorch's own interpolation; it does not repeat its rules."""
+    first, rank = spans[0], len(spans)
+    linear = ("linear", "bilinear", "trilinear")[rank - 1]
+    mode = {1: "nearest-exact" if first.centred else "nearest", 2: linear, 4: "bicubic"}[first.taps]
+    ends = {} if first.taps == 1 else {"align_corners": first.aligned}
+    if first.scale:
+        return F.interpolate(image, scale_factor=[span.scale for span in spans], mode=mode, **ends)
+    return F.interpolate(image, [span.count for span in spans], mode=mode, **ends)
 
 
 SCANS = {

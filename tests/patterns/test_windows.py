@@ -44,6 +44,10 @@ CASES = {
         lambda x, scale, shift: F.relu(F.max_pool2d(F.relu(x * scale + shift), 3, 2, 1) - 0.5),
         (EVEN.bfloat16(), A_CHANNEL.bfloat16(), A_CHANNEL.bfloat16()),
     ),
+    "interpolated": (
+        lambda x, b: F.relu(F.interpolate(x, size=(5, 30), mode="bilinear", align_corners=True) + b),
+        (IMAGE, A_CHANNEL),
+    ),
     "depthwise": (
         lambda x, w, b: F.relu(F.conv2d(x, w, b, padding=1, groups=3)),
         (IMAGE, weights(3, 1, 3, 3), normal(3)),
@@ -64,6 +68,17 @@ SLOW_CASES = {
     "adaptive line": (lambda x: F.adaptive_avg_pool1d(x, 7), (LINE,)),
     "adaptive volume": (lambda x: F.adaptive_avg_pool3d(x, (3, 2, 4)), (VOLUME,)),
     "adaptive places": (lambda x: F.adaptive_max_pool2d(x, (3, 4), return_indices=True), (special(),)),
+    "nearest": (lambda x: F.interpolate(x, size=(7, 30)), (IMAGE,)),
+    "nearest by a scale": (lambda x: F.interpolate(x, scale_factor=1.7, mode="nearest-exact"), (IMAGE,)),
+    "nearest in a volume": (lambda x: F.interpolate(x, scale_factor=2), (VOLUME,)),
+    "linear": (lambda x: F.interpolate(x, size=33, mode="linear"), (LINE,)),
+    "bilinear bf16": (lambda x: F.interpolate(x, scale_factor=(1.5, 0.7), mode="bilinear"), (IMAGE.bfloat16(),)),
+    "trilinear": (lambda x: F.interpolate(x, size=(5, 9, 20), mode="trilinear"), (VOLUME,)),
+    "bicubic": (lambda x: F.interpolate(x, size=(5, 30), mode="bicubic"), (IMAGE,)),
+    "bicubic of float64": (
+        lambda x: F.interpolate(x, size=(20, 30), mode="bicubic", align_corners=True),
+        (IMAGE.double(),),
+    ),
     "other operands": (lambda x, b, r: F.max_pool2d(x, 2) * b + r, (IMAGE, A_CHANNEL, normal(2, 3, 5, 6))),
     "float64": (lambda x: F.max_pool2d(x, 3, 2, 1), (IMAGE.double(),)),
     "integers": (lambda x: F.max_pool2d(x, 3, 2, 1), ((10 * IMAGE).int(),)),

@@ -51,14 +51,40 @@ class Share:
 
 
 @dataclass(frozen=True)
+class Samples:
+    """Places between the elements of one dimension, each seen through its nearest 1, 2 or 4 elements; ends repeat.
+
+    `aligned`: the first and last position are the first and last element; else positions and elements are the middles
+    of equal parts. `scale` is how many positions an element has, 0 where the sizes say it; there are `count` positions,
+    0: the size times the scale. The nearest element is that below a position's begin, or of its middle (`centred`).
+    """
+
+    taps: int
+    aligned: bool = False
+    count: int = 0
+    scale: float = 0.0
+    centred: bool = False
+
+    def positions(self, size: str) -> str:
+        """Code of the number of positions, of the code of the dimension's size."""
+        return str(self.count) if self.count else f"int({size} * {self.scale!r})"
+
+    def ratio(self, size: str, count: str) -> str:
+        """Code of the elements from one position to the next."""
+        if self.aligned:
+            return f"({size} - 1) / max({count} - 1, 1)"
+        return f"1 / {self.scale!r}" if self.scale else f"{size} / {count}"
+
+
+@dataclass(frozen=True)
 class Pooling(Attributes):
-    """What becomes of each window: max, argmax (its place among the image's trailing dimensions), mean.
+    """What becomes of each window: max, argmax (its place among the image's trailing dimensions), mean, or sample.
 
     Of several largest elements argmax is the first, and NaN, the last one, counts as larger. A mean is divided by
     `divisor`, or by the number of elements, with those of the padding where it `counts_padding`.
     """
 
     operation: str
-    spans: tuple[Span | Share, ...]
+    spans: tuple[Span | Share | Samples, ...]
     counts_padding: bool = False
     divisor: int = 0

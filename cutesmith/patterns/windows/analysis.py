@@ -11,7 +11,7 @@ from cutesmith.patterns.contraction.epilogue import Epilogue, FunctionWriter, Gi
 from cutesmith.patterns.graph.dtypes import COMPUTE_TYPE
 from cutesmith.patterns.graph.nodes import LEAVES, Contraction, Graph, Node, Windows, nodes_of
 from cutesmith.patterns.graph.shapes import Shape
-from cutesmith.patterns.graph.windows import Pooling, Share, Span
+from cutesmith.patterns.graph.windows import Pooling, Samples, Share, Span
 from cutesmith.patterns.writing.expressions import is_fast
 from cutesmith.patterns.writing.naming import safe_names
 
@@ -38,7 +38,7 @@ class WindowsProblem:
     graph: Graph
     arguments: tuple[str, ...]
     anchors: tuple[Node, ...]
-    spans: tuple[Span | Share, ...]
+    spans: tuple[Span | Share | Samples, ...]
     image_shape: Shape
     positions: Shape
     element: Epilogue
@@ -76,9 +76,14 @@ class WindowsProblem:
         return self.pooling is not None and self.pooling.operation == "mean"
 
     @property
+    def is_sampled(self) -> bool:
+        """Whether a result lies between elements."""
+        return self.pooling is not None and self.pooling.operation == "sample"
+
+    @property
     def is_extreme(self) -> bool:
         """Whether the largest element of a window is wanted."""
-        return self.pooling is not None and not self.is_mean
+        return self.pooling is not None and not self.is_mean and not self.is_sampled
 
     @property
     def state(self) -> str:
@@ -98,7 +103,7 @@ class WindowsProblem:
 def _taps(problem: WindowsProblem) -> int:
     sizes = problem.image_shape[-problem.rank :]
     counts = (
-        span.taps if isinstance(span, Span) else math.ceil(size / span.count)
+        math.ceil(size / span.count) if isinstance(span, Share) else span.taps
         for span, size in zip(problem.spans, sizes, strict=True)
     )
     return math.prod(counts)
@@ -143,14 +148,14 @@ def _coordinates(leading: int, trailing: Sequence[str]) -> dict[int, str]:
     return {place - len(names): name for place, name in enumerate(names)}
 
 
-def _spans_of(pools: Sequence[Node]) -> tuple[Span | Share, ...]:
+def _spans_of(pools: Sequence[Node]) -> tuple[Span | Share | Samples, ...]:
     """Those of all pools: of one image, and one pass makes what they give."""
     first, *others = pools
     for other in others:
         same = (
             other.op == "pool" and other.inputs == first.inputs and Pooling.of(other).spans == Pooling.of(first).spans
         )
-        if not same or "mean" in (Pooling.of(first).operation, Pooling.of(other).operation):
+        if not same or Pooling.of(first).operation not in ("max", "argmax"):
             raise UnmatchedError(f"{other.where} has other windows than {first.where}", operation=other.where)
     return Pooling.of(first).spans
 

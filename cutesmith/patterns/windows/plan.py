@@ -16,7 +16,7 @@ from cutesmith.patterns.contraction.epilogue import Operand
 from cutesmith.patterns.graph.dtypes import ITEM_BYTES
 from cutesmith.patterns.graph.nodes import Graph
 from cutesmith.patterns.graph.operations import POINTWISE
-from cutesmith.patterns.graph.windows import Share, Span
+from cutesmith.patterns.graph.windows import Samples, Share, Span
 from cutesmith.patterns.pattern_plan import WindowsConfiguration
 from cutesmith.patterns.windows.analysis import WindowsProblem, analyse
 from cutesmith.patterns.windows.proposals import MOST_SEEN, proposals, seen
@@ -28,7 +28,7 @@ from cutesmith.runtime.tiling import TiledShape, Tiling
 _OWN = (
     "THREADS OUTPUTS TAPS STEP START DILATION VECTOR LEAD SEEN CHANNELS element epilogue load load_seen store group "
     "across first line base width values acc place places weight value tap last channel size count counts inside take "
-    "position at_v access layout_of description sizes image LAUNCHERS compile_windows launch_windows windows_kernel e t"
+    "position part sample_at clamped weight_of access layout_of description sizes image LAUNCHERS compile_windows launch_windows windows_kernel e t"
 )
 RESERVED = SHARED_NAMES | set(_OWN.split())
 """Names that an argument of the problem may not have in the generated kernel."""
@@ -111,6 +111,7 @@ def _context(problem: WindowsProblem, c: WindowsConfiguration) -> dict[str, obje
         "image_index": _image_index(problem),
         "result_index": _result_index(problem),
         "late": late,
+        "ratios": [s.ratio(f"size_{d}", f"count_{d}") for d, s in enumerate(problem.spans) if isinstance(s, Samples)],
         "weights": weights,
         "factor": weights.operand.loaded("weight") if weights else "",
         "tensors": [*images, *late, *factors, *epilogue.outputs],
@@ -141,12 +142,13 @@ def _vector(problem: WindowsProblem, c: WindowsConfiguration) -> int:
 class Outer:
     """A dimension of windows but the last, for a loop over the taps of all of them: codes of its parts.
 
-    `taps` is how many there are, `first` where the window begins, `line` the line of the image that `tap` sees.
+    `taps` is how many there are, `tap` which is at work, `first` where the window begins, `line` what the tap sees.
     """
 
     dim: int
-    span: Span | Share
+    span: Span | Share | Samples
     taps: str
+    tap: str
     first: str
     line: str
 
@@ -158,16 +160,20 @@ class Outer:
 
 def _outer(problem: WindowsProblem) -> list[Outer]:
     spans = problem.spans[:-1]
-    taps = [str(span.taps) if isinstance(span, Span) else f"count_{dim}" for dim, span in enumerate(spans)]
+    taps = [f"count_{dim}" if isinstance(span, Share) else str(span.taps) for dim, span in enumerate(spans)]
     found = []
     for dim, span in enumerate(spans):
         tap = "tap" if len(spans) == 1 else f"tap // {taps[1]}" if dim == 0 else f"tap % {taps[1]}"
         if isinstance(span, Share):
-            found.append(Outer(dim, span, taps[dim], f"first_{dim}", f"first_{dim} + {tap}"))
+            found.append(Outer(dim, span, taps[dim], tap, f"first_{dim}", f"first_{dim} + {tap}"))
+            continue
+        if isinstance(span, Samples):
+            line = f"clamped(first_{dim} + {tap}, plan.image[{dim - problem.rank}])"
+            found.append(Outer(dim, span, taps[dim], tap, f"first_{dim}", line))
             continue
         first = _times(f"q_{dim}", span.step) + (f" - {span.start}" if span.start else "")
         step = _times(tap if " " not in tap or span.dilation == 1 else f"({tap})", span.dilation)
-        found.append(Outer(dim, span, taps[dim], first, f"{first} + {step}"))
+        found.append(Outer(dim, span, taps[dim], tap, first, f"{first} + {step}"))
     return found
 
 
@@ -190,7 +196,8 @@ def _combined(problem: WindowsProblem) -> str:
 
 
 def _titles(problem: WindowsProblem) -> Iterator[str]:
-    yield "convolution of few channels" if problem.weights else f"{'mean' if problem.is_mean else 'maximum'} of windows"
+    pooled = "mean of windows" if problem.is_mean else "interpolation" if problem.is_sampled else "maximum of windows"
+    yield "convolution of few channels" if problem.weights else pooled
     yield from dict.fromkeys(node.op for node in problem.graph.nodes() if node.is_pointwise)
 
 

@@ -7,8 +7,9 @@ from typing import Any
 
 from cutesmith.patterns.graph.dtypes import is_float
 from cutesmith.patterns.graph.nodes import Node
-from cutesmith.patterns.graph.windows import Pooling, Share, Span
+from cutesmith.patterns.graph.windows import Pooling, Samples, Share, Span
 from cutesmith.patterns.tracing.lowering.dispatch import Lowered, Lowering, Rule, lowers
+from cutesmith.patterns.tracing.scalars import TracedFloat
 
 Sizes = int | Sequence[int]
 
@@ -86,6 +87,28 @@ def _adaptive(operation: str) -> Rule:
     return adaptive
 
 
+def _sampled(taps: int, centred: bool = False) -> Rule:
+    """Interpolation of `taps` elements a dimension; sizes or scales, and align_corners unless the nearest is taken."""
+
+    def sampled(low: Lowering, x: Node, output_size: Sizes | None, *rest: Any) -> Node:
+        aligned, given = (False, rest) if taps == 1 else (bool(rest[0]), rest[1:])
+        rank = len(low.shapes[0]) - 2
+        scales = list(given[0]) if given and isinstance(given[0], (list, tuple)) else list(given)
+        if not is_float(x.dtype) or any(isinstance(scale, TracedFloat) for scale in scales):
+            raise low.build.unmatched("interpolates integers, or by a scale that is an argument")
+        factors = [0.0] * rank if not any(scales) else [float(scale or 0.0) for scale in scales]
+        counts = low.shapes[0][-rank:] if output_size is not None else [0] * rank
+        spans = (Samples(taps, aligned, n, scale, centred) for n, scale in zip(counts, factors, strict=True))
+        return _pooled(low, x, Pooling("sample", tuple(spans)))
+
+    return sampled
+
+
+for _rank, _linear in ((1, "linear"), (2, "bilinear"), (3, "trilinear")):
+    lowers(f"upsample_nearest{_rank}d")(_sampled(1))
+    lowers(f"_upsample_nearest_exact{_rank}d")(_sampled(1, centred=True))
+    lowers(f"upsample_{_linear}{_rank}d")(_sampled(2))
+lowers("upsample_bicubic2d")(_sampled(4))
 for _rank in (1, 2, 3):
     lowers(f"max_pool{_rank}d")(_max_pool(_rank, with_places=False))
     lowers(f"max_pool{_rank}d_with_indices")(_max_pool(_rank, with_places=True))
