@@ -26,9 +26,10 @@ from cutesmith.patterns.writing.templating import launcher_key, render_template,
 from cutesmith.runtime.tiling import TiledShape, Tiling
 
 _OWN = (
-    "THREADS OUTPUTS TAPS STEP START DILATION VECTOR LEAD SEEN CHANNELS element epilogue load load_seen store group "
-    "across first line base width values acc place places weight value tap last channel size count counts inside take "
-    "position part sample_at clamped weight_of access layout_of description sizes image LAUNCHERS compile_windows launch_windows windows_kernel e t"
+    "THREADS OUTPUTS TAPS STEP START DILATION VECTOR LEAD SEEN CHANNELS element epilogue load load_seen store "
+    "group across first line base width values acc place places weight value tap last channel size count counts "
+    "inside take position part sample_at clamped weight_of access layout_of description sizes image LAUNCHERS "
+    "compile_windows launch_windows windows_kernel e t"
 )
 RESERVED = SHARED_NAMES | set(_OWN.split())
 """Names that an argument of the problem may not have in the generated kernel."""
