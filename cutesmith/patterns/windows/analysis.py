@@ -62,7 +62,7 @@ class WindowsProblem:
 
     @property
     def pooling(self) -> Pooling | None:
-        """What becomes of a window, where it is no sum of products."""
+        """What becomes of a window; None for a convolution."""
         return None if self.weights else Pooling.of(self.anchors[0])
 
     @property
@@ -164,7 +164,7 @@ def _convolution(graph: Graph, names: list[str], product: Node, writer: Function
     factors, seen = product.inputs
     products = [node for node in graph.nodes() if node.op in ("pool", "contract")]
     if len(products) != 1 or seen.op != "windows":
-        raise UnmatchedError(f"{product.where} is no single convolution", operation=product.where)
+        raise UnmatchedError(f"{product.where} is not a convolution alone", operation=product.where)
     windows, image = Windows.of(seen), seen.inputs[0]
     if any(each != 1 for each in windows.divisor) or any(windows.more) or min(windows.dilation) < 0:
         raise UnmatchedError(f"{product.where} is transposed", operation=product.where)
