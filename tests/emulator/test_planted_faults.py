@@ -17,6 +17,7 @@ from cutesmith.problems.loading import load_file
 FOLDER = Path(__file__).resolve().parent.parent.parent / "evals" / "planted_faults"
 FAULTS = sorted(FOLDER.glob("*.py"), key=lambda path: path.stem)
 MARK = re.compile(r"# fault: (\w+)")
+ARCH = re.compile(r'^ARCH = "(\w+)"$', re.MULTILINE)
 QUICK = Settings(step_limit=200_000)
 
 
@@ -37,10 +38,16 @@ def lines_of(location, path):
     return lines
 
 
+def arch_of(path):
+    """The architecture that the file names, else sm_90a."""
+    match = ARCH.search(path.read_text())
+    return match[1] if match else "sm_90a"
+
+
 def emulate(path, name):
     """The findings of `name` in the file, its outputs (None when a fault ended it), and the reference's."""
     outputs = None
-    with contextlib.suppress(EmulationError), emulated_device("sm_90a", settings=QUICK) as device:
+    with contextlib.suppress(EmulationError), emulated_device(arch_of(path), settings=QUICK) as device:
         loaded = load_file(path)
         inputs = loaded.get_inputs()
         expected = loaded.reference_fn(*inputs).cpu()

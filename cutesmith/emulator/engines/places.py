@@ -119,7 +119,8 @@ class Box:
 def box_at(tensor: TensorMap, coordinates: tuple[int, ...]) -> Box:
     """The rows of a box that begins at these element coordinates, the contiguous one first; they may lie outside."""
     size, tile = tensor.element.bytes, tensor.tile
-    first, last = max(0, coordinates[0]), min(tensor.sizes[0], coordinates[0] + tile[0])
+    begin = coordinates[0] // tensor.per_byte
+    first, last = max(0, begin), min(tensor.sizes[0], begin + tile[0])
     offsets, inside = np.zeros(1, np.int64), np.ones(1, bool)
     for axis in range(1, tensor.rank):
         positions = coordinates[axis] + tensor.steps[axis] * np.arange(tile[axis], dtype=np.int64)
@@ -128,7 +129,7 @@ def box_at(tensor: TensorMap, coordinates: tuple[int, ...]) -> Box:
         inside = (held[:, None] & inside).ravel()
     rows = np.flatnonzero(inside) if last > first else np.zeros(0, np.int64)
     addresses = (tensor.address + first * size + offsets[rows]).astype(np.uint64)
-    left, length = (first - coordinates[0]) * size, max(0, last - first) * size
+    left, length = (first - begin) * size, max(0, last - first) * size
     return Box(addresses, rows, left, length, (len(inside), tile[0] * size))
 
 

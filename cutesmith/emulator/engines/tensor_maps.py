@@ -28,6 +28,7 @@ from cutesmith.recording.tensor_map_calls import MOST_DIMENSIONS, MapField, Tile
 
 MAP_ALIGN = 64
 _SWIZZLES = (Swizzle.NONE, Swizzle.B32, Swizzle.B64, Swizzle.B128, Swizzle.B128_ATOM_32B)  # codes of the driver
+_PACKED_HALVES = 11  # the code of e2m1 in pairs
 _KNOWN_BITS = 0xFFFF_FFFF_003F_67FF
 
 
@@ -61,7 +62,8 @@ class TensorMap:
     """A tensor in global memory and the box that one copy moves; the first dimension is the contiguous one.
 
     `strides`: bytes between neighbours along every dimension but the first. `box`: elements along each dimension as
-    they are counted in the tensor, of which every `steps`-th is copied.
+    they are counted in the tensor, of which every `steps`-th is copied. `per_byte`: two elements of four bits share a
+    byte; sizes and boxes count bytes then, the coordinates of a copy elements.
     """
 
     address: int
@@ -72,6 +74,7 @@ class TensorMap:
     steps: tuple[int, ...]
     swizzle: Swizzle = Swizzle.NONE
     fill_nan: bool = False
+    per_byte: int = 1
 
     @property
     def rank(self) -> int:
@@ -151,7 +154,8 @@ def _decode_inline(data: bytes) -> TensorMap:
         raise TensorMapError(f"bits {strange:#x} of its second word are not understood (interleave, fill or im2col)")
     if words[6] >> 32 & 0xFF_FFFF or words[7] >> 32:
         raise TensorMapError("its last words are not understood (steps between elements, or im2col)")
-    element = next((element for element in Element if element.value[0] == code), None)
+    per_byte = 2 if code == _PACKED_HALVES else 1
+    element = Element.U8 if per_byte == 2 else next((one for one in Element if one.value[0] == code), None)
     if element is None:
         raise TensorMapError(f"its element type {code} is not understood")
     if words[1] >> 16 & 1:
@@ -164,13 +168,15 @@ def _decode_inline(data: bytes) -> TensorMap:
     low = [words[1] >> 32, words[2] & 0xFFFF_FFFF, words[2] >> 32, words[3] & 0xFFFF_FFFF]
     high = [words[3] >> shift & 0xF for shift in (32, 36, 40, 44)]
     sizes = [half + 1 for word in words[4:7] for half in (word & 0xFFFF_FFFF, word >> 32)]
-    box = [words[6] >> 56, *words[7].to_bytes(8, "little")]
+    box = [part + 1 for part in (words[6] >> 56, *words[7].to_bytes(8, "little"))]
+    sizes[0], box[0] = sizes[0] // per_byte, box[0] // per_byte
     return TensorMap(
         address=words[0],
         element=element,
         sizes=tuple(sizes[:rank]),
         strides=tuple((more << 32 | units) << 4 for units, more in zip(low, high, strict=True))[: rank - 1],
-        box=tuple(size + 1 for size in box[:rank]),
+        box=tuple(box[:rank]),
         steps=(1,) * rank,
         swizzle=swizzle,
+        per_byte=per_byte,
     )

@@ -176,7 +176,7 @@ class Clocks:
         """Arrival at the cluster's barrier."""
         firsts = np.unique(self._wave.cluster_of_lane[lanes]).astype(np.int64)
         self._cluster_released[firsts] = self.time[firsts]
-        for first, mine in self._by_cluster(lanes, firsts) if self._channels else ():
+        for first, mine in self._by_cluster(lanes, firsts) if self._channels or self.fenced.in_use else ():
             self.release(mine, _CLUSTER_BARRIER)
             self.complete(first, _CLUSTER_BARRIER)
         self._advance(firsts)
@@ -188,7 +188,7 @@ class Clocks:
         base = np.repeat(self._cluster_released[firsts] + 1, self._cluster)
         self._cluster_base[blocks] = np.maximum(self._cluster_base[blocks], base)
         self._block_base[blocks] = np.maximum(self._block_base[blocks], base)
-        for _, mine in self._by_cluster(lanes, firsts) if self._channels else ():
+        for _, mine in self._by_cluster(lanes, firsts) if self._channels or self.fenced.in_use else ():
             self.acquire(mine, _CLUSTER_BARRIER)
 
     def _by_cluster(self, lanes: Array, firsts: Array) -> list[tuple[int, Array]]:
