@@ -8,9 +8,19 @@ operations, asynchronous copies, …). Guards of suspension points and returns b
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TypeAlias
 
-from cutesmith.emulator.ptx.syntax import Function, Guard, Instruction, Module, Register, Variable
+from cutesmith.emulator.ptx.syntax import (
+    Function,
+    Guard,
+    Instruction,
+    Module,
+    Register,
+    SpecialRegister,
+    Variable,
+    parts,
+)
 
 
 @dataclass(frozen=True)
@@ -111,3 +121,9 @@ class Program:
     parameters: dict[str, int]
     parameter_bytes: int
     module_variables: tuple[Variable, ...]
+
+    @cached_property
+    def special_registers(self) -> frozenset[str]:
+        """Names of the special registers that it reads; looked for once, as a program is launched many times."""
+        named = (part for each in self.instructions for operand in each.operands for part in parts(operand))
+        return frozenset(part.name for part in named if isinstance(part, SpecialRegister))

@@ -27,6 +27,7 @@ def contracted(function: Function) -> Function:
     definitions = Counter(name for instruction in instructions for name in writes(instruction))
     once = {name for name, count in uses.items() if count == 1 and definitions[name] == 1}
     products: dict[str, Instruction] = {}
+    factors: dict[str, frozenset[str]] = {}  # the registers that a product of these reads
     gone: set[int] = set()
     body: list[Instruction | Label] = []
     for statement in function.body:
@@ -37,11 +38,11 @@ def contracted(function: Function) -> Function:
         fused, product = _fuse(statement, products)
         gone |= {id(product)} if product is not None else set()
         body.append(fused)
-        for name in writes(statement):
-            products = {key: other for key, other in products.items() if name not in reads(other)}
+        for name in writes(statement) if products else ():
+            products = {key: other for key, other in products.items() if name not in factors[key]}
         plain = statement.opcode == "mul" and statement.modifiers in _PLAIN and statement.guard is None
         if plain and (name := next(iter(writes(statement)), "")) in once:
-            products[name] = statement
+            products[name], factors[name] = statement, frozenset(reads(statement))
     return with_body(function, (other for other in body if id(other) not in gone)) if gone else function
 
 

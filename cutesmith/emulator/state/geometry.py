@@ -11,7 +11,6 @@ import numpy as np
 
 from cutesmith.emulator.program.abi import SPECIAL_REGISTERS, WARP, Array
 from cutesmith.emulator.program.basic_blocks import Program
-from cutesmith.emulator.ptx.syntax import SpecialRegister, parts
 
 Triple = tuple[int, int, int]
 
@@ -103,14 +102,7 @@ def special_registers(geometry: Geometry, blocks: Array, names: Collection[str])
 
 def registers_read(program: Program) -> frozenset[str]:
     """The special registers that the program reads, and those that the machine needs itself."""
-    named = (
-        part.name
-        for instruction in program.instructions
-        for operand in instruction.operands
-        for part in parts(operand)
-        if isinstance(part, SpecialRegister)
-    )
-    return frozenset((*named, *_ALWAYS_NEEDED))
+    return program.special_registers | frozenset(_ALWAYS_NEEDED)
 
 
 def _unflatten(index: Array, shape: Triple) -> Array:

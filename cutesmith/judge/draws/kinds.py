@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 SAMPLE = 1 << 18  # elements of a corner that are looked at: copies of 2 MiB, which the allocator gives back
+FEW = 1 << 13  # of a corner that is looked at first: in four dimensions its rows are still 8 long
 SHARES_OFF_BY = 2.0**-6  # of 1: rows of bfloat16 that were divided by their sum
 NEAR_THE_END = 0.02  # of the range: a random draw from [0, 1) comes so close to both ends
 
@@ -95,6 +96,17 @@ def kind_of(name: str, value: Any) -> Kind:
         return Kind(name, Role.SCALAR, low=float(value), high=float(value), value=value)
     if not isinstance(value, torch.Tensor) or not value.numel() or value.is_complex():
         return Kind(name, Role.OTHER)
+    with torch._C.DisableTorchFunction():  # that tensors pose as CUDA's would cost more than the numbers do
+        return _kind_of_tensor(name, value)
+
+
+def structure_of(tensor: torch.Tensor) -> Structure:
+    """The structure of a tensor alone; none of one without elements."""
+    with torch._C.DisableTorchFunction():
+        return _structure(tensor) if tensor.numel() and not tensor.is_complex() else Structure.NONE
+
+
+def _kind_of_tensor(name: str, value: torch.Tensor) -> Kind:
     if value.dtype is torch.bool:
         return Kind(name, Role.BOOLEAN, _structure(value))
     if not value.is_floating_point():
@@ -139,23 +151,27 @@ def _rows_sum_to_one(tensor: torch.Tensor) -> bool:
 def _structure(tensor: torch.Tensor) -> Structure:
     """The first that fits; a single element is one value everywhere."""
     tensor = _corner(tensor)
-    if bool((tensor == tensor.reshape(-1)[0]).all()):
-        return Structure.CONSTANT
-    return next((found for found, fits in _FITS if fits(tensor)), Structure.NONE)
+    any_structure = tensor if tensor.ndim > 4 or _may_be_permutation(tensor) else _corner(tensor, FEW)
+    fitting = (found for found, fits in _FITS if fits(any_structure) and fits(tensor))
+    return next(fitting, Structure.NONE)
 
 
 def _rows(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.reshape(-1, tensor.shape[-1])
 
 
-def _corner(tensor: torch.Tensor) -> torch.Tensor:
-    """The first elements in every dimension, `SAMPLE` at most: a structure shows there, and the whole may have GiB."""
-    while tensor.numel() > SAMPLE:
+def _corner(tensor: torch.Tensor, most: int = SAMPLE) -> torch.Tensor:
+    """The first elements in every dimension, not too many: a structure shows there, and the whole may have GiB."""
+    while tensor.numel() > most:
         largest = max(range(tensor.ndim), key=tensor.shape.__getitem__)
         both = [d for d in range(max(0, tensor.ndim - 2), tensor.ndim) if tensor.shape[d] == tensor.shape[largest]]
         for dimension in both if largest in both else [largest]:
             tensor = tensor.narrow(dimension, 0, tensor.shape[dimension] // 2)
     return tensor
+
+
+def _is_constant(tensor: torch.Tensor) -> bool:
+    return bool((tensor == tensor.reshape(-1)[0]).all())
 
 
 def _is_square(tensor: torch.Tensor) -> bool:
@@ -208,16 +224,20 @@ def _has_two_values(tensor: torch.Tensor) -> bool:
         return False
     first = tensor.reshape(-1)[0]
     others = tensor[tensor != first]
-    return bool((others == others[0]).all())
+    return bool((others == others[:1]).all())
+
+
+def _may_be_permutation(tensor: torch.Tensor) -> bool:
+    integers = not (tensor.is_floating_point() or tensor.dtype is torch.bool)
+    return integers and tensor.ndim == 1 and tensor.numel() >= 4
 
 
 def _is_permutation(tensor: torch.Tensor) -> bool:
-    if tensor.ndim != 1 or tensor.numel() < 4 or tensor.is_floating_point() or tensor.dtype is torch.bool:
-        return False
-    return bool((tensor.sort().values.diff() == 1).all())
+    return _may_be_permutation(tensor) and bool((tensor.sort().values.diff() == 1).all())
 
 
 _FITS: tuple[tuple[Structure, Callable[[torch.Tensor], bool]], ...] = (
+    (Structure.CONSTANT, _is_constant),
     (Structure.IDENTITY, _is_identity),
     (Structure.TRIANGLE, _is_triangle),
     (Structure.SEQUENCE, _is_sequence),

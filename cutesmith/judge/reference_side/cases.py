@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from cutesmith.judge.draws.kinds import Structure, kind_of
+from cutesmith.judge.draws.kinds import Structure, structure_of
 
 Values = list[Any]
 FAR_TOO_MANY = 8  # times the elements that are wanted: slow; above, inputs are hopeless where nothing is executed fast
@@ -132,7 +132,9 @@ def resize(inputs: Sequence[Any], sizes: dict[int, int]) -> Values:
 
 def _resize(tensor: torch.Tensor, sizes: dict[int, int]) -> torch.Tensor:
     """One tensor; dimensions keep their order in memory."""
-    strides, smaller, structure = tensor.stride(), tensor, kind_of("", tensor).structure
+    if all(sizes.get(size, size) == size for size in tensor.shape):
+        return _fit_indices(tensor, sizes)
+    strides, smaller, structure = tensor.stride(), tensor, structure_of(tensor)
     order = sorted(range(tensor.ndim), key=lambda dimension: -strides[dimension])
     for dimension, size in enumerate(tensor.shape):
         if (new := sizes.get(size, size)) != size:
@@ -142,10 +144,10 @@ def _resize(tensor: torch.Tensor, sizes: dict[int, int]) -> torch.Tensor:
             if structure in OF_A_BEGINNING:
                 chosen = torch.arange(new, device=tensor.device) if new <= size else chosen.sort().values
             smaller = smaller.index_select(dimension, chosen)
-    if smaller is not tensor and 0 not in strides:
+    if 0 not in strides:
         inverse = sorted(range(tensor.ndim), key=order.__getitem__)
         smaller = smaller.permute(order).contiguous().permute(inverse)
-    return smaller if structure is Structure.PERMUTATION else _fit_indices(smaller, sizes)
+    return _fit_indices(smaller, sizes)
 
 
 def _fit_indices(tensor: torch.Tensor, sizes: dict[int, int]) -> torch.Tensor:
@@ -154,4 +156,6 @@ def _fit_indices(tensor: torch.Tensor, sizes: dict[int, int]) -> torch.Tensor:
         return tensor
     largest = int(tensor.max())
     bounds = [new for old, new in sizes.items() if old > largest >= new > 0]
-    return torch.where(tensor >= 0, tensor % min(bounds), tensor) if bounds else tensor
+    if not bounds or structure_of(tensor) is Structure.PERMUTATION:
+        return tensor
+    return torch.where(tensor >= 0, tensor % min(bounds), tensor)

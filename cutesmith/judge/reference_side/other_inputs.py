@@ -104,8 +104,9 @@ class OtherInputs:
         if not self.keeps_sizes(name):
             return ""
         pairs = zip(self.shapes.names, before, after)
-        told = (f"`{name}` {_difference(old, new)}" for name, old, new in pairs if not _equal(new, old))
-        return " and ".join(told)
+        with torch._C.DisableTorchFunction():
+            told = (f"`{name}` {_difference(old, new)}" for name, old, new in pairs if not _equal(new, old))
+            return " and ".join(told)
 
     def _trial(self, values: Values) -> tuple[float, str]:
         """Which share of PyTorch's results is NaN, and why it refuses the inputs or leaves its result undefined."""
