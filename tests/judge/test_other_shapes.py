@@ -69,3 +69,10 @@ def test_calls_in_turn_have_as_many_elements_and_another_type():
     assert first.shape == second.shape[::-1] and first.shape[0] != first.shape[1]
     first, second = (shapes.derive(draw, inputs)[0] for draw in cases["the same shape in another type"].draws)
     assert first.shape == second.shape and second.dtype == OTHER_TYPE[first.dtype]
+
+
+def test_quick_draws_change_sizes_and_the_layout_of_all_inputs_where_sizes_are_promised():
+    inputs = [torch.randn(32, 48), torch.randn(48)]
+    quick = [case.name for case in OtherShapes(("x", "w"), sizes=True).cases(inputs, quick=True)]
+    assert quick == ["odd sizes", "empty", "size 1 for 48", "size 1 for 32", "layouts of all inputs"]
+    assert not list(OtherShapes(("x", "w"), sizes=False).cases(inputs, quick=True))

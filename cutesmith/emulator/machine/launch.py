@@ -39,11 +39,13 @@ class LaunchReport:
 
     `basic_block_counts`: how often a lane ran each basic block of `program`; they give `instructions`. `steps` are
     those of Settings.step_limit. `waves` ran one after another. `completed` is False when a fault ended it.
-    `unused_reads`: reads of uninitialised memory on which nothing depends (machine/consequences.py).
+    `unused_reads`: reads of uninitialised memory on which nothing depends (machine/consequences.py). `resources`: what
+    the cubin says of the kernel.
     """
 
     kernel: str
     launch: Launch
+    resources: CubinKernel
     program: Program
     findings: tuple[Finding, ...]
     lost_findings: int
@@ -114,6 +116,7 @@ class LaunchRun:
         return LaunchReport(
             kernel=self.findings.kernel,
             launch=self.launch,
+            resources=self.kernel,
             program=self.program,
             findings=self.findings.all,
             lost_findings=self.findings.lost,

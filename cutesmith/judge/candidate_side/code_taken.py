@@ -1,16 +1,20 @@
-"""What of its code a call of `kernel_fn` takes: branches of host code, and kernels with how they are launched."""
+"""What of its code a call of `kernel_fn` takes: branches of host code, kernels and their launches, and what sizes decide."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import groupby
+from pathlib import Path
 
+from cutesmith.devices import SmVersion
+from cutesmith.emulator.faults import own_line
+from cutesmith.emulator.positions.conditions import Conditions, Outcome
 from cutesmith.emulator.program.calls import without_calls
 from cutesmith.emulator.ptx.syntax import Instruction, Module
 from cutesmith.judge.candidate_side.host_branches import Place
-from cutesmith.recording.cubin import source_name
+from cutesmith.recording.cubin import CubinKernel, source_name
 from cutesmith.recording.sessions import Launch
 
 
@@ -29,25 +33,54 @@ class Launched:
 
 
 @dataclass(frozen=True)
+class Decision:
+    """A condition of a kernel, known by its name and opcodes, that came out so; `line`: such as "kernel.py:31"."""
+
+    name: str
+    opcodes: str
+    outcome: Outcome
+    line: str = field(default="", compare=False)
+
+
+@dataclass(frozen=True)
 class CodeTaken:
-    """Branches by line and column, and launches, of one call or of many."""
+    """Branches by line and column, launches, and what sizes decided in kernels, of one call or of many."""
 
     branches: frozenset[Place] = frozenset()
     launches: frozenset[Launched] = frozenset()
+    decisions: frozenset[Decision] = frozenset()
 
     def __or__(self, other: CodeTaken) -> CodeTaken:
         """What either takes."""
-        return CodeTaken(self.branches | other.branches, self.launches | other.launches)
+        either = self.decisions | other.decisions
+        return CodeTaken(self.branches | other.branches, self.launches | other.launches, either)
 
     def beyond(self, other: CodeTaken) -> tuple[str, ...]:
         """What this takes and the other does not, a clause each."""
         launches = sorted(self.launches - other.launches, key=lambda one: (one.name, one.opcodes, one.block))
         known = {(launched.name, launched.opcodes) for launched in other.launches}
         lines = sorted({line for line, _ in self.branches - other.branches})
+        decided = sorted({(d.name, d.line) for d in self.undecided(other) if (d.name, d.opcodes) in known})
         return (
             *dict.fromkeys(_clause(launched, known) for launched in launches),
+            *(f"{name} takes another path at {line}" for name, line in decided),
             *([f"host code branches to line {', '.join(map(str, lines))}"] if lines else []),
         )
+
+
+    def undecided(self, other: CodeTaken) -> frozenset[Decision]:
+        """What came out in kernels of this call, and never in those of the other."""
+        return self.decisions - other.decisions
+
+
+def decisions(
+    conditions: Conditions, opcodes: str, launch: Launch, kernel: CubinKernel, sm: SmVersion, path: Path
+) -> frozenset[Decision]:
+    """What the conditions of a kernel of the file `path` come to in a launch of it."""
+    name = source_name(launch.kernel)
+    found = conditions.outcomes(launch, kernel, sm)
+    lines = {number: own_line(location, path) for number, location in conditions.lines.items()}
+    return frozenset(Decision(name, opcodes, outcome, lines[outcome.number]) for outcome in found)
 
 
 def launched(calls: Iterable[tuple[Launch, str]]) -> frozenset[Launched]:

@@ -17,10 +17,11 @@ from cutesmith.emulator.errors import LaunchRefused
 from cutesmith.emulator.faults import own_line
 from cutesmith.emulator.instruction_set import build_program
 from cutesmith.emulator.machine.launch import resident_blocks
+from cutesmith.emulator.positions.conditions import Conditions
 from cutesmith.emulator.positions.search import BITS_OF_FLOATS, Tensor, Wrap, search
 from cutesmith.emulator.program.spinning import waits_for_other_blocks
 from cutesmith.emulator.ptx.parser import parse
-from cutesmith.judge.candidate_side.code_taken import CodeTaken, launched, opcodes_of
+from cutesmith.judge.candidate_side.code_taken import CodeTaken, Decision, decisions, launched, opcodes_of
 from cutesmith.judge.candidate_side.host_branches import noted
 from cutesmith.judge.candidate_side.requests import FullSizeCall
 from cutesmith.judge.candidate_side.watching import KernelWatch
@@ -77,10 +78,16 @@ def _recorded(
     wraps, remark = _indices_wrap(device, launches, named, path)
     blocks = tuple(prod(held.launch.grid) for held in launches)
     call = FullSizeCall(blocks, dict(watch.computed), wraps=wraps, remark=remark, crowded=_crowded(device, launches))
-    kernels = {(held.launch.kernel, id(held.module)): held.module.ptx for held in launches}
-    opcodes = {key: opcodes_of(parse(ptx), key[0]) for key, ptx in kernels.items()}
+    kernels = {(held.launch.kernel, id(held.module)): parse(held.module.ptx) for held in launches}
+    opcodes = {key: opcodes_of(module, key[0]) for key, module in kernels.items()}
     taken = launched((held.launch, opcodes[held.launch.kernel, id(held.module)]) for held in launches)
-    return call, CodeTaken(frozenset(branches), taken)
+    conditions = {key: Conditions.of(module, key[0]) for key, module in kernels.items()}
+    decided = frozenset[Decision]()
+    for held in launches:
+        key = held.launch.kernel, id(held.module)
+        if (of_kernel := conditions[key]) is not None:
+            decided |= decisions(of_kernel, opcodes[key], held.launch, held.kernel, device.sm, path)
+    return call, CodeTaken(frozenset(branches), taken, decided)
 
 
 def _crowded(device: EmulatedDevice, launches: Sequence[Unexecuted]) -> str:

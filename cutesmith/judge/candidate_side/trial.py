@@ -16,10 +16,12 @@ from typing import Any
 from cutesmith.compiling.narrowing import Compiled
 from cutesmith.emulator.errors import EmulationError, EndlessLoop, LaunchRefused
 from cutesmith.emulator.faults import own_line
+from cutesmith.emulator.machine.launch import LaunchReport
+from cutesmith.emulator.positions.conditions import Conditions
 from cutesmith.emulator.program.basic_blocks import Program
 from cutesmith.errors import CandidateError
 from cutesmith.judge.candidate_side.candidate import Candidate, candidate_code
-from cutesmith.judge.candidate_side.code_taken import CodeTaken, launched, opcodes_of
+from cutesmith.judge.candidate_side.code_taken import CodeTaken, Decision, decisions, launched, opcodes_of
 from cutesmith.judge.candidate_side.host_branches import noted
 from cutesmith.judge.candidate_side.recorded_call import record_call
 from cutesmith.judge.candidate_side.requests import (
@@ -53,6 +55,8 @@ class Trial(Candidate):
     executed: CodeTaken = CodeTaken()
     recorded: CodeTaken = CodeTaken()
     digests: dict[int, str] = field(default_factory=dict)  # opcodes of programs, by their identity
+    conditions: dict[int, Conditions | None] = field(default_factory=dict)  # of those that were looked at
+    decided: int = 0  # launches whose conditions are among those executed
 
     def actions(self) -> dict[type[Request[Any]], Callable[[Any], Any]]:
         """Which method answers which request."""
@@ -129,8 +133,24 @@ class Trial(Candidate):
         return self.digests[id(program)]
 
     def not_executed(self, request: NotExecuted) -> tuple[str, ...]:
-        """What of the recorded code was not executed."""
+        """What of the recorded code was not executed; launches are looked at until one decided as at full size."""
+        known = {decision.opcodes for decision in self.recorded.decisions}
+        for report in () if self.emulated is None else self.emulated.launches[self.decided :]:
+            if not self.recorded.undecided(self.executed):
+                break
+            self.decided += 1
+            if (opcodes := self._opcodes_of(report.program)) in known:
+                self.executed |= CodeTaken(decisions=self._decisions(report, opcodes))
         return self.recorded.beyond(self.executed)
+
+    def _decisions(self, report: LaunchReport, opcodes: str) -> frozenset[Decision]:
+        program = report.program
+        if id(program) not in self.conditions:
+            self.conditions[id(program)] = Conditions.of(program.module, program.function.name)
+        found = self.conditions[id(program)]
+        if found is None:
+            return frozenset()
+        return decisions(found, opcodes, report.launch, report.resources, self.emulated.sm, self.path)
 
     def full_size(self, request: FullSize) -> FullSizeCall:
         """Record the launches of a call on inputs of these layouts; `error` says why a GPU would not do them."""

@@ -62,8 +62,11 @@ class OtherInputs:
         return cls(reference_fn, Drawing(kinds, seen), shapes, native, gpu)
 
     def plan(self, first: Values, *, quick: bool) -> Planned:
-        """Cases of values, of sizes where the contract allows them, and of layouts; which draws change which input."""
-        of_values, of_shapes = self.drawing.cases(quick=quick), tuple(self.shapes.cases(first))
+        """Cases of values, of sizes where the contract allows them, and of layouts; which draws change which input.
+
+        `quick`: offsets and scales of floats, and few sizes and layouts, for an inner loop.
+        """
+        of_values, of_shapes = self.drawing.cases(quick=quick), tuple(self.shapes.cases(first, quick=quick))
         names = dict.fromkeys(name for case in (*of_values, *of_shapes) for name in case.draws)
         changed = {name: self.drawing.changed_by(name) or self.shapes.changed_by(name) for name in names}
         kinds = tuple(

@@ -33,19 +33,24 @@ class OtherShapes:
     sizes: bool
     kept: frozenset[int] = frozenset()
 
-    def cases(self, inputs: Sequence[Any]) -> Iterator[DerivedCase]:
-        """Cases for these inputs; with no tensor of a dimension there are none."""
+    def cases(self, inputs: Sequence[Any], *, quick: bool = False) -> Iterator[DerivedCase]:
+        """Cases for these inputs; with no tensor of a dimension there are none. `quick`: where sizes change, a few."""
         tensors = {index: value for index, value in enumerate(inputs) if isinstance(value, Tensor) and value.ndim}
-        if not tensors:
+        if not tensors or (quick and not self.sizes):
             return
         if self.sizes:
             names = ["odd sizes", "empty", *(f"size 1 for {size}" for size in distinct_sizes(inputs))]
             yield from (DerivedCase(name, (name,), may_decline=True, strict=True) for name in names)
+        together = tuple(f"all inputs {layout}" for layout in _LAYOUTS if layout in _OF_ALL)
+        of_all = DerivedCase("layouts of all inputs", together, Rule.S3, may_decline=True, strict=True)
+        if quick:
+            yield of_all
+            return
+        if self.sizes:
             around = tuple(_SIZES) if len(distinct_sizes(inputs)) > 1 else ("2^n + 1", "2^n - 1", "multiples of 4")
             yield DerivedCase("sizes around powers of two", around, Rule.S2, may_decline=True, strict=True)
         if len(tensors) > 1:
-            together = tuple(f"all inputs {layout}" for layout in _LAYOUTS if layout in _OF_ALL)
-            yield DerivedCase("layouts of all inputs", together, Rule.S3, may_decline=True, strict=True)
+            yield of_all
         for index, value in tensors.items():
             possible = [layout for layout in _LAYOUTS if value.ndim >= _LEAST_DIMENSIONS.get(layout, 1)]
             layouts = [layout for layout in possible if layout != "expanded" or index not in self.kept]
