@@ -40,6 +40,7 @@ def seeded():
         (torch.randn(40, 40, generator=SEEDED).tril(), Role.FLOAT, Structure.TRIANGLE),
         (torch.eye(12), Role.FLOAT, Structure.IDENTITY),
         (torch.zeros(64).masked_fill(ROWS[:, 0] < 0, -torch.inf), Role.FLOAT, Structure.TWO_VALUES),
+        (ROWS @ ROWS.T, Role.FLOAT, Structure.SYMMETRIC),
         (ROWS[:, :48] < 0, Role.BOOLEAN, Structure.NONE),
         (torch.randint(-5, 5, (64,), generator=SEEDED), Role.INTEGER, Structure.NONE),
         (0.5, Role.SCALAR, Structure.NONE),
@@ -179,13 +180,13 @@ def test_other_values_of_a_scalar_are_others_of_its_type(value):
     assert others and value not in others and {type(other) for other in others} == {type(value)}
 
 
-def other_inputs(reference, inputs, domain=None) -> OtherInputs:
+def other_inputs(reference, inputs, domain=None, *, gpu=False) -> OtherInputs:
     return OtherInputs.of(
         reference,
         inputs,
         inputs,
         lambda values: native_outputs(reference, values),
-        gpu=False,
+        gpu=gpu,
         domain=domain,
         sizes=False,
     )
@@ -259,6 +260,10 @@ def test_what_a_problem_declares_keeps_its_inputs(domain, unchanged):
         ({"mask": "lower"}, "says that mask is 'lower'"),
         ({"x": "probability"}, "but get_inputs draws: float"),
         ({"mask": "arange"}, "but get_inputs draws: boolean, a triangle"),
+        ({"x": "causal"}, "says that x is causal, but get_inputs draws: float"),
+        ({"x": "sorted"}, "says that x is sorted, but get_inputs draws: float"),
+        ({"x": "positive"}, "says that x is positive, but get_inputs draws: float"),
+        ({"mask": "positive"}, "says that mask is positive, but get_inputs draws: boolean"),
     ],
 )
 def test_a_domain_that_its_own_draws_contradict_is_a_broken_contract(domain, words):
@@ -287,9 +292,16 @@ def test_borders_and_lengths_keep_their_ends_and_their_sum():
     assert (drawn[0], drawn[-1]) == (0, 64) and (drawn.diff() >= 0).all() and not torch.equal(drawn, borders)
     drawn = v.between_its_ends(lengths, kind_of("lengths", lengths))
     assert drawn.sum() == 64 and drawn.min() >= 0 and not torch.equal(drawn, lengths)
-    split = other_inputs(
-        lambda x, borders: torch.stack([p.sum(0) for p in x.split(borders.diff().tolist())]), [ROWS, borders]
-    )
+
+
+@pytest.mark.parametrize("gpu", [False, True])  # on a GPU each way is tried on the CPU first, not only the first one
+def test_borders_are_redrawn_in_the_way_that_the_reference_takes(gpu):
+    borders = torch.arange(0, 65, 8)
+
+    def sums(x, borders):
+        return torch.stack([part.sum(0) for part in x.split(borders.diff().tolist())])
+
+    split = other_inputs(sums, [ROWS, borders], gpu=gpu)
     values, why = split.draw(REDRAWN, [ROWS, borders])
     assert not why and not torch.equal(values[1], borders)
 

@@ -109,7 +109,8 @@ class Drawing:
     def _of_floats(self) -> dict[str, tuple[Way, ...]]:
         """Whole tensors move or scale where they are the largest: weights and scales stay what they are."""
         kinds, floats = self.kinds, self._places(Role.FLOAT)
-        plain = [i for i in floats if kinds[i].structure in (Structure.NONE, Structure.SORTED)]
+        unbound = (Structure.NONE, Structure.SORTED, Structure.SYMMETRIC)
+        plain = [i for i in floats if kinds[i].structure in unbound]
         free = tuple(i for i in plain or floats if not kinds[i].shares)
         moved = tuple(i for i in free if not kinds[i].domain)
         signed = tuple(i for i in free if not kinds[i].bounded)

@@ -36,6 +36,7 @@ class Structure(str, Enum):
     SORTED = "sorted rows"
     TRIANGLE = "a triangle"
     IDENTITY = "the identity matrix"
+    SYMMETRIC = "a symmetric matrix"
     TWO_VALUES = "two values"
     PERMUTATION = "each value once"
 
@@ -201,6 +202,10 @@ def _is_lower_triangle(tensor: torch.Tensor, n: int) -> bool:
     return bool((tensor[..., above] == empty).all()) and not bool((tensor[..., above.mT] == empty).any())
 
 
+def _is_symmetric(tensor: torch.Tensor) -> bool:
+    return _is_square(tensor) and bool((tensor == tensor.mT).all())
+
+
 def _is_sequence(tensor: torch.Tensor) -> bool:
     if not tensor.ndim or tensor.shape[-1] < 4 or tensor.dtype is torch.bool:
         return False
@@ -243,5 +248,6 @@ _FITS: tuple[tuple[Structure, Callable[[torch.Tensor], bool]], ...] = (
     (Structure.SEQUENCE, _is_sequence),
     (Structure.SORTED, _is_sorted),
     (Structure.PERMUTATION, _is_permutation),
+    (Structure.SYMMETRIC, _is_symmetric),
     (Structure.TWO_VALUES, _has_two_values),
 )

@@ -19,7 +19,7 @@ Values = list[Any]
 FAR_TOO_MANY = 8  # times the elements that are wanted: slow; above, inputs are hopeless where nothing is executed fast
 LEAST_COLUMNS = 256
 # Their first rows and columns have the same structure.
-OF_A_BEGINNING = (Structure.SEQUENCE, Structure.SORTED, Structure.TRIANGLE, Structure.IDENTITY)
+OF_A_BEGINNING = (Structure.SEQUENCE, Structure.SORTED, Structure.TRIANGLE, Structure.IDENTITY, Structure.SYMMETRIC)
 TILE = 128  # no size needs to be divisible by more
 _KEPT = "not shrunk further, as kernels are written for a number of columns"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import torch
@@ -88,13 +89,13 @@ class OtherInputs:
         if name in ANY_INTEGER and (why := self.draw("large integers", inputs)[1]):
             return [], f"as an index: {why}"
         tried_first = self.gpu and (name in SAFE_FIRST or self._runs_on_the_cpu(inputs))
-        if tried_first and (why := self._refused_on_the_cpu(name, inputs)):
-            return [], why
         best, least, why = list[Any](), MOST_NAN, "it changes no input of this problem"
-        for values in self.drawing.draw(name, inputs):
+        for way, values in enumerate(self.drawing.draw(name, inputs)):
             if name != AS_DRAWN and all(map(_equal, values, inputs)):
                 continue
-            share, refused = self._trial(values)
+            share, refused = 1.0, self._refused_on_the_cpu(name, inputs, way) if tried_first else ""
+            if not refused:
+                share, refused = self._trial(values)
             why = refused or f"the reference gives NaN for {share:.0%} of its results"
             if not refused and share < least:
                 best, least = values, share
@@ -129,14 +130,14 @@ class OtherInputs:
         """Whether the reference takes inputs on the CPU; one that makes tensors on the GPU itself does not."""
         return not self._refused_on_the_cpu(AS_DRAWN, inputs)
 
-    def _refused_on_the_cpu(self, name: str, inputs: Values) -> str:
+    def _refused_on_the_cpu(self, name: str, inputs: Values, way: int = 0) -> str:
         """Why the reference takes no such inputs: on a GPU an assertion of PyTorch, as on an index, ends the process.
 
         Found on an H200: probabilities beyond 1 in binary_cross_entropy, labels that another `ignore_index` uncovers.
         """
         few = [value.cpu() if isinstance(value, torch.Tensor) else value for value in shrink(inputs, FEW_ELEMENTS)]
         try:
-            native_outputs(self.reference_fn, next(self.drawing.draw(name, few)))
+            native_outputs(self.reference_fn, next(islice(self.drawing.draw(name, few), way, None)))
         except Exception as error:  # noqa: BLE001 - whatever it is, the reference refuses these inputs
             return f"{type(error).__name__}: {str(error)[:300]}"
         return ""
