@@ -93,6 +93,7 @@ class AuditVerdict(Verdict):
     all outputs once at 4 TB/s. `matrix_floor_us`: microseconds for the products of `work` at the tensor cores' peak on
     the usual GPU of the architecture; None without products, or where that peak is not known. `work` is None, an empty
     object in JSON, where the reference was not called. `tried` and `sets` sum up the draws of those calls.
+    `domain`: what a DOMAIN could declare of the inputs, empty where the file has one.
     """
 
     stage: ClassVar[str] = "audit"
@@ -106,6 +107,7 @@ class AuditVerdict(Verdict):
     matrix_floor_us: float | None = None
     work: CountedWork | None = None
     tried: str = ""
+    domain: dict[str, str] = field(default_factory=dict)
     sets: tuple[str, ...] = ()
     tolerance: dict[str, float] = field(default_factory=dict)
     findings: tuple[Finding, ...] = ()
@@ -207,6 +209,7 @@ class ProblemAuditor:
             matrix_floor_us=_matrix_floor_us(tried.work, self.arch),
             work=tried.work,
             tried=tried.tried,
+            domain=tried.domain,
             sets=tried.sets,
         )
         return _concluded(verdict, path, loaded.lines, [*tried.findings, *_of_size(verdict)])

@@ -14,6 +14,8 @@ from cutesmith.audit.problem_draws import ELEMENTS, MOST_SETS, Problem, bytes_of
 from cutesmith.audit.requests import CountedWork, Found, Load, Loaded, Start, Tried, Try
 from cutesmith.audit.trials import Influence, OtherTies, Run, exact, run, same_bits, with_many_ties, with_random_masks
 from cutesmith.errors import ContractError
+from cutesmith.judge.draws.domains import declared, proposed
+from cutesmith.judge.draws.kinds import kinds_of
 from cutesmith.judge.reference_side.cases import Values, fit
 from cutesmith.judge.reference_side.comparison import tolerance_for
 from cutesmith.judge.transfer.tensors import summarize
@@ -118,7 +120,17 @@ class Trial:
             work=self._work(),
             sets=tuple(summarize(values) for values in self.sets),
             tried=summarize(self.draws[0]) if self.draws else "",
+            domain=self._domain(),
         )
+
+    def _domain(self) -> dict[str, str]:
+        """What DOMAIN could say of the inputs; raises ContractError for one that says what is not so."""
+        values = self.draws[0] if self.draws else next(iter(self.sets), [])
+        kinds = kinds_of(self.problem.reference_fn, values)
+        known = getattr(self.problem.loaded.module, "DOMAIN", None)
+        if known is not None and self.draws:
+            declared(known, kinds)
+        return {} if known is not None else proposed(kinds)
 
     def _work(self) -> CountedWork:
         """Bytes and tensor-core operations at full size, declared or counted; `flops` None where that needs values."""

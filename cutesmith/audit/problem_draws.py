@@ -90,7 +90,7 @@ class Problem:
     def load(self) -> None:
         """Run what the reference needs of the file. Raises ContractError."""
         source = contract.problem_source(self.path)
-        names = (*contract.PROBLEM_NAMES, "DERIVED_SHAPES", "torch")
+        names = (*contract.PROBLEM_NAMES, "DERIVED_SHAPES", "DOMAIN", "torch")
         self.loaded = load_file(self.path, strip=names_beside(source, self.path, names))
 
     def measure(self) -> Values:

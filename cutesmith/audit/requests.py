@@ -58,6 +58,7 @@ class Tried:
     work: CountedWork
     sets: tuple[str, ...]
     tried: str
+    domain: dict[str, str]
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -101,6 +102,8 @@ def _lines(verdict: AuditsVerdict) -> Iterator[str]:
         yield f"{_name(problem):{width}}  {numbers}"
         for finding in problem.findings:
             yield f"    line {finding.line}: {finding.severity} {finding.rule}: {finding.message}. {finding.fix}"
+        if problem.domain:
+            yield f"    inputs are drawn so; if they always are, write: DOMAIN = {json.dumps(problem.domain)}"
         if not problem.passed and not problem.errors:
             yield f"    {problem.status}: {problem.summary}" + (f" {problem.hint}" if problem.hint else "")
     yield f"{verdict.summary} ({verdict.seconds:.1f} s)"

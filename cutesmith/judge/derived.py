@@ -21,6 +21,7 @@ from cutesmith.judge.rounds import (
     new_seed,
     same_bytes,
 )
+from cutesmith.judge.transfer.requests import TensorFile
 from cutesmith.verdicts import CaseOutcome, CaseReport, Mechanism
 
 KEYS = (DERIVED, OTHER_DERIVED)
@@ -117,13 +118,22 @@ def judge_derived(
             outcome = CaseOutcome.DECLINED if reply.declined else CaseOutcome.NOT_RUN
             done = replace(report, outcome=outcome, remark=why[:300])
             return report.violated(reply.changes[0]) if reply.changes else done
-        for draw, step in zip(draws, reply.steps):
+        for number, (draw, step) in enumerate(zip(draws, reply.steps)):
             report = _judged(turn, report, reply, step, case, draw, note, unwritten)
             if not report.passed:
-                break
+                return _kept(turn, report, case, [each.outputs for each in reply.steps[: number + 1]])
         return report
     finally:
         turn.clean()
+
+
+def _kept(turn: Round, report: CaseReport, case: DerivedCase, outputs: Sequence[Sequence[TensorFile]]) -> CaseReport:
+    """The failed case, by the rule for results that were kept, if the last of these outputs is one of the others."""
+    *earlier, last = outputs
+    wrong = report.violation
+    if case.kept is None or wrong is None or not any(same_bytes(last, other, turn.sums) for other in earlier):
+        return report
+    return report.violated(replace(wrong, rule=case.kept, text=f"an earlier result again: {wrong.text}"))
 
 
 def _judged(

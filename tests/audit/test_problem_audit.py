@@ -319,3 +319,22 @@ def test_an_endless_reference_is_ended(write_file):
         assert verdict.exit_code == ExitCode.TIMED_OUT
         assert verdict.summary == "slow.py: reference_fn did not finish within 3 s"
         assert "loop" in verdict.hint
+
+
+def test_a_line_is_proposed_for_inputs_that_are_drawn_with_a_structure(audit):
+    reference = fn("x, mask, positions, p, w: x.masked_fill(~mask, 0.0) * positions * p * w")
+    square = 'torch.randn(2048, 2048, device="cuda")'
+    inputs = [
+        square,
+        'torch.ones(2048, 2048, device="cuda", dtype=torch.bool).tril()',
+        'torch.arange(2048, device="cuda")',
+    ]
+    inputs += ['torch.rand(2048, 2048, device="cuda")', 'torch.ones(2048, device="cuda")']
+    wanted = {"mask": "causal", "positions": "arange", "p": "probability"}
+    assert audit(reference, *inputs).domain == wanted
+    assert audit(reference, *inputs, more=f"DOMAIN = {wanted}\n").domain == {}
+
+
+def test_a_domain_that_the_draws_contradict_breaks_the_contract(audit):
+    verdict = audit(SQUARE, MATRIX, more='DOMAIN = {"x": "causal"}\n')
+    assert verdict.exit_code == ExitCode.USAGE and "says that x is causal" in verdict.summary

@@ -1,4 +1,4 @@
-"""Conditions that sizes decide are computed for launches of any size; what depends on data or on a loop is left aside."""
+"""Conditions that sizes decide are computed for launches of any size; what data or a loop decides is left aside."""
 
 from __future__ import annotations
 

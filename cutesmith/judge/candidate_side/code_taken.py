@@ -1,4 +1,4 @@
-"""What of its code a call of `kernel_fn` takes: branches of host code, kernels and their launches, and what sizes decide."""
+"""What of its code a call of `kernel_fn` takes: branches of host code, kernels and launches, and what sizes decide."""
 
 from __future__ import annotations
 
@@ -66,7 +66,6 @@ class CodeTaken:
             *(f"{name} takes another path at {line}" for name, line in decided),
             *([f"host code branches to line {', '.join(map(str, lines))}"] if lines else []),
         )
-
 
     def undecided(self, other: CodeTaken) -> frozenset[Decision]:
         """What came out in kernels of this call, and never in those of the other."""

@@ -57,7 +57,7 @@ class Drawing:
 
     def _all_cases(self) -> Iterator[DerivedCase]:
         alone = {name: f"only `{name}`" for name in self.structured}
-        yield DerivedCase("the same beginning", (AS_DRAWN, SAME_BEGINNING), Rule.S4, back=True)
+        yield DerivedCase("the same beginning", (AS_DRAWN, SAME_BEGINNING), Rule.V1, back=True, kept=Rule.S4)
         yield DerivedCase("offsets", ("large offset", "negative offset"), strict=True)
         yield DerivedCase("sizes", ("tiny values", "large values"), strict=True)
         yield DerivedCase("NaN and Inf", ("NaN and Inf",), forgiving=True, strict=True)

@@ -17,6 +17,7 @@ class DerivedCase:
     `may_raise`: by any exception.
     `forgiving`: no wrong value is cheating. `strict`: elements that PyTorch gives NaN for are compared too. `alone`: by
     names of inputs, draws that change one of them and nothing else. `back`: the first draw comes again at the end.
+    `kept`: the rule where a wrong result is, bit for bit, that of an earlier step.
     """
 
     name: str
@@ -28,3 +29,4 @@ class DerivedCase:
     strict: bool = False
     alone: dict[str, str] = field(default_factory=dict)
     back: bool = False
+    kept: Rule | None = None

@@ -1,4 +1,7 @@
-"""What a problem declares of its inputs with `DOMAIN = {"mask": "causal"}`: values beyond it are not drawn."""
+"""What a problem declares of its inputs with `DOMAIN = {"mask": "causal"}`: values beyond it are not drawn.
+
+`audit` proposes such a line for inputs that are drawn so.
+"""
 
 from __future__ import annotations
 
@@ -47,6 +50,28 @@ def declared(domain: Any, kinds: Sequence[Kind]) -> tuple[Kind, ...]:
         if word not in {one.value for one in Domain}:
             raise ContractError(f"DOMAIN says that {name} is {word!r:.40}", hint=f"It is one of {words}.")
     return tuple(_declared(kind, Domain(domain[kind.name])) if kind.name in domain else kind for kind in kinds)
+
+
+def proposed(kinds: Sequence[Kind]) -> dict[str, str]:
+    """What a problem could declare, by names of inputs: of a triangle, a range, sorted rows, and what lies in [0, 1].
+
+    Nothing for inputs of one value everywhere: those that are no more than drawn so are the usual case.
+    """
+    return {kind.name: word.value for kind in kinds if (word := _proposed(kind)) is not None}
+
+
+def _proposed(kind: Kind) -> Domain | None:
+    if kind.structure in _OF_STRUCTURE:
+        return _OF_STRUCTURE[kind.structure]
+    whole = kind.role is Role.FLOAT and (kind.low, kind.high) == (0.0, 1.0)
+    return Domain.PROBABILITY if (whole or kind.shares) and kind.structure is Structure.NONE else None
+
+
+_OF_STRUCTURE = {
+    Structure.TRIANGLE: Domain.CAUSAL,
+    Structure.SEQUENCE: Domain.ARANGE,
+    Structure.SORTED: Domain.SORTED,
+}
 
 
 def stays(kind: Kind) -> bool:
