@@ -92,4 +92,4 @@ def table(verdict: VerifyVerdict) -> Iterator[str]:
     yield from unconfined_lines("its own problem", verdict.problem_confinement)
     if not verdict.passed:
         yield from log_lines(verdict.log_tail)
-    yield f"{verdict.status}: {verdict.summary} ({verdict.seconds:.1f} s)"
+    yield f"{verdict.status}: {verdict.conclusion} ({verdict.seconds:.1f} s)"

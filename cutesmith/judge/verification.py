@@ -37,7 +37,17 @@ from cutesmith.sandbox.failures import mechanism_of
 from cutesmith.sandbox.gpu_lock import gpu_lock
 from cutesmith.sandbox.processes import fair_memory
 from cutesmith.sandbox.worker import GIB, Limits, Worker, phases
-from cutesmith.verdicts import CaseOutcome, CaseReport, ExitCode, InputKind, Mechanism, Rule, VerifyVerdict, Violation
+from cutesmith.verdicts import (
+    CaseOutcome,
+    CaseReport,
+    ExitCode,
+    InputKind,
+    Mechanism,
+    Rule,
+    VerifyVerdict,
+    Violation,
+    deciding,
+)
 
 EXIT_CODES = {
     CaseOutcome.WRONG_RESULT: ExitCode.WRONG_RESULT,
@@ -304,7 +314,7 @@ class Judge:
                 text = f"{self.path.name}: not verified: {missing[0]}, which was not executed; else {self._counted()}"
                 return self._ended(ExitCode.UNAVAILABLE, text, mechanism=Mechanism.FULL_SIZE_LAUNCHES, log_tail=tail)
             return self._ended(ExitCode.PASSED, f"{self.path.name}: {done}, {self._counted()}{whose}", log_tail=tail)
-        worst = next((case for case in wrong if case.outcome is CaseOutcome.REJECTED), wrong[0])
+        worst = deciding(wrong)
         assert worst.violation is not None, "what did not pass says why"
         more = f" (and {len(wrong) - 1} other cases)" if len(wrong) > 1 else ""
         text = f"{self.path.name}: {worst.name}: {worst.explanation}{more}"

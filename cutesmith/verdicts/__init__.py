@@ -22,6 +22,7 @@ from cutesmith.verdicts.checks import LintVerdict as LintVerdict
 from cutesmith.verdicts.checks import OutputError as OutputError
 from cutesmith.verdicts.checks import Timing as Timing
 from cutesmith.verdicts.checks import VerifyVerdict as VerifyVerdict
+from cutesmith.verdicts.checks import deciding as deciding
 from cutesmith.verdicts.emulation import EmulatedAccess as EmulatedAccess
 from cutesmith.verdicts.emulation import EmulatedAdvice as EmulatedAdvice
 from cutesmith.verdicts.emulation import EmulatedFault as EmulatedFault

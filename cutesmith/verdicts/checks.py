@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import PurePath
 from typing import Any, ClassVar
 
 from cutesmith.verdicts.base import ExitCode, Verdict
@@ -224,6 +226,20 @@ class VerifyVerdict(Verdict):
             return "compiled" if self.passed else super().status
         done = VERIFIED_BY_EMULATION if self.ran_on == "emulator" else VERIFIED
         return done + QUICK_VALUES if self.values == "quick" else done
+
+    @property
+    def conclusion(self) -> str:
+        """The summary for those who read the cases too: which one decided, not again what is wrong with it."""
+        wrong = [case for case in self.cases if not case.passed]
+        if self.passed or not wrong:
+            return self.summary
+        more = f" (and {len(wrong) - 1} other cases)" if len(wrong) > 1 else ""
+        return f"{PurePath(self.path).name}: {deciding(wrong).name}{more}"
+
+
+def deciding(wrong: Sequence[CaseReport]) -> CaseReport:
+    """Of the cases that failed, the one that a verdict names: cheating counts more than what comes first."""
+    return next((case for case in wrong if case.outcome is CaseOutcome.REJECTED), wrong[0])
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,25 @@
+"""The last line of a verification names the case that decided, and does not say again what is wrong with it."""
+
+from cutesmith.commands.verify import table
+from cutesmith.verdicts import CaseReport, ExitCode, Mechanism, Rule, VerifyVerdict, Violation
+
+
+def test_each_failure_is_told_once():
+    wrong = CaseReport(name="zeros", inputs="").violated(
+        Violation(None, Mechanism.FLOAT64_REFERENCE, "0 / 0", reject=False)
+    )
+    cheat = CaseReport(name="offsets", inputs="").violated(
+        Violation(Rule.W1, Mechanism.DISPATCH_MODE, "torch computes")
+    )
+    summary = "relu.py: offsets: torch computes (and 1 other cases)"
+    verdict = VerifyVerdict(
+        exit_code=ExitCode.REJECTED, summary=summary, path="/kernels/relu.py", ran_on="gpu", cases=(wrong, cheat)
+    )
+    lines = list(table(verdict))
+    assert lines[-1] == "rejected: relu.py: offsets (and 1 other cases) (0.0 s)"
+    assert sum("torch computes" in line for line in lines) == sum("0 / 0" in line for line in lines) == 1
+
+
+def test_a_verdict_without_a_failed_case_says_all():
+    verdict = VerifyVerdict(exit_code=ExitCode.TIMED_OUT, summary="relu.py: too slow", path="relu.py", ran_on="gpu")
+    assert list(table(verdict))[-1].startswith("timed_out: relu.py: too slow")
