@@ -5,12 +5,10 @@ from cutesmith.verdicts import CaseReport, ExitCode, Mechanism, Rule, VerifyVerd
 
 
 def test_each_failure_is_told_once():
-    wrong = CaseReport(name="zeros", inputs="").violated(
-        Violation(None, Mechanism.FLOAT64_REFERENCE, "0 / 0", reject=False)
-    )
-    cheat = CaseReport(name="offsets", inputs="").violated(
-        Violation(Rule.W1, Mechanism.DISPATCH_MODE, "torch computes")
-    )
+    slip = Violation(None, Mechanism.FLOAT64_REFERENCE, "0 / 0", reject=False)
+    wrong = CaseReport(name="zeros", inputs="").violated(slip)
+    cheat = CaseReport(name="offsets", inputs="")
+    cheat = cheat.violated(Violation(Rule.W1, Mechanism.DISPATCH_MODE, "torch computes"))
     summary = "relu.py: offsets: torch computes (and 1 other cases)"
     verdict = VerifyVerdict(
         exit_code=ExitCode.REJECTED, summary=summary, path="/kernels/relu.py", ran_on="gpu", cases=(wrong, cheat)
