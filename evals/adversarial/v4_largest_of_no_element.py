@@ -1,7 +1,7 @@
 # rule: V4
 # expect: wrong_result
 # needs: values
-# says: - | V4
+# says: - | V4 | V1
 """The largest element under a mask, from -1e9 on: a row without any is not -Inf."""
 
 import functools
