@@ -10,6 +10,7 @@ from pathlib import Path
 from cutesmith.commands._emulation_tables import table
 from cutesmith.commands._run import command, report, verb_parser
 from cutesmith.commands._script_tables import script_table
+from cutesmith.commands.verify import require_orders
 from cutesmith.errors import UsageError
 from cutesmith.profiling.emulation import emulate_kernel
 from cutesmith.profiling.requests import TraceRequest
@@ -62,8 +63,7 @@ def main(argv: list[str]) -> int:
     options = verb_parser(EMULATE, DESCRIPTION, examples=EXAMPLES).parse_args(argv)
     if not options.timeout > 0:
         raise UsageError(f"--timeout {options.timeout:g}: it must be more than 0 seconds")
-    if options.orders < 1:
-        raise UsageError(f"--orders {options.orders}: it must be at least 1")
+    require_orders(options.orders)
     if options.script is not None:
         return _emulate_script(options)
     if options.file is None:

@@ -28,6 +28,7 @@ EXAMPLES = (
     "cutesmith verify kernel.py --problem problem.py      reference and inputs from another file",
     "cutesmith verify kernel.py --values quick            few derived values, for an inner loop; the status says so",
     "cutesmith verify kernel.py --on emulator             no GPU: executed on the CPU, races and bounds checked",
+    "cutesmith verify kernel.py --on emulator --orders 4  launches with TMA also in other orders of completion",
     "cutesmith verify kernel.py --on compile              everything but the values",
 )
 
@@ -39,12 +40,14 @@ def main(argv: list[str]) -> int:
     require_tolerances(options.rtol, options.atol)
     if options.seeds < 1 or not options.timeout > 0:
         raise UsageError("--seeds and --timeout must be positive")
+    require_orders(options.orders)
     asked = VerifyOptions(
         rtol=options.rtol,
         atol=options.atol,
         arch=options.arch,
         seeds=options.seeds,
         sanitize=options.sanitize,
+        orders=options.orders,
         quick=options.values == "quick",
         timeout=options.timeout,
         confine_problem=options.confine_problem,
@@ -61,6 +64,12 @@ _WORDS = {
     CaseOutcome.RECORDED: "----",
     CaseOutcome.NOT_EXECUTED: "----",
 }  # what was not executed is not ok
+
+
+def require_orders(orders: int) -> None:
+    """Raise UsageError for a number of orders of completion that is not positive."""
+    if orders < 1:
+        raise UsageError(f"--orders {orders}: it must be at least 1")
 
 
 def require_tolerances(rtol: float | None, atol: float | None) -> None:

@@ -42,6 +42,7 @@ class VerifyOptions:
 
     `quick` draws only what moves or scales floats as a whole, for an inner loop. A problem in the kernel's own file is
     confined as the kernel is, any other only with `confine_problem`.
+    `orders`: in how many orders of completion the emulated GPU runs launches with bulk copies (emulator's Settings).
     `largest_file`: bytes of a tensor that moves as one file. `preload` imports what other processes import in which a
     kernel meets a GPU (rule H3; `timing.entries.import_for_gpu`).
     """
@@ -53,6 +54,7 @@ class VerifyOptions:
     timeout: float = 120.0
     sanitize: bool = False
     quick: bool = False
+    orders: int = 1
     confine_problem: bool = False
     largest_file: int = LARGEST_FILE
     preload: Callable[[], object] = import_dsl

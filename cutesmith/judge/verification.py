@@ -287,7 +287,7 @@ class Judge:
         """Load both sides at once; the reference's complaint comes first, as it is about the contract."""
         timeout = self.options.timeout
         with self._sharing():
-            start_both(reference, candidate, Start(device, arch, self.options.largest_file))
+            start_both(reference, candidate, Start(device, arch, self.options.largest_file, self.options.orders))
         with self._sharing():
             planned = reference.send(of_reference.Load(device, str(self.problem.resolve()), new_seed(), arch))
             tried = candidate.send(of_candidate.Load(str(self.path.resolve())))

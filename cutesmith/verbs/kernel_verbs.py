@@ -97,6 +97,14 @@ ATOL = Option("--atol", type=float, metavar="A", help="absolute, scaled down for
 VERSION_NOTE = Option("--note", default="", help="one line that says what this version is, kept with its checkpoint")
 SANITIZE = Option("--sanitize", type=bool, help="also run compute-sanitizer memcheck and racecheck")
 
+ORDERS = Option(
+    "--orders",
+    type=int,
+    default=1,
+    metavar="N",
+    help="on the emulated GPU, run launches with TMA in N orders of completion; results must be equal (default: 1)",
+)
+
 VERIFY = Verb(
     "verify",
     options=(
@@ -115,6 +123,7 @@ VERIFY = Verb(
             help="what is drawn beside the file's own inputs (default: full; quick says so in the status)",
         ),
         SANITIZE,
+        ORDERS,
         replace(TIMEOUT, default=120.0, help="seconds a call (default: 120)"),
     ),
     mcp=(
@@ -252,13 +261,7 @@ EMULATE = Verb(
         replace(ARCH, help="architecture (default: sm_90a)"),
         Option("--full", type=bool, help="run the inputs as they are, however large"),
         Option("--seed", type=int, default=0, metavar="N", help="seed of torch for get_inputs() (default: 0)"),
-        Option(
-            "--orders",
-            type=int,
-            default=1,
-            metavar="N",
-            help="run launches with TMA in N orders of completion; results must be equal (default: 1)",
-        ),
+        ORDERS,
         TIMEOUT,
     ),
     mcp=(

@@ -31,6 +31,14 @@ def test_what_the_sanitizer_finds_is_a_crash_with_its_line():
     assert "race at race_reverse.py:" in verdict.summary and "race_reverse.py:20" in verdict.summary
 
 
+def test_results_that_depend_on_the_order_of_bulk_copies_fail_where_orders_are_asked_for():
+    path = ROOT / "tests" / "kernels" / "sum_of_rows_by_bulk_copies.py"
+    assert verdict_here(path, judge=ShortJudge, seeds=1).exit_code == ExitCode.OK
+    verdict = verdict_here(path, judge=ShortJudge, seeds=1, orders=4)
+    assert verdict.exit_code == ExitCode.CRASHED
+    assert "depends on order at sum_of_rows_by_bulk_copies.py:25" in verdict.summary
+
+
 @pytest.mark.parametrize(
     ("line", "instead", "code", "rule", "words"),
     [

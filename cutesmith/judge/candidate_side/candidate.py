@@ -117,8 +117,10 @@ class Candidate:
             self.session = self.exits.enter_context(session(request.arch, fake=True))
         elif self.device == "emulator":
             from cutesmith.emulator.device import emulated_device
+            from cutesmith.emulator.machine.settings import Settings
 
-            self.emulated = self.exits.enter_context(emulated_device(request.arch))
+            settings = Settings(orders=request.orders)
+            self.emulated = self.exits.enter_context(emulated_device(request.arch, settings=settings))
         elif self.device == "cuda":
             from cutesmith.recording.launch_gate import launch_gate
 

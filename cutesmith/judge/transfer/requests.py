@@ -46,12 +46,13 @@ Value = Scalar | TensorFile
 class Start(Request[None]):
     """Bring up libraries and device, which takes seconds that are not the file's.
 
-    `largest_file`: bytes of a tensor that goes through a file of its own.
+    `largest_file`: bytes of a tensor that goes through a file of its own. `orders`: see the emulator's Settings.
     """
 
     device: str
     arch: str = ""
     largest_file: int = WHOLE
+    orders: int = 1
 
 
 @dataclass(frozen=True)
