@@ -116,6 +116,10 @@ def _evaluate(node: Node, operands: list[torch.Tensor], inputs: Sequence[Any], p
         return (operands[0].to(kind) @ operands[1].to(kind)).expand(node.shape)
     if node.op == "stored":
         return viewed(operands[0], Viewed.of(node).views, inputs)
+    if node.op == "take":
+        sizes = zip(operands[1:], operands[0].shape, strict=True)
+        places = [place.clamp(0, max(size - 1, 0)) for place, size in sizes]
+        return operands[0][tuple(torch.broadcast_tensors(*places))].expand(node.shape)
     if node.op == "gather":
         return torch.gather(operands[0], Gather.of(node).dim, operands[1].expand(node.shape))
     if node.op == "scan":

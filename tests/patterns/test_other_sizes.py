@@ -27,7 +27,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.slow] * (n in ("heads", "image"))) for n in CASES])
 def test_one_kernel_serves_other_sizes(name, tmp_path):
     function, shapes = CASES[name]
     with emulated_device("sm_80"):

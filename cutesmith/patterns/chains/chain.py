@@ -29,6 +29,7 @@ from cutesmith.patterns.graph.nodes import (
 )
 from cutesmith.patterns.graph.shapes import Shape, broadcast, dense_strides
 from cutesmith.patterns.graph.size_laws import PassedSize, Size, SizeLaw
+from cutesmith.patterns.graph.takes import aligned_inputs
 from cutesmith.patterns.pattern_plan import AnyConfiguration
 from cutesmith.patterns.rows.plan import RowsPlan
 from cutesmith.patterns.scans.plan import ScansPlan
@@ -238,9 +239,9 @@ def _with_needed_sizes(graph: Graph) -> Graph:
     """The graph whose nodes know the sizes of their shapes only if an output's are not those of what it reads."""
     values = [output.inputs[0] if output.op == "reshape" else output for output in graph.outputs]
     wanted = {value.shape for value in values}
-    pointwise = all(node.is_pointwise or node.op in LEAVES for node in nodes_of(tuple(values)))
+    pointwise = all(node.is_pointwise or node.op in (*LEAVES, "take") for node in nodes_of(tuple(values)))
     if len(wanted) == 1 and pointwise:
-        wanted -= {broadcast([node.shape for node in graph.nodes() if node.op == "input"])}
+        wanted -= {broadcast([node.shape for node in aligned_inputs(graph)])}
     else:
         wanted = set()
     return with_nodes(graph, lambda n: replace(n, sizes=()) if n.sizes and n.shape not in wanted else n)

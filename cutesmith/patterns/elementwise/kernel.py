@@ -9,6 +9,7 @@ from cutesmith.patterns.graph.dtypes import COMPUTE_TYPE, STORAGE_TYPE
 from cutesmith.patterns.graph.nodes import Graph, Input, Iota, Node, Reshaping, Scalar, Sized
 from cutesmith.patterns.graph.shapes import Shape, broadcast, dense_strides
 from cutesmith.patterns.graph.size_laws import Size, size_code
+from cutesmith.patterns.graph.takes import aligned_inputs, taken_inputs
 from cutesmith.patterns.writing.expressions import Emitter, convert, is_fast
 from cutesmith.patterns.writing.naming import SHARED_NAMES, Parameter, fresh_name, safe_names
 from cutesmith.patterns.writing.special_functions import SPECIAL_FUNCTIONS
@@ -45,6 +46,7 @@ class ElementwiseKernel:
     title: str
     arguments: list[str]
     inputs: list[Tensor]
+    taken: list[Tensor]
     outputs: list[Tensor]
     scalars: list[Parameter]
     helpers: list[str]
@@ -74,9 +76,9 @@ class _Writer:
         self.shape = value_of(graph.outputs[0]).shape
         self.views: list[str] = []
         self.inputs: list[Tensor] = []
-        for node in graph.nodes():
-            if node.op == "input":
-                self.inputs.append(self._input(node))
+        for node in aligned_inputs(graph):
+            self.inputs.append(self._input(node))
+        self.taken = [self._input(node) for node in taken_inputs(graph)]
         self.outputs = self._outputs()
         self.helpers: set[str] = set()
 
@@ -87,6 +89,7 @@ class _Writer:
             title=", ".join(titles) or "copy",
             arguments=self.arguments,
             inputs=self.inputs,
+            taken=self.taken,
             outputs=self.outputs,
             scalars=self._scalars(),
             helpers=[SPECIAL_FUNCTIONS[name].strip("\n") for name in sorted(self.helpers)],
@@ -95,7 +98,7 @@ class _Writer:
             checks=self._checks(),
             views=self.views + self._laws(),
             allocations=[self._allocation(output) for output in self.outputs],
-            key=launcher_key([t.name for t in self.inputs]),
+            key=launcher_key([t.name for t in (*self.taken, *self.inputs)]),
             returns=returned([self._returned(o) for o in self.outputs], as_tuple=self.graph.returns_tuple),
         )
 
@@ -105,16 +108,16 @@ class _Writer:
         argument = self.arguments[Input.of(node).index]
         code = Input.of(node).code(self.arguments)
         code = f"{code}.view(torch.uint8)" if node.dtype == "bool" else code
-        if code == argument:
+        if code == argument and argument not in {tensor.name for tensor in self.inputs}:
             return Tensor(argument, node.dtype, node)
         taken = {*self.arguments, *RESERVED, *(tensor.name for tensor in self.inputs)}
-        name = fresh_name(f"{argument}_view", taken)
+        name = fresh_name(f"{argument}_view", taken | {line.split(" = ")[0] for line in self.views})
         self.views.append(f"{name} = {code}")
         return Tensor(name, node.dtype, node)
 
     def _outputs(self) -> list[Tensor]:
         several = len(self.graph.outputs) > 1
-        taken = {*self.arguments, *RESERVED, *(tensor.name for tensor in self.inputs)}
+        taken = {*self.arguments, *RESERVED, *(tensor.name for tensor in (*self.taken, *self.inputs))}
         stems = [f"out_{place}" if several else "out" for place in range(len(self.graph.outputs))]
         outputs = zip(stems, self.graph.outputs, strict=True)
         return [Tensor(fresh_name(stem, taken), node.dtype, node) for stem, node in outputs]
@@ -133,7 +136,7 @@ class _Writer:
     def sized(self) -> dict[int, str]:
         """The names of the numbers that follow sizes, by node; the host computes them in every call."""
         nodes = [node for node in self.graph.nodes() if node.op == "sized"]
-        taken = {*self.arguments, *RESERVED, *(tensor.name for tensor in (*self.inputs, *self.outputs))}
+        taken = {*self.arguments, *RESERVED, *(tensor.name for tensor in (*self.taken, *self.inputs, *self.outputs))}
         return {id(node): fresh_name(f"size_{place}", taken) for place, node in enumerate(nodes)}
 
     def _scalars(self) -> list[Parameter]:
@@ -156,7 +159,7 @@ class _Writer:
         return sorted({Iota.of(node).dim + rank - len(node.shape) for node in iotas})
 
     def _body(self) -> list[str]:
-        emitter = Emitter(self._leaf, fast=is_fast(self.graph), names={}, helpers=self.helpers)
+        self.emitter = emitter = Emitter(self._leaf, fast=is_fast(self.graph), names={}, helpers=self.helpers)
         stores = []
         for output in self.outputs:
             code = emitter.value(value_of(output.node))
@@ -170,6 +173,8 @@ class _Writer:
             place = next(at for at, tensor in enumerate(self.inputs) if tensor.node is node)
             name = f"v_{self.inputs[place].name}[v * plan.steps[{place}]]"
             return f"({name} != 0)" if node.dtype == "bool" else name
+        if node.op == "take":
+            return self._take(node)
         if node.op == "scalar":
             index = Scalar.of(node).index
             return convert(self.arguments[index], self.scalar_types[index], COMPUTE_TYPE[node.dtype])
@@ -179,6 +184,30 @@ class _Writer:
             dim = Iota.of(node).dim
             return f"coordinate_{dim + len(self.shape) - len(node.shape)}" if node.shape[dim] != 1 else "Int64(0)"
         return None
+
+    def _take(self, node: Node) -> str:
+        """Loads an element where it lies inside; the place of a coordinate of the result always does."""
+        source, *places = node.inputs
+        tensor = next(tensor for tensor in self.taken if tensor.node is source)
+        codes = [self.emitter.value(place) for place in places]
+        name, element = f"take_{len(self.emitter.lines)}", f"m_{tensor.name}[{', '.join(codes)},]"
+        if node.dtype == "bool":
+            element, zero = f"{element} != 0", "Boolean(False)"
+        else:
+            element = convert(element, tensor.storage, tensor.computed)
+            zero = f"{tensor.computed}(0)"
+        sizes = zip(places, codes, source.shape, range(len(places)), strict=True)
+        tests = [
+            f"({code} >= 0) & ({code} < m_{tensor.name}.shape[{dim}])"
+            for place, code, size, dim in sizes
+            if not (place.op == "iota" and place.shape[Iota.of(place).dim] == size)
+        ]
+        if tests:
+            lines = [f"{name} = {zero}", f"if {' & '.join(tests)}:", f"    {name} = {element}"]
+            self.emitter.lines.append("\n".join(lines))
+        else:
+            self.emitter.lines.append(f"{name} = {element}")
+        return name
 
     # kernel_fn
 
@@ -192,10 +221,15 @@ class _Writer:
         if self._whole is not None:
             return f"{self._whole.name}.shape"
         shapes = ", ".join(f"{tensor.name}.shape" for tensor in self.inputs)
-        if broadcast([tensor.node.shape for tensor in self.inputs]) == self.shape:
+        if self._read_shape == self.shape:
             return f"torch.broadcast_shapes({shapes})"
         sizes = [size_code(size, self.arguments) for size in self._sizes or self.shape]
         return f"({', '.join(sizes)}{',' if len(sizes) == 1 else ''})"
+
+    @cached_property
+    def _read_shape(self) -> Shape:
+        """What the inputs broadcast to."""
+        return broadcast([tensor.node.shape for tensor in self.inputs])
 
     @property
     def _sizes(self) -> tuple[Size, ...]:
@@ -210,7 +244,7 @@ class _Writer:
             same = "" if whole.dtype == output.dtype else f", dtype={dtype}"
             order = ", memory_format=torch.contiguous_format" if self._is_contiguous(output) else ""
             return f"{output.name} = torch.empty_like({whole.name}{same}{order})"
-        device = f"{self.inputs[0].name}.device"
+        device = f"{(*self.inputs, *self.taken)[0].name}.device"
         return f"{output.name} = torch.empty({self._shape_code()}, dtype={dtype}, device={device})"
 
     def _is_contiguous(self, output: Tensor) -> bool:
@@ -220,9 +254,8 @@ class _Writer:
 
     def _checks(self) -> list[tuple[str, tuple[int, ...]]]:
         """Arguments whose shape is part of the kernel, which is known for the traced sizes only."""
-        read = broadcast([tensor.node.shape for tensor in self.inputs])
-        free = self.graph.holds_for_other_sizes and (read == self.shape or bool(self._sizes))
-        sized = set() if free else {Input.of(tensor.node).index for tensor in self.inputs}
+        free = self.graph.holds_for_other_sizes and (self._read_shape == self.shape or bool(self._sizes))
+        sized = set() if free else {Input.of(tensor.node).index for tensor in (*self.inputs, *self.taken)}
         return [(self.arguments[index], self.graph.arguments[index].shape) for index in sorted(sized)]
 
     def _returned(self, output: Tensor) -> str:

@@ -1,5 +1,7 @@
 """The elementwise pattern: any graph of pointwise operations over inputs that broadcast to the outputs' shape.
 
+An input may also be read at computed coordinates (`take`): the moved elements of a cat, a pad, a flip or an embedding.
+
 Every thread loads a few 16-byte vectors of each input, all before the first use, computes in registers and stores. When
 all tensors are dense in the same order the kernel sees one flat dimension of free length, with a predicated tail;
 otherwise shapes and strides are known when compiling, dimensions are merged as far as all tensors allow, and the
@@ -16,6 +18,7 @@ from cutesmith.errors import UnmatchedError
 from cutesmith.patterns.elementwise.kernel import ElementwiseKernel, value_of, write_kernel
 from cutesmith.patterns.graph.dtypes import ITEM_BYTES
 from cutesmith.patterns.graph.nodes import LEAVES, Graph, Input, Node
+from cutesmith.patterns.graph.takes import with_takes
 from cutesmith.patterns.pattern_plan import ElementwiseConfiguration
 from cutesmith.patterns.writing.templating import render_template, type_check
 from cutesmith.runtime.tiling import TiledShape, Tiling
@@ -84,9 +87,11 @@ class ElementwisePlan:
 
 def match(graph: Graph) -> ElementwisePlan:
     """A plan for `graph`, or UnmatchedError naming the first operation that is not pointwise."""
+    graph = with_takes(graph)
     for node in graph.nodes():
         reshaped_output = node.op == "reshape" and any(node is output for output in graph.outputs)
-        if not (node.is_pointwise or node.op in LEAVES or reshaped_output):
+        taken = node.op == "take" and node.inputs[0].op == "input"
+        if not (node.is_pointwise or node.op in LEAVES or reshaped_output or taken):
             raise UnmatchedError(f"{node.where} ({node.op}) is not element-wise", operation=node.where)
     shapes = [value_of(node).shape for node in graph.outputs]
     if len(set(shapes)) > 1:

@@ -9,6 +9,8 @@ only done where a value is stored or an explicit `cast` asks for it.
 The other operations are the leaves and
 - `reshape`: the same elements in row-major order (`Reshaping`);
 - `gather`: inputs (x, index), along a dimension where the index has size 1;
+- `take`: inputs (x, an int64 index for each of its dimensions), x at these coordinates, x lying in memory; what lies
+  outside of x has any value;
 - `windows`: what a window over an image sees, with zeros outside (`Windows`): the product of a convolution takes it;
 - `pool`: what becomes of each window over an image (`windows.Pooling`);
 - `scan`: what is combined of the elements up to each along a dimension (`Scan`);

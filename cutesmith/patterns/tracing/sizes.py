@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from cutesmith.errors import CutesmithError
+from cutesmith.patterns.graph.dtypes import is_float
 from cutesmith.patterns.graph.equality import Slot, numbers_beside
 from cutesmith.patterns.graph.nodes import Argument, Constant, Graph, Node, Reshaping, Sized, Viewed, views_of
 from cutesmith.patterns.graph.size_laws import Size
@@ -51,7 +52,7 @@ def _followed(graph: Graph, series: Series, laws: Laws) -> Graph:
     for node in graph.nodes():
         changed = replace(node, inputs=tuple(done[id(child)] for child in node.inputs)) if node.inputs else node
         if _changes(series, Slot(id(node))):
-            law = laws.of_number(series[Slot(id(node))])
+            law = (laws.of_number if is_float(node.dtype) else laws.of_size)(series[Slot(id(node))])
             if law is None:
                 return replace(graph, fixed_shapes=True)
             changed = replace(changed, op="sized", attrs=Sized(law, Constant.of(node).value))
@@ -68,7 +69,8 @@ def _with_sizes(node: Node, changed: Node, series: Series, laws: Laws) -> Node:
 
     places = iter(range(len(node.shape) * 8 + 8))
     views = tuple(view.with_sizes(lambda size: known("view", next(places), size)) for view in views_of(node))
-    sizes = tuple(known("shape", at, size) for at, size in enumerate(node.shape)) if node.is_pointwise else ()
+    has_shape = node.is_pointwise or node.op == "take"
+    sizes = tuple(known("shape", at, size) for at, size in enumerate(node.shape)) if has_shape else ()
     attrs = node.attrs
     if isinstance(attrs, Viewed):
         return replace(changed, attrs=replace(attrs, views=views)) if views else changed

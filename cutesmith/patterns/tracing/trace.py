@@ -32,6 +32,7 @@ from cutesmith.patterns.tracing.lowering import (
     contractions,
     convolutions,
     losses,
+    movement,
     normalizations,
     pointwise,
     reductions,
@@ -54,6 +55,7 @@ FAMILIES = (
     contractions,
     convolutions,
     losses,
+    movement,
     normalizations,
     pointwise,
     reductions,
@@ -203,6 +205,9 @@ _MOVES_STATISTICS = frozenset({"aten.native_batch_norm", "aten._native_batch_nor
 """Batch norms that write the running statistics in training, whatever their schema says."""
 _FUNCTIONAL_BATCH_NORM = torch.ops.aten._native_batch_norm_legit_functional.default
 
+_ASSERTIONS = frozenset({"aten._assert_async", "aten._assert_scalar", "aten._assert_tensor_metadata"})
+"""What PyTorch checks of values before it computes with them; a kernel does not."""
+
 _REFUSED = {
     "aten._local_scalar_dense": _READS_VALUE,
     "aten.is_nonzero": _READS_VALUE,
@@ -244,6 +249,8 @@ class _Recorder(LightMode):  # type: ignore[no-untyped-call,unused-ignore]
         named = dict(kwargs)
         name = str(func).rsplit(".", 1)[0]
         self.build.origin = self._origin(str(func))
+        if name in _ASSERTIONS:
+            return None
         if name in _REFUSED:
             raise self.build.unmatched(_REFUSED[name])
         if torch.Tag.nondeterministic_seeded in func.tags and rule_for(func) is None:

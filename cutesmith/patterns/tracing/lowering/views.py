@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from cutesmith.patterns.graph.nodes import Node, View
+from cutesmith.patterns.graph.takes import take
 from cutesmith.patterns.graph.views import push_permute, push_slice
 from cutesmith.patterns.tracing.lowering.dispatch import Lowering, Operand, Rule, lowers
 
@@ -137,9 +138,11 @@ lowers("triu")(_triangle("ge"))
 def _gather(low: Lowering, x: Node, dim: int, index: Node, **_: Any) -> Node:
     dim = dim % len(x.shape)
     expected = tuple(1 if at == dim else size for at, size in enumerate(x.shape))
-    if index.shape != expected:
-        raise low.build.unmatched("gathers several elements a row")
-    return low.build.gather(x, low.build.operand(index, "int64"), dim)
+    index = low.build.operand(index, "int64")
+    if index.shape == expected:
+        return low.build.gather(x, index, dim)
+    places = [index if at == dim else low.build.iota(index.shape, at) for at in range(len(index.shape))]
+    return take(low.build, x, places, index.shape)
 
 
 @lowers("eye")

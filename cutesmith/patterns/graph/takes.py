@@ -1,0 +1,98 @@
+"""Builds `take` nodes: what lies at computed coordinates, of arguments or of values that are stored.
+
+Pointwise work is taken through: an element of `relu(x)` is `relu` of an element of x. So the coordinates come down to
+what lies in memory, and one kernel computes the coordinates, the loads and the work.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from cutesmith.patterns.graph.builder import IN_MEMORY, GraphBuilder
+from cutesmith.patterns.graph.nodes import Gather, Graph, Iota, Node, with_nodes
+from cutesmith.patterns.graph.shapes import Shape, is_squeeze, kept_positions
+
+
+def take(build: GraphBuilder, source: Node, indices: Sequence[Node], shape: Shape) -> Node:
+    """The value of `shape` whose elements are those of `source` at these coordinates, one for each of its dimensions.
+
+    Indices are int64 and broadcast to the shape; an element outside of the source has any value.
+    """
+    return _Taking(build, shape).of(source, tuple(indices))
+
+
+class _Taking:
+    """One take, and what it comes to for the values that the source is made of."""
+
+    def __init__(self, build: GraphBuilder, shape: Shape) -> None:
+        self.build, self.shape = build, shape
+        self.found: dict[tuple[int, ...], Node] = {}
+
+    def of(self, source: Node, indices: tuple[Node, ...]) -> Node:
+        key = (id(source), *map(id, indices))
+        if key not in self.found:
+            self.found[key] = self._of(source, indices)
+        return self.found[key]
+
+    def _of(self, source: Node, indices: tuple[Node, ...]) -> Node:
+        build = self.build
+        if math.prod(source.shape) == 1:
+            return build.expand(build.reshape(source, ()), self.shape)
+        if source.op == "expand":
+            return build.expand(self._broadcast(source.inputs[0], source.shape, indices), self.shape)
+        if source.op == "iota":
+            return indices[Iota.of(source).dim]
+        if source.is_pointwise:
+            inputs = [self._broadcast(each, source.shape, indices) for each in source.inputs]
+            return build(source.op, *inputs, dtype=source.dtype)
+        if source.op == "reshape" and is_squeeze(source.inputs[0].shape, source.shape):
+            kept = kept_positions(source.inputs[0].shape, source.shape)
+            zero = build.constant(0, "int64")
+            places = range(len(source.inputs[0].shape))
+            return self.of(source.inputs[0], tuple(indices[kept.index(at)] if at in kept else zero for at in places))
+        if source.op == "take":
+            inner, *steps = source.inputs
+            return self.of(inner, tuple(self._broadcast(each, source.shape, indices) for each in steps))
+        whole = source if source.op in IN_MEMORY else build.stored(source)
+        given = [build.materialise(each) for each in indices]
+        return build.node("take", (whole, *given), self.shape, source.dtype)
+
+    def _broadcast(self, node: Node, shape: Shape, indices: tuple[Node, ...]) -> Node:
+        """The take of a value that is broadcast to the shape which the indices are of."""
+        if math.prod(node.shape) == 1:
+            return node if not node.shape else self.build.reshape(node, ())
+        own = indices[len(shape) - len(node.shape) :]
+        zero = self.build.constant(0, "int64")
+        sizes = zip(own, node.shape, shape[len(shape) - len(node.shape) :], strict=True)
+        return self.of(node, tuple(zero if size == 1 != full else index for index, size, full in sizes))
+
+
+def with_takes(graph: Graph) -> Graph:
+    """The graph with a `take` in place of each `gather`, which only reductions of rows have a use for."""
+    if not any(node.op == "gather" for node in graph.nodes()):
+        return graph
+    build = GraphBuilder()
+
+    def taken(node: Node) -> Node:
+        if node.op != "gather":
+            return node
+        build.origin = node.origin
+        source, index = node.inputs
+        places = [index if at == Gather.of(node).dim else build.iota(node.shape, at) for at in range(len(node.shape))]
+        return take(build, source, places, node.shape)
+
+    return with_nodes(graph, taken)
+
+
+def taken_inputs(graph: Graph) -> list[Node]:
+    """The arguments that are read at computed coordinates."""
+    sources = [node.inputs[0] for node in graph.nodes() if node.op == "take"]
+    return list({id(node): node for node in sources if node.op == "input"}.values())
+
+
+def aligned_inputs(graph: Graph) -> list[Node]:
+    """The arguments that broadcast to what is computed of them."""
+    read = [each for node in graph.nodes() for each in node.inputs[1 if node.op == "take" else 0 :]]
+    found = {id(node): node for node in (*read, *graph.outputs) if node.op == "input"}
+    return list(found.values())

@@ -1,0 +1,232 @@
+"""Lowerings of what moves elements: cat, stack, pad, flip, roll, repeat, index_select, embedding, advanced indexing.
+
+Each is a `take` at coordinates that are arithmetic on the result's, so that it is part of an elementwise kernel.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from cutesmith.patterns.graph.nodes import Node
+from cutesmith.patterns.graph.takes import take
+from cutesmith.patterns.tracing.lowering.dispatch import Lowering, Operand, lowers
+
+Along = Callable[[Node, int], Node]
+"""The coordinate along a dimension of a source, by that of the result and the dimension."""
+
+
+def _moved(low: Lowering, x: Node, along: Along, dims: Sequence[int] | None = None) -> Node:
+    """x at other coordinates along some dimensions (all of them), in the shape of the result."""
+    shape = tuple(low.shapes[0])
+    coordinates = [low.build.iota(shape, dim) for dim in range(len(shape))]
+    changed = range(len(shape)) if dims is None else [dim % len(shape) for dim in dims]
+    places = [along(each, dim) if dim in changed else each for dim, each in enumerate(coordinates)]
+    return take(low.build, x, places, shape)
+
+
+# Side by side
+
+
+def _joined(low: Lowering, tensors: Sequence[Node], dim: int) -> Node:
+    """The first piece whose end lies after the coordinate; each piece is read at its own coordinates."""
+    build, shape = low.build, tuple(low.shapes[0])
+    dim = dim % len(shape)
+    pieces = [low.operand(each) for each in tensors if each.shape != (0,) or len(shape) == 1]
+    pieces = [each for each in pieces if each.shape[dim]]
+    ends = list(itertools.accumulate(each.shape[dim] for each in pieces))
+    if not pieces:
+        return build.expand(build.constant(0, low.kind), shape)
+    coordinate = build.iota(shape, dim)
+    result: Node | None = None
+    for piece, end in zip(reversed(pieces), reversed(ends), strict=True):
+        start = end - piece.shape[dim]
+        places = [build.iota(shape, at) for at in range(len(shape))]
+        places[dim] = build("sub", coordinate, start) if start else coordinate
+        part = take(build, piece, places, shape)
+        result = part if result is None else build("where", build("lt", coordinate, end), part, result, dtype=low.dtype)
+    assert result is not None
+    return result
+
+
+@lowers("cat")
+def _cat(low: Lowering, tensors: Sequence[Node], dim: int = 0) -> Node:
+    return _joined(low, tensors, dim)
+
+
+@lowers("stack")
+def _stack(low: Lowering, tensors: Sequence[Node], dim: int = 0) -> Node:
+    dim = dim % len(low.shapes[0])
+    unsqueezed = [low.build.reshape(each, (*each.shape[:dim], 1, *each.shape[dim:])) for each in tensors]
+    return _joined(low, unsqueezed, dim)
+
+
+# Around
+
+
+@lowers("constant_pad_nd")
+def _pad(low: Lowering, x: Node, pad: Sequence[int], value: Operand = 0) -> Node:
+    build, shape, rank = low.build, tuple(low.shapes[0]), len(low.shapes[0])
+    before = {rank - 1 - at: pad[2 * at] for at in range(len(pad) // 2)}
+    inside: Node | None = None
+    for dim, first in before.items():
+        coordinate = build.iota(shape, dim)
+        tests = [build("ge", coordinate, first)] if first > 0 else []
+        if shape[dim] > first + x.shape[dim]:
+            tests.append(build("lt", coordinate, first + x.shape[dim]))
+        for test in tests:
+            inside = test if inside is None else build("logical_and", inside, test)
+    value_node = low.operand(value)
+    taken = _moved(low, low.operand(x), lambda at, dim: build("sub", at, before[dim]), list(before))
+    return taken if inside is None else build("where", inside, taken, value_node, dtype=low.dtype)
+
+
+def _padding(low: Lowering, x: Node, pad: Sequence[int], place: Callable[[Node, int], Node]) -> Node:
+    rank = len(low.shapes[0])
+    before = {rank - 1 - at: pad[2 * at] for at in range(len(pad) // 2)}
+    along: Along = lambda at, dim: place(low.build("sub", at, before[dim]), x.shape[dim])
+    return _moved(low, low.operand(x), along, list(before))
+
+
+@lowers("reflection_pad1d", "reflection_pad2d", "reflection_pad3d")
+def _reflected(low: Lowering, x: Node, pad: Sequence[int]) -> Node:
+    """Mirrored at the first and the last element, which are not repeated."""
+    build = low.build
+
+    def place(at: Node, size: int) -> Node:
+        inner = build("abs", at)
+        return build("where", build("ge", inner, size), build("sub", 2 * (size - 1), inner), inner)
+
+    return _padding(low, x, pad, place)
+
+
+@lowers("replication_pad1d", "replication_pad2d", "replication_pad3d")
+def _replicated(low: Lowering, x: Node, pad: Sequence[int]) -> Node:
+    build = low.build
+    return _padding(low, x, pad, lambda at, size: build("minimum", build("maximum", at, 0), size - 1))
+
+
+# Round about
+
+
+@lowers("flip")
+def _flip(low: Lowering, x: Node, dims: Sequence[int]) -> Node:
+    return _moved(low, x, lambda at, dim: low.build("sub", x.shape[dim] - 1, at), dims)
+
+
+@lowers("roll")
+def _roll(low: Lowering, x: Node, shifts: Sequence[int], dims: Sequence[int] = ()) -> Node:
+    if dims:
+        return _rolled(low, x, shifts, dims)
+    flat = low.build.reshape(x, (math.prod(x.shape),))
+    inner = Lowering(low.build, low.scalars, [flat.shape], low.dtypes)
+    return low.build.reshape(_rolled(inner, flat, shifts, [0]), tuple(low.shapes[0]))
+
+
+def _rolled(low: Lowering, x: Node, shifts: Sequence[int], dims: Sequence[int]) -> Node:
+    """The element that lies `shift` before, around the end."""
+    build = low.build
+    for shift, dim in zip(shifts, dims, strict=True):
+        size = max(1, x.shape[dim])
+
+        def along(at: Node, _: int, size: int = size, shift: int = shift) -> Node:
+            before = build("sub", at, shift % size)
+            return build("where", build("lt", before, 0), build("add", before, size), before)
+
+        x = _moved(low, x, along, [dim])
+    return x
+
+
+@lowers("repeat")
+def _repeat(low: Lowering, x: Node, repeats: Sequence[int]) -> Node:
+    """Each coordinate modulo the size that is repeated."""
+    build, shape = low.build, tuple(low.shapes[0])
+    whole = build.reshape(x, (1,) * (len(repeats) - len(x.shape)) + x.shape)
+    if any(size == 0 for size in shape):
+        return build.expand(low.operand(0), shape)
+
+    def along(at: Node, dim: int) -> Node:
+        return at if repeats[dim] == 1 else build("remainder", at, whole.shape[dim])
+
+    return _moved(low, whole, along)
+
+
+# By index
+
+
+def _beside(low: Lowering, index: Node, dim: int, rank: int) -> Node:
+    """An index whose first dimension is `dim` of the result's, broadcast over the others."""
+    after = rank - dim - len(index.shape)
+    return low.build.reshape(index, (*index.shape, *(1,) * after))
+
+
+@lowers("index_select")
+def _index_select(low: Lowering, x: Node, dim: int, index: Node) -> Node:
+    rank = len(low.shapes[0])
+    if not rank:
+        return x
+    dim = dim % rank
+    index = low.build.reshape(index, (low.shapes[0][dim],))
+    place = _beside(low, low.build.operand(index, "int64"), dim, rank)
+    return _moved(low, x, lambda *_: place, [dim])
+
+
+@lowers("embedding")
+def _embedding(low: Lowering, weight: Node, index: Node, *_: Any, **__: Any) -> Node:
+    build, shape = low.build, tuple(low.shapes[0])
+    row = build.reshape(build.operand(index, "int64"), (*index.shape, 1))
+    return take(build, weight, [row, build.iota(shape, len(shape) - 1)], shape)
+
+
+@lowers("index.Tensor", "_unsafe_index.Tensor")
+def _index(low: Lowering, x: Node, indices: Sequence[Node | None]) -> Node:
+    """Index tensors for neighbouring dimensions; a negative index counts from the end."""
+    build, shape = low.build, tuple(low.shapes[0])
+    given = [(dim, index) for dim, index in enumerate(indices) if index is not None]
+    dims = [dim for dim, _ in given]
+    if any(index.dtype in ("bool", "uint8") for _, index in given):
+        raise build.unmatched("has a result whose shape depends on values")
+    if dims != list(range(dims[0], dims[0] + len(dims))):
+        raise build.unmatched("indexes dimensions that are not neighbours")
+    first, rank = dims[0], len(shape) - (len(x.shape) - len(dims))
+    places = [build.iota(shape, at) for at in range(first)]
+    for dim, index in given:
+        place = build.operand(index, "int64")
+        place = build("where", build("lt", place, 0), build("add", place, x.shape[dim]), place)
+        aligned = build.reshape(place, (1,) * (rank - len(index.shape)) + tuple(index.shape))
+        places.append(_beside(low, aligned, first, len(shape)))
+    places += [build.iota(shape, at) for at in range(first + rank, len(shape))]
+    return take(build, x, places, shape)
+
+
+def _scattered(low: Lowering, x: Node, dim: int, index: Node, value: Operand) -> Node:
+    """x with a value at one place along `dim`; several places would need an order among the writes."""
+    build = low.build
+    dim = dim % len(x.shape)
+    if index.shape != tuple(1 if at == dim else size for at, size in enumerate(x.shape)):
+        raise build.unmatched("scatters several elements along a dimension")
+    here = build("eq", build.iota(x.shape, dim), build.operand(index, "int64"))
+    return build("where", here, *low.operands(value, x), dtype=low.dtype)
+
+
+@lowers("scatter.value")
+def _scatter_value(low: Lowering, x: Node, dim: int, index: Node, value: Operand) -> Node:
+    return _scattered(low, x, dim, index, value)
+
+
+@lowers("scatter.src")
+def _scatter(low: Lowering, x: Node, dim: int, index: Node, src: Node) -> Node:
+    if src.shape != index.shape:
+        raise low.build.unmatched("scatters a part of what it is given")
+    return _scattered(low, x, dim, index, src)
+
+
+@lowers("scatter_add")
+def _scatter_add(low: Lowering, x: Node, dim: int, index: Node, src: Node) -> Node:
+    if src.shape != index.shape:
+        raise low.build.unmatched("scatters a part of what it is given")
+    along = tuple(1 if at == dim % len(x.shape) else size for at, size in enumerate(x.shape))
+    total = low.build("add", *low.operands(x, src), dtype=low.dtype) if index.shape == along else 0
+    return _scattered(low, x, dim, index, total)

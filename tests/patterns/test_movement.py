@@ -1,0 +1,80 @@
+"""What moves elements, as coordinates of an elementwise kernel: the first shapes are traced, the others served too."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from cutesmith.emulator.device import emulated_device
+from cutesmith.errors import UnmatchedError
+from cutesmith.patterns.match import plan_kernel
+from cutesmith.patterns.tracing.trace import trace_function
+from tests.patterns.interpret import interpret
+from tests.patterns.running import as_list, exactly, first_kernel, interpret_chain, move, normal
+
+
+def index(*shape: int, below: int = 3) -> torch.Tensor:
+    return torch.arange(torch.Size(shape).numel()).mul(7).remainder(below).view(shape)
+
+
+X, Y = normal(3, 4), normal(3, 2, seed=1)
+CASES = {
+    "cat": (lambda x, y: torch.cat([x.relu(), y * 2, x], 1) + 1, [(X, Y)]),
+    "pad": (lambda x: F.pad(x, (1, 2, -1, 3), value=7.0), [(X,), (normal(5, 2),)]),
+    "reflect": (lambda x: F.pad(x, (1, 2), mode="reflect"), [(X,), (normal(2, 5),)]),
+    "flip_and_whole": (lambda x: x.flip(0, 1) * x, [(X,), (normal(2, 7),)]),
+    "roll": (lambda x: x.roll((1, -2), (0, 1)), [(X,)]),
+    "repeat": (lambda x: x.repeat(2, 3) + 1, [(X,), (normal(1, 2),)]),
+    "embedding": (lambda w, i: F.embedding(i, w) * 2, [(normal(4, 6), index(2, 3)), (normal(5, 2), index(4, 1))]),
+    "negative_index": (lambda x, i: x[:, i - 1], [(X, index(5))]),
+    "one_hot": (lambda i: F.one_hot(i, 5), [(index(6, below=5),)]),
+    "interleaved": (lambda x: torch.cat([x[:, ::2], x[:, 1::2]], 1), [(X,), (normal(5, 6),)]),
+}
+SLOW_CASES = {
+    "before_a_sum": (lambda x: (x.flip(1) * x).sum(-1), [(X,), (normal(2, 7),)]),
+    "after_a_product": (
+        lambda x, w: torch.cat([x @ w, x], 1).relu(),
+        [(X, normal(4, 5)), (normal(2, 3), normal(3, 3))],
+    ),
+}
+EASY = {
+    "stack": (lambda x: torch.stack([x, x + 1], 1), (X,)),
+    "bool": (lambda x: torch.cat([x > 0, x < 0]), (X,)),
+    "empty_piece": (lambda x: torch.cat([x[:, :0], x], 1), (X,)),
+    "replicate": (lambda x: F.pad(x, (1, 2, 3, 0), mode="replicate"), (normal(1, 2, 3, 4),)),
+    "roll_flat": (lambda x: torch.roll(x, 3), (X,)),
+    "rows": (lambda x, i: x.index_select(0, i), (X, index(5))),
+    "gather": (lambda x, i: x.gather(1, i), (X, index(3, 2))),
+    "pairs": (lambda x, i: x[i, i], (normal(3, 4, 2), index(5))),
+    "scatter": (lambda x, i: torch.zeros_like(x).scatter_(1, i, 1.0) + x, (X, index(3, 1))),
+    "taken_twice": (lambda x: F.pad(x.flip(1), (1, 1)).roll(1, 1), (X,)),
+    "interpolate": (lambda x: F.interpolate(x, scale_factor=2), (normal(1, 2, 3, 4),)),
+    "meshgrid": (lambda x: torch.stack(torch.meshgrid(x[0], x[:, 0], indexing="ij")), (X,)),
+}
+
+
+@pytest.mark.parametrize("name", [*CASES, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW_CASES)])
+def test_one_kernel_moves_elements(name, tmp_path):
+    function, sets = {**CASES, **SLOW_CASES}[name]
+    with emulated_device("sm_90a"):
+        kernel = first_kernel(plan_kernel(trace_function(function, sets[0]), "sm_90a"), tmp_path)
+        for given in sets:
+            found = as_list(kernel.kernel_fn(*map(move, given)))
+            for ours, exact in zip(found, exactly(function, given), strict=True):
+                torch.testing.assert_close(ours.cpu(), exact, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", EASY)
+def test_moved_elements_are_the_same(name):
+    function, inputs = EASY[name]
+    graph = trace_function(function, inputs)
+    plan = plan_kernel(graph, "sm_90a")
+    found = interpret(plan.graph, inputs) if plan.pattern == "elementwise" else interpret_chain(plan, inputs)
+    for ours, exact in zip(found, exactly(function, inputs), strict=True):
+        torch.testing.assert_close(ours, exact.to(ours.dtype), rtol=1e-6, atol=1e-6)
+
+
+def test_several_writes_to_one_place_are_refused():
+    with pytest.raises(UnmatchedError, match=r"aten.scatter_add.* scatters several elements"):
+        trace_function(lambda x, i, s: x.scatter_add(1, i, s), (X, index(3, 2), Y))
