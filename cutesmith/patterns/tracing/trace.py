@@ -281,7 +281,7 @@ class _Recorder(LightMode):  # type: ignore[no-untyped-call,unused-ignore]
         try:
             if rule is None:
                 return self._decomposed(func, args, named)
-            result = func(*args, **named)
+            result = self._run(func, args, named)
             nodes = self._lowered(rule, args, named, result)
         except UnmatchedError as refusal:
             return self._refused(func, args, named, refusal)
@@ -289,6 +289,12 @@ class _Recorder(LightMode):  # type: ignore[no-untyped-call,unused-ignore]
             if node is not None:
                 self.track(tensor, node)
         return result
+
+    def _run(self, func: Any, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        try:
+            return func(*args, **named)
+        except NotImplementedError as error:  # a mask as an index: PyTorch has no shape for it without values
+            raise self.build.unmatched("has a result whose shape depends on values") from error
 
     def _refused(self, func: Any, args: tuple[Any, ...], named: dict[str, Any], refusal: UnmatchedError) -> Any:
         """Results that nothing is known of: the trace goes on, to name what else stands in the way."""
