@@ -49,7 +49,6 @@ EASY = {
     "pairs": (lambda x, i: x[i, i], (normal(3, 4, 2), index(5))),
     "scatter": (lambda x, i: torch.zeros_like(x).scatter_(1, i, 1.0) + x, (X, index(3, 1))),
     "taken_twice": (lambda x: F.pad(x.flip(1), (1, 1)).roll(1, 1), (X,)),
-    "interpolate": (lambda x: F.interpolate(x, scale_factor=2), (normal(1, 2, 3, 4),)),
     "meshgrid": (lambda x: torch.stack(torch.meshgrid(x[0], x[:, 0], indexing="ij")), (X,)),
 }
 

@@ -90,6 +90,7 @@ BINARY = {
     "logical": lambda a, b: torch.logical_xor(a, b), "mse": lambda a, b: F.mse_loss(a, b, reduction="none"),
     "l1": lambda a, b: F.l1_loss(a, b, reduction="none"), "smooth_l1": lambda a, b: F.smooth_l1_loss(a, b, reduction="none", beta=0.5),
     "huber": lambda a, b: F.huber_loss(a, b, reduction="none", delta=0.7), "kl": lambda a, b: F.kl_div(a, b.abs(), reduction="none"),
+    "gaussian": lambda a, b: F.gaussian_nll_loss(a, b, b.abs(), reduction="none"),
     "kl_log": lambda a, b: F.kl_div(a, b, reduction="none", log_target=True),
     "bce": lambda a, b: F.binary_cross_entropy(a.sigmoid(), b.sigmoid(), reduction="none"),
     "bce_logits": lambda a, b: F.binary_cross_entropy_with_logits(a, b, reduction="none"),

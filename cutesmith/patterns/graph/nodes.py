@@ -210,13 +210,6 @@ class Scan(Attributes):
 
 
 @dataclass(frozen=True)
-class Flip(Attributes):
-    """Along which dimensions the elements stand the other way round, sorted."""
-
-    dims: tuple[int, ...]
-
-
-@dataclass(frozen=True)
 class Gather(Attributes):
     """Where the index counts."""
 

@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 
 from cutesmith.patterns.graph.builder import IN_MEMORY, GraphBuilder
-from cutesmith.patterns.graph.nodes import Gather, Graph, Iota, Node, with_nodes
+from cutesmith.patterns.graph.nodes import Constant, Gather, Graph, Iota, Node, with_nodes
 from cutesmith.patterns.graph.shapes import Shape, is_squeeze, kept_positions
 
 
@@ -66,6 +66,24 @@ class _Taking:
         zero = self.build.constant(0, "int64")
         sizes = zip(own, node.shape, shape[len(shape) - len(node.shape) :], strict=True)
         return self.of(node, tuple(zero if size == 1 != full else index for index, size, full in sizes))
+
+
+def unflipped(node: Node, dims: Sequence[int]) -> Node | None:
+    """What a value is, flipped along these dimensions; None where it is not a flip."""
+    if node.op != "take" or node.inputs[0].shape != node.shape:
+        return None
+    source, *places = node.inputs
+    turned = [_is_flipped(place, dim, node.shape) for dim, place in enumerate(places)]
+    plain = [place.op == "iota" and Iota.of(place).dim == dim for dim, place in enumerate(places)]
+    wanted = [dim in {each % len(node.shape) for each in dims} for dim in range(len(node.shape))]
+    fits = all(turn if flips else same for turn, same, flips in zip(turned, plain, wanted, strict=True))
+    return source if fits else None
+
+
+def _is_flipped(place: Node, dim: int, shape: Shape) -> bool:
+    if place.op != "sub" or place.inputs[1].op != "iota" or place.inputs[0].op != "constant":
+        return False
+    return Iota.of(place.inputs[1]).dim == dim and Constant.of(place.inputs[0]).value == shape[dim] - 1
 
 
 def with_takes(graph: Graph) -> Graph:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from cutesmith.errors import UnmatchedError
 from cutesmith.patterns.graph.dtypes import compute_dtype
 from cutesmith.patterns.graph.nodes import Attributes, Gather, Graph, Input, Iota, Node, Reduction, nodes_of, with_nodes
+from cutesmith.patterns.graph.shapes import broadcast
 
 Space = str
 """`full`: the node's shape aligns with all dimensions; `row`: with the rows alone (after a keepdim was dropped)."""
@@ -158,7 +159,15 @@ def analyse(graph: Graph) -> RowsAnalysis:
     _check_reductions(analysis, reductions)
     analysis.partners = _fused_pairs(reductions)
     _collect(analysis)
+    _check_inputs(analysis)
     return analysis
+
+
+def _check_inputs(analysis: RowsAnalysis) -> None:
+    """The sizes of the rows and columns are those of what the kernel reads."""
+    read = broadcast([use.node.shape for use in analysis.uses if use.space == "full"])
+    if (1,) * (len(analysis.shape) - len(read)) + read != analysis.shape:
+        raise UnmatchedError(f"no input has the sizes {analysis.shape} of what is reduced", operation="")
 
 
 def _fused_pairs(reductions: Sequence[Node]) -> dict[int, Node]:

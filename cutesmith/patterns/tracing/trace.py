@@ -7,6 +7,7 @@ Python numbers among the inputs are followed through Python arithmetic (`scalars
 
 from __future__ import annotations
 
+import ast
 import inspect
 import linecache
 import sys
@@ -251,6 +252,8 @@ class _Recorder(LightMode):  # type: ignore[no-untyped-call,unused-ignore]
         self.build.origin = self._origin(str(func))
         if name in _ASSERTIONS:
             return None
+        if name == "aten.is_nonzero" and _only_raises(sys._getframe(1)):
+            return False
         if name in _REFUSED:
             raise self.build.unmatched(_REFUSED[name])
         if torch.Tag.nondeterministic_seeded in func.tags and rule_for(func) is None:
@@ -405,6 +408,21 @@ def _user_frame(path: str) -> FrameType | None:
             fallback = frame
         frame = frame.f_back
     return fallback
+
+
+def _only_raises(frame: FrameType | None) -> bool:
+    """Whether PyTorch branches on a value only to refuse an argument, as for variances below 0."""
+    between = (_OURS, f"{_TORCH}/_dynamo", f"{_TORCH}/_compile", "<")  # frames of the dispatch itself
+    while frame is not None and frame.f_code.co_filename.startswith(between):
+        frame = frame.f_back
+    if frame is None or not frame.f_code.co_filename.startswith(_TORCH):
+        return False
+    tree = ast.parse("".join(linecache.getlines(frame.f_code.co_filename)))
+    branches = (node for node in ast.walk(tree) if isinstance(node, ast.If) and not node.orelse)
+    return any(
+        isinstance(node.body[0], ast.Raise) and node.lineno <= frame.f_lineno <= (node.test.end_lineno or 0)
+        for node in branches
+    )
 
 
 def _where_raised(error: BaseException, path: str) -> str:

@@ -17,9 +17,14 @@ from cutesmith.patterns.graph.nodes import Constant, Graph, Node
 from cutesmith.patterns.graph.operations import POINTWISE, Kind, Pointwise
 from cutesmith.patterns.writing.special_functions import SPECIAL_FUNCTIONS
 
+STEPS = frozenset("floor ceil round trunc floor_div trunc_div remainder fmod eq ne".split())
+"""Operations that turn a last digit into a step: x / x must be 1 before it is rounded down."""
+
 
 def is_fast(graph: Graph) -> bool:
-    """Whether approximate instructions are good enough: every output is a 16-bit float."""
+    """Whether approximate instructions are good enough: every output is a 16-bit float, and no value is stepped."""
+    if any(node.op in STEPS for node in graph.nodes()):
+        return False
     return all(node.dtype in ("float16", "bfloat16") for node in graph.outputs)
 
 

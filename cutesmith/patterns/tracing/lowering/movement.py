@@ -11,8 +11,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from cutesmith.patterns.graph.nodes import Node
-from cutesmith.patterns.graph.takes import take
+from cutesmith.patterns.graph.takes import take, unflipped
 from cutesmith.patterns.tracing.lowering.dispatch import Lowering, Operand, lowers
+from cutesmith.patterns.tracing.lowering.scans import exclusive_scan, flipped_scan
 
 Along = Callable[[Node, int], Node]
 """The coordinate along a dimension of a source, by that of the result and the dimension."""
@@ -53,7 +54,8 @@ def _joined(low: Lowering, tensors: Sequence[Node], dim: int) -> Node:
 
 @lowers("cat")
 def _cat(low: Lowering, tensors: Sequence[Node], dim: int = 0) -> Node:
-    return _joined(low, tensors, dim)
+    scan = exclusive_scan(low, tensors, dim)
+    return _joined(low, tensors, dim) if scan is None else scan
 
 
 @lowers("stack")
@@ -113,6 +115,9 @@ def _replicated(low: Lowering, x: Node, pad: Sequence[int]) -> Node:
 
 @lowers("flip")
 def _flip(low: Lowering, x: Node, dims: Sequence[int]) -> Node:
+    known = flipped_scan(low, x, dims) or unflipped(x, dims)
+    if known is not None:
+        return known
     return _moved(low, x, lambda at, dim: low.build("sub", x.shape[dim] - 1, at), dims)
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from cutesmith.patterns.graph.nodes import Constant, Flip, Node, Scan
+from cutesmith.patterns.graph.nodes import Constant, Node, Scan
+from cutesmith.patterns.graph.takes import unflipped
 from cutesmith.patterns.tracing.lowering.dispatch import Lowering, Rule, lowers
 
 NEUTRAL = {"sum": 0, "prod": 1}
@@ -44,29 +45,10 @@ def flipped_scan(low: Lowering, x: Node, dims: Sequence[int]) -> Node | None:
     """A scan that is flipped along its dimension as a scan from the other end of what is flipped; None for others."""
     if x.op != "scan" or tuple(dim % len(x.shape) for dim in dims) != (Scan.of(x).dim,):
         return None
-    scan, (inner,) = Scan.of(x), x.inputs
-    if inner.op != "flip" or scan.operation.startswith("arg"):
+    scan, inner = Scan.of(x), unflipped(x.inputs[0], [Scan.of(x).dim])
+    if inner is None or scan.operation.startswith("arg"):
         return None
-    reverse = replace(scan, reverse=not scan.reverse)
-    return low.build.node("scan", inner.inputs, x.shape, x.dtype, reverse)
-
-
-@lowers("flip")
-def _flip(low: Lowering, x: Node, dims: Sequence[int]) -> Node:
-    """Only a scan takes what is flipped; what is flipped twice is itself."""
-    flips = Flip(tuple(sorted(dim % len(x.shape) for dim in dims)))
-    if x.op == "flip" and Flip.of(x) == flips:
-        return x.inputs[0]
-    scan = flipped_scan(low, x, dims)
-    return low.build.node("flip", (low.build.materialise(x),), x.shape, x.dtype, flips) if scan is None else scan
-
-
-@lowers("cat")
-def _cat(low: Lowering, tensors: Sequence[Node], dim: int = 0) -> Node:
-    scan = exclusive_scan(low, tensors, dim)
-    if scan is None:
-        raise low.build.unmatched("is in no pattern")
-    return scan
+    return low.build.node("scan", (inner,), x.shape, x.dtype, replace(scan, reverse=not scan.reverse))
 
 
 def exclusive_scan(low: Lowering, pieces: Sequence[Node], dim: int) -> Node | None:
