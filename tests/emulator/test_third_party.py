@@ -1,4 +1,4 @@
-"""Kernels of other projects, executed on the emulated GPU: QuACK's row reductions, GEMMs for Ampere and Hopper."""
+"""Kernels of other projects, executed on the emulated GPU: QuACK's row reductions, GEMMs for Ampere, Hopper and Blackwell."""
 
 from __future__ import annotations
 
@@ -20,7 +20,13 @@ def cases():
     with warnings.catch_warnings(record=True):  # theirs; the DSL resets filters, so "ignore" does not hold
         import kernel_cases
 
-        found = [*kernel_cases.quack_cases(), *kernel_cases.gemm_cases(), *kernel_cases.hopper_cases()]
+        given = (
+            kernel_cases.quack_cases,
+            kernel_cases.gemm_cases,
+            kernel_cases.hopper_cases,
+            kernel_cases.blackwell_cases,
+        )
+        found = [case for cases in given for case in cases()]
         yield {case.name: case for case in found}
     sys.path.remove(str(EVALS / "studies" / "emulator"))
 
@@ -49,6 +55,7 @@ def cross_entropy(x, labels):
         ("quack/gemm 256x256x128 bf16", lambda a, b: a.double() @ b.double()),
         ("quack/gemm 256x256x128 bf16 pingpong", lambda a, b: a.double() @ b.double()),
         ("operators/gemm sm_90a 256x256x128 bf16", lambda a, b: a.double() @ b.double()),
+        ("operators/gemm sm_100a 256x256x128 bf16", lambda a, b: a.double() @ b.double()),
         ("operators/gemm 128x128x64 fp16", lambda a, b: a.double() @ b.double()),
         ("operators/gemm 64x64x32 bf16 B transposed", lambda a, b: a.double() @ b.double()),
     ],

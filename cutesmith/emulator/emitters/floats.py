@@ -62,7 +62,12 @@ def apply(emitter: Emitter, instruction: Instruction, form: Format, values: list
 def _result(emitter: Emitter, instruction: Instruction, form: Format, values: list[str]) -> str:
     opcode, words = instruction.opcode, instruction.modifiers
     if opcode in ("min", "max"):
-        return extremum(emitter, opcode, form, values, keeps_nan="NaN" in words, signs="xorsign" in words)
+        result = values[0]
+        for value in values[1:]:  # three operands on sm_100
+            result = extremum(
+                emitter, opcode, form, [result, value], keeps_nan="NaN" in words, signs="xorsign" in words
+            )
+        return result
     if opcode in ("abs", "neg"):
         value = values[0]
         negated = emitter.op(f"xor i{form.bits} {{}}, {form.sign}", value) if opcode == "neg" else ""

@@ -90,6 +90,8 @@ class Memory:
     def attach(self, wave: Wave) -> None:
         """A new wave of the launch begins: fill the words of its context that belong to memory and sanitizer."""
         self.wave = wave
+        self._seen: dict[int, set[Hashable]] = {}  # by lane: what relaxed waits have seen since its last fence
+        self._fenced: set[int] = set()
         self.clocks = Clocks(wave, self._launch_clocks)
         context = wave.context
         context[Context.ALLOCATIONS] = self._table.ctypes.data
@@ -279,6 +281,25 @@ class Memory:
         """These lanes have executed a fence of memory (`fence.acq_rel`, `fence.sc`, `membar`), of any scope."""
         if self.sanitize and len(lanes):
             self.clocks.fence(np.asarray(lanes, np.int64))
+            self.fence_relaxed(lanes)
+
+    def fence_relaxed(self, lanes: Array) -> None:
+        """A fence of these lanes acquires what they saw by relaxed waits; their relaxed arrivals after it release."""
+        for lane in np.asarray(lanes).tolist() if self.sanitize else ():
+            self._fenced.add(lane)
+            for key in self._seen.pop(lane, ()):
+                self.clocks.acquire(np.array([lane]), key)
+
+    def see(self, lanes: Array, key: Hashable) -> None:
+        """These lanes have waited for a phase of `key` by relaxed waits: a fence may acquire it."""
+        for lane in lanes.tolist() if self.sanitize else ():
+            self._seen.setdefault(lane, set()).add(key)
+
+    def release_fenced(self, lanes: Array, key: Hashable) -> None:
+        """These lanes arrive at `key` relaxed: those that have executed a fence release to it."""
+        fenced = [lane for lane in lanes.tolist() if lane in self._fenced]
+        if fenced:
+            self.release(np.array(fenced), key)
 
     def release(self, lanes: Array, key: Hashable) -> None:
         """What these lanes of one cluster did comes before what acquirers of `key` do next."""

@@ -1,7 +1,8 @@
 """`mbarrier` instructions on mbarriers in shared memory, those of other blocks of the cluster included.
 
-Arrivals release and waits acquire unless they are `.relaxed`; the race check is told of both. `try_wait` suspends the
-lane until the phase is over. It gives up and says no only when no other lane can go on, as a GPU does after a time.
+Arrivals release and waits acquire; where they are `.relaxed`, a fence beside them does. The race check is told of both.
+`try_wait` suspends the lane until the phase is over. It gives up and says no only when no other lane can go on, as a
+GPU does after a time.
 """
 
 from __future__ import annotations
@@ -169,8 +170,9 @@ def _phases_ended(batch: LaneBatch) -> tuple[Array, Array]:
         if barrier is not None:
             asked = phases[indices].astype(np.uint64) >> np.uint64(0 if by_parity else PARITY_SHIFT) & np.uint64(1)
             over[indices] = asked != barrier.parity
-            if not relaxed and over[indices].any():
-                batch.memory.acquire(batch.lanes[indices[over[indices]]], pointer)
+            if over[indices].any():
+                tell = batch.memory.see if relaxed else batch.memory.acquire
+                tell(batch.lanes[indices[over[indices]]], pointer)
     return over, pointers
 
 
@@ -192,7 +194,8 @@ def _update(
     before = np.zeros(len(batch.lanes), np.uint64)
     found = _pointers(batch, address, Access.MBARRIER)
     if releases:
-        _tell(batch, found, batch.memory.release)
+        relaxed = "relaxed" in batch.instruction.modifiers
+        _tell(batch, found, batch.memory.release_fenced if relaxed else batch.memory.release)
     for index, pointer in found:
         barrier = _mbarrier_at(batch, index, pointer)
         if barrier is None:
@@ -243,8 +246,6 @@ def _checked(batch: LaneBatch, index: int, act: Callable[[], None]) -> None:
 
 def _tell(batch: LaneBatch, found: list[tuple[int, int]], tell: Callable[[Array, int], None]) -> None:
     """Tell the race check who releases to, or acquires from, which mbarrier."""
-    if "relaxed" in batch.instruction.modifiers:
-        return
     by_mbarrier: dict[int, list[int]] = {}
     for index, pointer in found:
         by_mbarrier.setdefault(pointer, []).append(index)

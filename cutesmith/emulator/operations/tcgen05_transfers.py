@@ -244,11 +244,13 @@ def wait_for_stores(warps: Warps) -> None:
 def fence_before(batch: LaneBatch) -> None:
     """What the thread has asked for comes before what is ordered after this fence."""
     batch.machine.unit(TensorMemory).order.fence_before(batch.lanes)
+    batch.memory.fence_relaxed(batch.lanes)
 
 
 @lane_operation("tcgen05.fence::after_thread_sync")
 def fence_after(batch: LaneBatch) -> None:
     """What the thread asks for next comes after what is ordered before this fence."""
+    batch.memory.fence_relaxed(batch.lanes)
     batch.machine.unit(TensorMemory).order.fence_after(batch.lanes)
     batch.machine.unit(TensorPipe).fence_after(batch.lanes)
 

@@ -27,6 +27,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
+import blackwell_scripts  # noqa: E402
+
 from cutesmith.verdicts import ExitCode  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -202,6 +204,7 @@ CUTLASS = (
     ),
     Row("hopper/cta_norm layer", "sm_90a", "cute/hopper/kernel/cta_norm/cta_norm.py --M 16 --N 1024"),
     Row("hopper/cta_norm rms", "sm_90a", "cute/hopper/kernel/cta_norm/cta_norm.py --M 16 --N 1024 --norm_type rms"),
+    *(Row(f"blackwell/{name}", *rest) for name, *rest in blackwell_scripts.ROWS),
 )
 
 QUACK = (

@@ -204,7 +204,7 @@ def multiply(a: torch.Tensor, b: torch.Tensor, sm: str = "80") -> torch.Tensor:
     out = torch.empty(a.shape[0], b.shape[1], dtype=a.dtype, device="cuda")
     arguments = operators.GemmArguments(a, b, out, accumulator_type=torch.float32)
     candidates = operators.get_operators(arguments, target_sm=sm)
-    next(o for o in candidates if f"Sm{sm[:2]}" in type(o).__name__).run(arguments)
+    next(o for o in candidates if f"sm{sm.rstrip('a')}" in o.metadata.operator_name.lower()).run(arguments)
     return out
 
 
@@ -217,6 +217,13 @@ def hopper_cases() -> Iterator[Case]:
             yield Case(name, "sm_90a", inputs, partial(_quack_gemm, pingpong))
     if importlib.util.find_spec("cutlass.operators") is not None:
         yield Case("operators/gemm sm_90a 256x256x128 bf16", "sm_90a", inputs, lambda: partial(multiply, sm="90a"))
+
+
+def blackwell_cases() -> Iterator[Case]:
+    """nvidia-cutlass-operators' GEMM for sm_100a: two blocks a product, tiles from clusterlaunchcontrol."""
+    if importlib.util.find_spec("cutlass.operators") is not None:
+        inputs = partial(gemm_inputs, torch.bfloat16, False, (256, 256, 128))
+        yield Case("operators/gemm sm_100a 256x256x128 bf16", "sm_100a", inputs, lambda: partial(multiply, sm="100a"))
 
 
 def _quack_gemm(pingpong: bool) -> Function:

@@ -1,0 +1,60 @@
+"""CUTLASS's scripts for Blackwell: name, architecture, script with arguments, and why one does not pass."""
+
+from __future__ import annotations
+
+_KERNEL, _TUTORIAL = "cute/blackwell/kernel", "cute/blackwell/tutorial"
+_GEMM, _DENSE, _SCALED = f"{_TUTORIAL}/tutorial_gemm", f"{_KERNEL}/dense_gemm", f"{_KERNEL}/blockscaled_gemm"
+_F16 = "--ab_dtype Float16 --c_dtype Float16"
+_MXF8 = "--a_dtype Float8E4M3FN --b_dtype Float8E4M3FN --sf_dtype Float8E8M0FNU --sf_vec_size 32"
+_SMALL, _STORE = "--mnkl 256,256,128,1", "--use_tma_store"
+
+ROWS = (
+    *((f"fp16_gemm_{name}", "sm_100a", f"{_GEMM}/fp16_gemm_{name}.py --mnk {sizes}", why) for name, sizes, why in (
+        ("0", "256,256,128", ""), ("1", "256,256,128", ""), ("2", "256,256,128", ""), ("3", "256,256,128", ""),
+        ("3_1", "512,512,128", ""), ("4", "512,512,128", ""), ("5", "512,512,128", ""),
+        ("6", "512,512,128", "needs CUDA graphs"),
+    )),
+    ("nvfp4_gemm_0", "sm_100a", f"{_GEMM}/nvfp4_gemm_0.py --mnkl 128,256,256,1", ""),
+    ("nvfp4_gemm_1", "sm_100a", f"{_GEMM}/nvfp4_gemm_1.py --mnkl 256,256,256,1", ""),
+    ("tma_v0", "sm_100a", f"{_TUTORIAL}/tutorial_tma/tma_v0.py", "a finding: its block ends before its TMA store has read"),
+    ("tma_v1", "sm_100a", f"{_TUTORIAL}/tutorial_tma/tma_v1.py", "a finding: its block ends before its TMA store has read"),
+    ("tma_v2", "sm_100a", f"{_TUTORIAL}/tutorial_tma/tma_v2.py", ""),
+    ("dense_gemm int8", "sm_100a",
+     f"{_DENSE}/dense_gemm.py --mnkl 128,128,128,1 --ab_dtype Int8 --c_dtype Int32 --acc_dtype Int32", ""),
+    ("dense_gemm tf32", "sm_100a", f"{_DENSE}/dense_gemm.py --mnkl 128,128,128,1",
+     "a tensor map of tf32, whose rounding is not settled"),
+    ("dense_gemm two blocks", "sm_100a",
+     f"{_DENSE}/dense_gemm.py {_SMALL} --mma_tiler_mn 256,128 --cluster_shape_mn 2,1 --use_2cta_instrs {_STORE} {_F16}", ""),
+    ("dense_gemm m-major", "sm_100a",
+     f"{_DENSE}/dense_gemm.py --mnkl 128,256,128,1 {_F16} --a_major m --b_major n --c_major m", ""),
+    ("dense_gemm_software_pipeline", "sm_100a", f"{_DENSE}/dense_gemm_software_pipeline.py --mnkl 128,128,128,1 {_F16}", ""),
+    ("dense_gemm_persistent bf16", "sm_100a",
+     f"{_DENSE}/dense_gemm_persistent.py {_SMALL} {_STORE} --ab_dtype BFloat16 --c_dtype BFloat16", ""),
+    ("dense_gemm_persistent fp8", "sm_100a",
+     f"{_DENSE}/dense_gemm_persistent.py {_SMALL} {_STORE} --ab_dtype Float8E4M3FN --c_dtype Float16", ""),
+    ("dense_gemm_persistent_prefetch", "sm_100a", f"{_DENSE}/dense_gemm_persistent_prefetch.py {_SMALL} {_STORE} {_F16}", ""),
+    ("dense_gemm_persistent_dynamic", "sm_100a",
+     f"{_DENSE}/dense_gemm_persistent_dynamic.py --mnkl 512,256,128,1 {_STORE} {_F16}",
+     "a finding: its epilogue counts tiles by a counter of another warp, so its second tile begins at a buffer in use"),
+    ("dense_gemm_alpha_beta_persistent", "sm_100a", f"{_DENSE}/dense_gemm_alpha_beta_persistent.py {_SMALL} {_F16}",
+     "a finding: lanes of a warp read C, and its elected lane alone releases, with no bar.warp.sync between"),
+    ("blockscaled nvf4", "sm_100a", f"{_SCALED}/dense_blockscaled_gemm_persistent.py --mnkl 128,128,256,1", ""),
+    ("blockscaled mxf8", "sm_100a", f"{_SCALED}/dense_blockscaled_gemm_persistent.py --mnkl 128,128,256,1 {_MXF8}", ""),
+    ("blockscaled prefetch", "sm_100a", f"{_SCALED}/dense_blockscaled_gemm_persistent_prefetch.py --mnkl 128,128,256,1", ""),
+    ("blockwise_gemm", "sm_100a", f"{_KERNEL}/blockwise_gemm/blockwise_gemm.py --mnkl 128,128,256,1",
+     "a finding: several threads copy one scale factor to one place by cp.async"),
+    ("grouped_gemm", "sm_100a", f"{_KERNEL}/grouped_gemm/grouped_gemm.py --num_groups 2 "
+     "--problem_sizes_mnkl (128,128,128,1),(128,256,64,1)", ""),
+    ("mixed_input_gemm", "sm_100a", f"{_KERNEL}/mixed_input_gemm/mixed_input_gemm.py", ""),
+    ("fmha", "sm_100a", f"{_KERNEL}/attention/fmha/fmha.py --q_shape 1,256,1,64 --k_shape 1,256,1,64", ""),
+    ("fmha causal", "sm_100a",
+     f"{_KERNEL}/attention/fmha/fmha.py --q_shape 1,256,1,64 --k_shape 1,256,1,64 --is_causal", ""),
+    ("rmsnorm", "sm_100a", f"{_KERNEL}/rmsnorm/rmsnorm.py --M 64 --N 1024", ""),
+    ("activation epilogue", "sm_100a", "cute/blackwell/efc/activation_custom_epilogue_dense_gemm.py",
+     "a tensor map of tf32, whose rounding is not settled"),
+    ("cute_ext dense_gemm", "sm_100a", "cute_ext/blackwell/dense_gemm.py --mnkl 128,128,128,1", ""),
+    ("cute_ext dense_gemm_2sm", "sm_100a", "cute_ext/blackwell/dense_gemm_2sm.py", ""),
+    ("minimal_tensor_mma", "sm_100a", "experimental/primitives/tutorial/05_minimal_tensor_mma.py", ""),
+    ("tma_multicast", "sm_100a", "experimental/primitives/tma/tma_multicast.py", ""),
+    ("geforce dense_gemm", "sm_120a", "cute/blackwell_geforce/kernel/dense_gemm/dense_gemm.py --mnkl 128,128,128,1", ""),
+)  # fmt: skip
