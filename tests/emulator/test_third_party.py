@@ -1,4 +1,4 @@
-"""Kernels of other projects, executed on the emulated GPU: QuACK's row reductions, GEMMs for Ampere, Hopper and Blackwell."""
+"""Kernels of other projects, executed on the emulated GPU: QuACK's row reductions, and GEMMs."""
 
 from __future__ import annotations
 
