@@ -6,6 +6,7 @@ _KERNEL, _TUTORIAL = "cute/blackwell/kernel", "cute/blackwell/tutorial"
 _GEMM, _DENSE, _SCALED = f"{_TUTORIAL}/tutorial_gemm", f"{_KERNEL}/dense_gemm", f"{_KERNEL}/blockscaled_gemm"
 _F16 = "--ab_dtype Float16 --c_dtype Float16"
 _MXF8 = "--a_dtype Float8E4M3FN --b_dtype Float8E4M3FN --sf_dtype Float8E8M0FNU --sf_vec_size 32"
+_PAIR = "--mma_tiler_mn 256,128 --cluster_shape_mn 2,1 --use_2cta_instrs"
 _SMALL, _STORE = "--mnkl 256,256,128,1", "--use_tma_store"
 
 ROWS = (
@@ -52,7 +53,7 @@ ROWS = (
     (
         "dense_gemm two blocks",
         "sm_100a",
-        f"{_DENSE}/dense_gemm.py {_SMALL} --mma_tiler_mn 256,128 --cluster_shape_mn 2,1 --use_2cta_instrs {_STORE} {_F16}",
+        f"{_DENSE}/dense_gemm.py {_SMALL} {_PAIR} {_STORE} {_F16}",
         "",
     ),
     (
@@ -89,7 +90,7 @@ ROWS = (
         "dense_gemm_persistent_dynamic",
         "sm_100a",
         f"{_DENSE}/dense_gemm_persistent_dynamic.py --mnkl 512,256,128,1 {_STORE} {_F16}",
-        "a finding: its epilogue counts tiles by a counter of another warp, so its second tile begins at a buffer in use",
+        "a finding: its epilogue reads another warp's count of tiles, so the second begins at a buffer in use",
     ),
     (
         "dense_gemm_alpha_beta_persistent",
