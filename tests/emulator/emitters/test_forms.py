@@ -12,6 +12,7 @@ import pytest
 from cutesmith.emulator.emitters.unit_tables import TABLES, TANH_ROWS
 from cutesmith.emulator.faults import UnsupportedInstruction
 from evals.studies.emulator.instruction_operands import operands
+from tests.emulator.machine.launches import emulate
 from tests.emulator.native.straight import run
 
 COUNT = 2048
@@ -116,7 +117,7 @@ REFUSED = {
     "lop3.b32 %r9, %r1, %r2, %r2, %r1": "not a literal",
     "setp.lt.and.s32 %p9, %r1, %r2": "third predicate",
     **{f"{form} %r9, %r1, %r2, %r2": form for form in ("mul.hi.sat.s32", "sad.sat.s32", "mul24.wide.s32")},
-    **{f"{form} %r9, %r1, %r2": form for form in ("cvt.rn.satfinite.e2m1x2.f32", "cvt.rs.f16x2.f32", "min.relu.f32")},
+    **{f"{form} %r9, %r1, %r2": form for form in ("cvt.rn.satfinite.e2m3x2.f32", "cvt.rs.f16x2.f32", "min.relu.f32")},
     **{f"{form} %r9, %r1": form for form in ("cvt.f32.s32", "cvt.rn.s32.f32")},
     "add.rn.sat.f64 %rd9, %rd1, %rd2": "add.rn.sat.f64",
     "add.rz.f16 %rs9, %rs1, %rs2": "add.rz.f16",
@@ -129,3 +130,40 @@ REFUSED = {
 def test_a_form_that_does_not_exist_is_refused_by_name(code):
     with pytest.raises(UnsupportedInstruction, match=REFUSED[code]):
         run(f"{code};", INPUTS, re.findall(r"%[a-z]+9\b", code)[0])
+
+
+def on_a_number_a_lane(body, values):
+    """uint32 (32,): %r1 of each lane after a body that finds the lane's float32 in %f0."""
+    out = np.zeros(32, np.uint32)
+    code = (
+        ".reg .f32 %f<4>; .reg .b8 %b0; mov.u32 %r0, %tid.x; ld.param.u64 %d0, [p0]; "
+        "ld.param.u64 %d1, [p1]; mul.wide.u32 %d2, %r0, 4; add.u64 %d0, %d0, %d2; add.u64 %d1, %d1, %d2; "
+        f"ld.global.f32 %f0, [%d0]; {body} st.global.b32 [%d1], %r1; ret;"
+    )
+    assert emulate(code, np.resize(np.array(values, np.float32), 32), out).findings == ()
+    return out[: len(values)]
+
+
+def test_numbers_of_four_bits():
+    """Ties to even, the largest beyond 6 and for NaN, and back to float16."""
+    given = [0, 0.25, 0.75, 1.25, 1.75, 2.5, 3.5, 5, 7, -0.5, -100, np.nan]
+    body = "cvt.rn.satfinite.e2m1x2.f32 %b0, %f0, %f0; cvt.rn.f16x2.e2m1x2 %r1, %b0;"
+    halves = on_a_number_a_lane(body, given).view(np.float16).reshape(-1, 2)
+    expected = np.array([0, 0, 1, 1, 2, 2, 4, 4, 6, -0.5, -6, 6], np.float16)
+    assert (halves == expected[:, None]).all()
+
+
+def test_sums_of_a_narrow_and_a_wide_number():
+    given = [1.5, -3, 1e-6, 65504]
+    body = "cvt.rn.bf16.f32 %h0, %f0; add.rn.f32.bf16 %f1, %h0, %f0; mov.b32 %r1, %f1;"
+    narrow = (np.array(given, np.float32).view(np.uint32) + 0x8000 & 0xFFFF0000).view(np.float32)
+    assert (on_a_number_a_lane(body, given).view(np.float32) == narrow + np.array(given, np.float32)).all()
+    body = "cvt.rn.f16.f32 %h0, %f0; fma.rn.f32.f16 %f1, %h0, %h0, %f0; mov.b32 %r1, %f1;"
+    halves = np.array(given[:2], np.float16).astype(np.float32)
+    assert (on_a_number_a_lane(body, given[:2]).view(np.float32) == halves * halves + given[:2]).all()
+
+
+def test_the_least_and_the_greatest_of_three():
+    body = "mov.f32 %f1, 0f3F800000; neg.f32 %f2, %f1; max.f32 %f3, %f0, %f1, %f2; mov.b32 %r1, %f3;"
+    assert on_a_number_a_lane(body, [-5, 0, 5]).view(np.float32).tolist() == [1, 1, 5]
+    assert on_a_number_a_lane(body.replace("max", "min"), [-5, 0, 5]).view(np.float32).tolist() == [-5, -1, -1]
