@@ -27,7 +27,7 @@ TEXTS = [
 WANTED = """
 concepts-architecture concepts-layouts concepts-tensors concepts-mma
 patterns-getting-started patterns-elementwise patterns-reduction patterns-gemm patterns-memory patterns-compilation
-patterns-pipeline api-core api-arch api-nvgpu api-runtime-utils troubleshooting
+patterns-pipeline patterns-scan patterns-convolution api-core api-arch api-nvgpu api-runtime-utils troubleshooting
 design-gate design-tiling optimizations anti-patterns faq attention epilogues blackwell integration profiling glossary
 """.split()
 

@@ -27,7 +27,7 @@ from cutesmith.runtime.tiling import TiledShape, Tiling
 
 _OWN = (
     "THREADS OUTPUTS TAPS STEP START DILATION VECTOR LEAD SEEN CHANNELS element epilogue load load_seen store "
-    "group across first line base width values acc place places weight value tap last channel size count counts "
+    "group across first line base width values acc place places factor value tap last channel size count counts "
     "inside take position part sample_at clamped weight_of access layout_of description sizes image LAUNCHERS "
     "compile_windows launch_windows windows_kernel e t"
 )
@@ -114,7 +114,7 @@ def _context(problem: WindowsProblem, c: WindowsConfiguration) -> dict[str, obje
         "late": late,
         "ratios": [s.ratio(f"size_{d}", f"count_{d}") for d, s in enumerate(problem.spans) if isinstance(s, Samples)],
         "weights": weights,
-        "factor": weights.operand.loaded("weight") if weights else "",
+        "factor": weights.operand.loaded("factor") if weights else "",
         "tensors": [*images, *late, *factors, *epilogue.outputs],
         "numbers": list(dict.fromkeys((*element.numbers, *epilogue.numbers))),
         "coordinates": {*element.coordinates, *epilogue.coordinates},
