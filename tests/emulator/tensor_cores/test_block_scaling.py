@@ -1,0 +1,89 @@
+"""Block-scaled products: the arithmetic against exact sums, and a kernel that copies scale factors to tensor memory."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from cutesmith.emulator.emitters.formats import E2M1, E4M3
+from cutesmith.emulator.tensor_cores.arithmetic import decode as values_of
+from cutesmith.emulator.tensor_cores.block_scaling import multiply
+from cutesmith.emulator.tensor_cores.instruction_descriptors import Product, ProductForm
+from cutesmith.emulator.tensor_cores.single_thread_products import pieces_of_d
+from tests.emulator.machine.launches import emulate
+from tests.emulator.tensor_cores.tcgen05_kernels import COMMIT, LOADED, WAIT, descriptor, load, program
+from tests.emulator.tensor_cores.warpgroup_kernels import image
+
+RANDOM = np.random.default_rng(8)
+M, N = 128, 16
+SCALES = 8192  # byte of shared memory
+
+
+def bits(shape, limit):
+    return RANDOM.integers(0, limit, shape).astype(np.uint8)
+
+
+@pytest.mark.parametrize(
+    ("kind", "block", "number", "fine"),
+    [
+        ("mxf8f6f4", 32, E4M3, False),
+        ("mxf4", 32, E2M1, False),
+        ("mxf4nvf4", 32, E2M1, False),
+        ("mxf4nvf4", 16, E2M1, True),
+    ],
+)
+def test_sums_that_need_no_cut_are_exact(kind, block, number, fine):
+    product = Product(ProductForm(1, kind, block), M, N, number, number, "f32", fine=fine)
+    limit = 0x7 if number is E2M1 else 0x48
+    a, b = bits((M, product.depth), limit), bits((N, product.depth), limit)
+    a[0], b[3] = 0, 0
+    scales = [(bits((rows, product.depth // block), 3) + (56 if fine else 126)).astype(np.uint8) for rows in (M, N)]
+    d = RANDOM.integers(-9, 9, (M, N)).astype(np.float32)
+    found = multiply(product, a, b, d.view(np.uint32), (scales[0], scales[1])).view(np.float32)
+    factors = [values_of(E4M3, part)[0] if fine else 2.0 ** (part.astype(int) - 127) for part in scales]
+    left, right = (values_of(number, part)[0] * np.repeat(scale, block, axis=1) for part, scale in ((a, factors[0]), (b, factors[1])))  # noqa: E501  # fmt: skip
+    np.testing.assert_allclose(found, left @ right.T + d, rtol=2**-22, atol=2**-20)
+
+
+def test_a_scale_factor_that_is_no_number_spoils_its_row():
+    product = Product(ProductForm(1, "mxf8f6f4", 32), M, N, E4M3, E4M3, "f32")
+    a, b = bits((M, 32), 0x40), bits((N, 32), 0x40)
+    scales = np.full((M, 1), 127, np.uint8), np.full((N, 1), 127, np.uint8)
+    scales[0][5] = 0xFF
+    found = multiply(product, a, b, np.zeros((M, N), np.uint32), scales)
+    assert (found[5] == 0x7FFFFFFF).all()
+    assert np.isfinite(np.delete(found, 5, axis=0).view(np.float32)).all()
+
+
+def test_scale_factors_come_through_tensor_memory():
+    """E4M3 ones times ones: 32 times the scale factors of row and column."""
+    ones = np.full((M, 32), 0x38, np.uint8)
+    data = image(ones, ones[:N])
+    scales = bits((M, 4), 4) + 125
+    for row in range(M):  # 16 bytes for each of 32 rows: four bytes of the rows r, r + 32, r + 64, r + 96
+        at = SCALES + row % 32 // 8 * 256 + row % 8 * 16 + row // 32 * 4
+        data[at : at + 4] = scales[row]
+    copies = "".join(f"@%first tcgen05.cp.cta_group::1.32x128b.warpx4 [%t{name}], %da;\n" for name in (2, 3))
+    which = 2  # byte of the four
+    word = N // 8 << 17 | 1 << 23 | 1 << 27 | which << 29 | which << 4
+    mma = f"@%first tcgen05.mma.cta_group::1.kind::mxf8f6f4.block_scale [%t0], %d8, %db, {word}, [%t2], [%t3], 0;"
+    body = f"mov.b64 %d8, %da;\nadd.u32 %t2, %t0, 64; add.u32 %t3, %t0, 96;\n{descriptor('%da', SCALES)}\n{copies}{mma}"
+    found = np.zeros((N, 128), np.uint32)
+    code = program(f"{body}\n@%first {COMMIT}\n{WAIT}\n{load(N)}\n{LOADED}", N)
+    outcome = emulate(code, data, found, block=128)
+    assert outcome.findings == ()
+    factors = 2.0 ** (scales[:, which].astype(int) - 127)
+    assert (found.T.view(np.float32) == 32 * factors[:, None] * factors[None, :N]).all()
+
+
+@pytest.mark.parametrize(("m", "blocks"), [(64, 1), (128, 1), (128, 2), (256, 2)])
+def test_pieces_of_d_cover_the_matrix_once(m, blocks):
+    product = Product(ProductForm(blocks, "f16"), m, 64, E4M3, E4M3, "f32")
+    covered, cells = np.zeros((m, 64), int), set()
+    for piece in pieces_of_d(product, tuple(range(blocks)), 0, 0):
+        covered[piece.rows, piece.columns] += 1
+        assert len(piece.region.lanes) == piece.rows.stop - piece.rows.start
+        cells |= {
+            (piece.region.block, lane, column) for lane in piece.region.lanes for column in range(piece.region.count)
+        }
+    assert (covered == 1).all() and len(cells) == m * 64
