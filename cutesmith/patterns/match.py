@@ -9,6 +9,7 @@ from cutesmith.errors import UnmatchedError
 from cutesmith.patterns.attention import plan as attention
 from cutesmith.patterns.chains import split_rows, totals
 from cutesmith.patterns.chains.chain import ChainPlan, SinglePlan
+from cutesmith.patterns.columns import plan as columns
 from cutesmith.patterns.contraction import plan as contraction
 from cutesmith.patterns.cutting.cover import Matcher as LaunchMatcher
 from cutesmith.patterns.cutting.cover import cut
@@ -22,8 +23,8 @@ from cutesmith.patterns.scans import plan as scans
 from cutesmith.patterns.windows import plan as windows
 
 NEEDS_MODEL = (
-    "The offline generator knows products of matrices, attention, elementwise functions, reductions over the last "
-    "dimensions, totals of those, and what can be cut into them; for anything else a model has to write the kernel."
+    "The offline generator knows products of matrices, attention, elementwise functions, reductions, "
+    "totals of those, and what can be cut into them; for anything else a model has to write the kernel."
 )
 
 P = TypeVar("P", bound=PatternPlan[Any])
@@ -36,6 +37,7 @@ AROUND_PRODUCTS: tuple[LaunchMatcher, ...] = (
     scans.match,
     totals.match,
     split_rows.match,
+    columns.match,
     rows.match,
 )
 """The patterns that take what products leave of a graph that is cut."""

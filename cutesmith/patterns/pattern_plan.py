@@ -52,6 +52,27 @@ class RowsConfiguration(Configuration):
 
 
 @dataclass(frozen=True)
+class ColumnsConfiguration(Configuration):
+    """How vectors of neighbouring rows, which lie side by side in memory, are spread over the threads of a block.
+
+    `lanes` threads have a vector each, of at most `vector` rows; the `threads` of a block take turns at the columns.
+    They are up to `max_threads` where blocks are few, or where rows then stay in registers between visits,
+    `resident_elements` a thread. Otherwise a thread loads `reload_elements` at a time. `hints`, `stores` and
+    `threads_per_sm` are those of `RowsConfiguration`.
+    """
+
+    vector: int = 8
+    lanes: int = 32
+    threads: int = 256
+    max_threads: int = 512
+    resident_elements: int = 64
+    reload_elements: int = 32
+    hints: str = "none"
+    stores: str = "none"
+    threads_per_sm: int = 0
+
+
+@dataclass(frozen=True)
 class ContractionConfiguration(Configuration):
     """A block's tile of the result and how much of k a stage of shared memory holds; the warps over the tile.
 
@@ -156,6 +177,7 @@ class WindowsConfiguration(Configuration):
 AnyConfiguration = (
     ElementwiseConfiguration
     | RowsConfiguration
+    | ColumnsConfiguration
     | ContractionConfiguration
     | HopperConfiguration
     | AttentionConfiguration

@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 import torch.nn.functional as F
 
 from cutesmith.emulator.device import emulated_device
+from cutesmith.errors import UnmatchedError
+from cutesmith.patterns.columns.plan import match
+from cutesmith.patterns.columns.spread import spread_columns
 from cutesmith.patterns.match import plan_kernel
+from cutesmith.patterns.pattern_plan import ColumnsConfiguration
 from cutesmith.patterns.tracing.trace import trace_function
-from tests.patterns.running import as_list, load, move, normal
+from cutesmith.recording.open_session import session
+from cutesmith.recording.ptx import read_ptx
+from tests.patterns.running import as_list, like, load, move, normal
 
 TOLERANCE = {torch.bfloat16: 2**-7, torch.float16: 2**-10, torch.float32: 1e-5, torch.float64: 1e-12}
 X = normal(4, 33, 20)
 IMAGES = normal(3, 6, 5, 8)
 HALVES = normal(3, 40, 64, dtype=torch.bfloat16)
 CHANNELS = normal(6, seed=1), normal(6, seed=2).abs()
+ODD = X.clone()
+ODD[0, 3, 5], ODD[1, :, 2], ODD[2, 7, :4], ODD[3, 1:9, 0] = math.nan, -math.inf, math.inf, 7.0
 
 
 def moved_statistics(x, mean, variance):
@@ -24,34 +34,38 @@ def moved_statistics(x, mean, variance):
     return y, mean, variance
 
 
+def softmax(x):
+    return x.softmax(1)
+
+
 CASES = {
-    "sum": (lambda x: x.sum(1), [X], "rows"),
-    "softmax": (lambda x: x.softmax(1), [HALVES], "rows"),
-    "first": (lambda x: x.log_softmax(0), [X], "rows"),
-    "extremes": (lambda x: (*x.min(1), x.argmax(1, keepdim=True)), [X], "rows"),
+    "sum": (lambda x: x.sum(1), [X], "columns"),
+    "softmax": (softmax, [HALVES], "columns"),
+    "extremes": (lambda x: (*x.min(1), x.argmax(1, keepdim=True), x.softmax(1)), [ODD], "columns"),
+    "operands": (lambda x, w, s: (x * w[:, None] + s).var(1), [X, normal(33), normal(4, 1, 20)], "columns"),
+    "permuted": (lambda x, w: F.layer_norm(x.permute(0, 2, 3, 1), (6,), w), [IMAGES, CHANNELS[0]], "columns"),
+    "batch of vectors": (moved_statistics, [normal(30, 6), *CHANNELS], "columns"),
+    "float64": (lambda x: x.log_softmax(0), [X.double()], "columns"),
+    "no vectors": (lambda x: x.mean(1), [normal(2, 9, 7, dtype=torch.bfloat16)], "columns"),
     "not adjacent": (lambda x, w: (x - x.mean((0, 2), keepdim=True)) * w[None, :, None], [X, normal(33)], "rows"),
-    "permuted": (lambda x, w: F.layer_norm(x.permute(0, 2, 3, 1), (6,), w), [IMAGES, CHANNELS[0]], "rows"),
     "transposed": (lambda x: x.transpose(0, 1).var(0), [normal(16, 24)], "rows"),
     "moved statistics": (moved_statistics, [IMAGES, *CHANNELS], "rows"),
     "reduced twice": (lambda x: x.amax(3).sum(1), [IMAGES], "cut"),
     "different shapes": (lambda x: (x.sum(1), x.amax(-1)), [X], "cut"),
-    "float64": (lambda x: x.softmax(1), [X.double()], "rows"),
 }
 
 
-def computed(plan, configuration, inputs, folder):
-    """The kernel's outputs on the emulated GPU."""
+def check(source, function, calls, folder):
+    """The kernel's outputs on the emulated GPU are those of the function in float64."""
     with emulated_device("sm_90a"):
-        kernel_fn = load(plan.render(configuration), folder).kernel_fn
-        return [out.cpu() for out in as_list(kernel_fn(*map(move, inputs)))]
-
-
-def check(outs, function, inputs):
-    exact = as_list(function(*(x.double() for x in inputs)))
-    for ours, theirs, expected in zip(outs, as_list(function(*inputs)), exact, strict=True):
-        assert (ours.shape, ours.dtype) == (theirs.shape, theirs.dtype)
-        tolerance = TOLERANCE.get(ours.dtype, 0)
-        torch.testing.assert_close(ours.double(), expected.double(), rtol=tolerance, atol=tolerance, equal_nan=True)
+        kernel_fn = load(source, folder).kernel_fn
+        results = [[out.cpu() for out in as_list(kernel_fn(*map(move, inputs)))] for inputs in calls]
+    for outs, inputs in zip(results, calls, strict=True):
+        exact = as_list(function(*(x.double() for x in inputs)))
+        for ours, theirs, expected in zip(outs, as_list(function(*inputs)), exact, strict=True):
+            assert (ours.shape, ours.dtype) == (theirs.shape, theirs.dtype)
+            tolerance = TOLERANCE.get(ours.dtype, 0)
+            torch.testing.assert_close(ours.double(), expected.double(), rtol=tolerance, atol=tolerance, equal_nan=True)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -59,4 +73,72 @@ def test_kernels_compute_what_pytorch_does(name, tmp_path):
     function, inputs, pattern = CASES[name]
     plan = plan_kernel(trace_function(function, inputs), "sm_90a")
     assert plan.pattern == pattern
-    check(computed(plan, plan.configurations()[0], inputs, tmp_path), function, inputs)
+    check(plan.render(plan.configurations()[0]), function, [inputs], tmp_path)
+
+
+SPREADS = {
+    "read again": ColumnsConfiguration(vector=4, lanes=8, threads=32, max_threads=32, resident_elements=4, reload_elements=8),  # noqa: E501
+    "wide lanes": ColumnsConfiguration(vector=2, lanes=64, threads=256, hints="last"),
+    "one part": ColumnsConfiguration(vector=4, threads=32, max_threads=32, resident_elements=256, hints="stream"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SPREADS)
+def test_every_way_to_spread_rows_computes_the_same(name, tmp_path):
+    function = lambda x: (x.softmax(1), x.var(1), x.amax(1))  # noqa: E731
+    x = normal(2, 45, 24) * 3 + 5
+    calls = [[x], [normal(1, 64, 128)], [x[:, ::3, 1:18]]]
+    check(match(trace_function(function, [x])).render(SPREADS[name]), function, calls, tmp_path)
+
+
+def test_one_kernel_file_takes_other_sizes_and_layouts(tmp_path):
+    calls = [[X], [normal(1, 5, 1)], [normal(3, 2, 64)], [normal(20, 33, 4).transpose(0, 2)]]
+    plan = match(trace_function(softmax, [X]))
+    check(plan.render(plan.configurations()[0]), softmax, calls, tmp_path)
+
+
+def sum_of_first(x):
+    return x.sum(0)
+
+
+@pytest.mark.parametrize(
+    ("function", "shape", "blocks"),
+    [(softmax, (64, 512, 4096), 4096), (sum_of_first, (16384, 4096), 128)],
+)  # fmt: skip
+def test_loads_are_16_bytes_a_lane_and_nothing_spills(function, shape, blocks, tmp_path):
+    x = torch.empty(shape, dtype=torch.bfloat16, device="meta")
+    plan = match(trace_function(function, [x]))
+    configuration = plan.configurations()[0]
+    with session("sm_90a") as recorded:
+        load(plan.render(configuration), tmp_path).kernel_fn(like(x))
+    (kernel,), (launch,) = read_ptx(recorded.modules[0].ptx).values(), recorded.launches
+    compiled = recorded.kernel(launch.kernel)
+    assert (kernel.widest_load_bits, kernel.widest_store_bits) == (128, 128)
+    assert (compiled.stack_bytes, compiled.local_loads, compiled.local_stores) == (0, 0, 0)
+    assert launch.grid == (blocks, 1, 1) and launch.block[0] == plan.tiling(configuration).threads
+
+
+def test_a_kernel_plans_as_its_tiling_says(tmp_path):
+    for function in (softmax, lambda x: x.sum(1)):
+        plan = match(trace_function(function, [X]))
+        again = function is softmax
+        for configuration in plan.configurations():
+            module = load(plan.render(configuration), tmp_path)
+            for columns, outer, neighbours in [
+                (33, 4, 5),
+                (4096, 128, 1024),
+                (16384, 1, 512),
+                (1, 1, 1),
+                (64, 1, 70000),
+            ]:
+                planned = module.plan_columns(columns, outer, neighbours, 4)
+                spread = spread_columns(columns, outer, neighbours, 4, configuration, again=again)
+                assert {name: getattr(planned, name) for name in vars(spread)} == vars(spread)
+                assert planned.parts * planned.chunks * planned.blocks >= columns
+                assert 32 <= spread.threads <= 1024 and planned.groups <= 32 and spread.threads % 32 == 0
+
+
+@pytest.mark.parametrize("function", [lambda x: x.sum(-1), lambda x: x.transpose(0, 2).sum(0), lambda x: x * 2])
+def test_what_lies_along_rows_is_left_to_other_patterns(function):
+    with pytest.raises(UnmatchedError):
+        match(trace_function(function, [X]))

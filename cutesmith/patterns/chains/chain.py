@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from cutesmith.patterns.attention.plan import AttentionPlan
+from cutesmith.patterns.columns.plan import ColumnsPlan
 from cutesmith.patterns.contraction.plan import ContractionPlan
 from cutesmith.patterns.elementwise.plan import ElementwisePlan
 from cutesmith.patterns.graph.builder import GraphBuilder
@@ -39,7 +40,7 @@ from cutesmith.patterns.writing.sections import join_sections
 from cutesmith.patterns.writing.templating import returned
 from cutesmith.runtime.tiling import TiledShape, Tiling
 
-SinglePlan = ElementwisePlan | RowsPlan | ContractionPlan | AttentionPlan | ScansPlan | WindowsPlan
+SinglePlan = ElementwisePlan | RowsPlan | ColumnsPlan | ContractionPlan | AttentionPlan | ScansPlan | WindowsPlan
 """The plan of one kernel."""
 Source = int | SizeLaw
 """What a launch is passed: the place of a value, or a number that follows the sizes of the function's arguments."""
@@ -207,7 +208,7 @@ def chain_of(graph: Graph, launches: Sequence[Launch], pattern: str) -> ChainPla
     return ChainPlan(graph, tuple(launches), results, pattern)
 
 
-def part_of_chain(name: str, graph: Graph, match: Callable[[Graph], ElementwisePlan | RowsPlan]) -> Launch:
+def part_of_chain(name: str, graph: Graph, match: Callable[[Graph], SinglePlan]) -> Launch:
     """The launch of a graph whose arguments are the function's and the earlier launches' results.
 
     It takes only what it reads; what follows the sizes of arguments it takes as numbers.

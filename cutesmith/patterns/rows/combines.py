@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from cutesmith.patterns.rows.parts import Visit
+
 COMBINES = {
     "shift_of": '''
 @cute.jit
@@ -34,13 +36,13 @@ def squared_deviations(deviation, residual, step):
     "count_here": '''
 @cute.jit
 def count_here(b, place: Int32, plan: cutlass.Constexpr) -> Float32:
-    """How many elements of the row this thread holds in its block `b` of vectors."""
-    count = Float32(plan.chunks * plan.vector)
+    """How many elements of the row this thread holds in its block `b` of it."""
+    count = Float32(plan.chunks * WIDTH)
     if const_expr(not plan.even):
         held = Int32(0)
         for c in range_constexpr(plan.chunks):
-            inside = (b * plan.chunks + c) * (plan.threads * plan.cluster) + place < plan.vectors
-            held = held + (Int32(plan.vector) if inside else Int32(0))
+            inside = (b * plan.chunks + c) * SHARERS + place < STEPS
+            held = held + (Int32(WIDTH) if inside else Int32(0))
         count = held.to(Float32)
     return count
 ''',
@@ -105,4 +107,12 @@ def combine_argmin(a, at_a, b, at_b):
     return (b if better else a), (at_b if better else at_a)
 ''',
 }
-"""Device functions that combine two partial states of a reduction, as source text."""
+"""Device functions that combine two partial states of a reduction, as source text; WIDTH, … are those of a `Visit`."""
+
+
+def combine_source(name: str, visit: Visit) -> str:
+    """The source of a device function for kernels that visit their rows in this way."""
+    source = COMBINES[name]
+    for word, code in (("WIDTH", visit.width), ("SHARERS", visit.sharers), ("STEPS", visit.steps)):
+        source = source.replace(word, code)
+    return source

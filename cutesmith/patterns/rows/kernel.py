@@ -9,8 +9,8 @@ from cutesmith.errors import UnmatchedError
 from cutesmith.patterns.graph.dtypes import COMPUTE_TYPE, ITEM_BYTES
 from cutesmith.patterns.graph.nodes import Graph, Input, Reshaping, Scalar, nodes_of
 from cutesmith.patterns.rows.analysis import RowsAnalysis, TensorUse, output_space
-from cutesmith.patterns.rows.combines import COMBINES
-from cutesmith.patterns.rows.parts import Output, Stage, Tensor, root_of
+from cutesmith.patterns.rows.combines import COMBINES, combine_source
+from cutesmith.patterns.rows.parts import ALONG_ROWS, Output, RowStore, Stage, Tensor, Visit, root_of
 from cutesmith.patterns.rows.stages import StageWriter
 from cutesmith.patterns.writing.expressions import is_fast
 from cutesmith.patterns.writing.naming import SHARED_NAMES, Parameter, fresh_name, safe_names
@@ -19,7 +19,8 @@ from cutesmith.patterns.writing.templating import launcher_key, returned
 
 _OWN = (
     "rows columns max as_matrix row lane slot place read_row smem partials ahead b read write copy_async "
-    "Layout ROLES ROWS_RANK THREADS_PER_SM EVICT_FIRST EVICT_LAST rows_kernel launch_rows compile_rows"
+    "Layout ROLES KEPT REDUCED THREADS_PER_SM EVICT_FIRST EVICT_LAST rows_kernel launch_rows compile_rows "
+    "block vector neighbour inside known pitch columns_kernel launch_columns compile_columns power_of_two"
 )
 _RESERVED = SHARED_NAMES | {*_OWN.split(), *COMBINES}
 """Names that an argument of the problem may not have in the generated kernel."""
@@ -47,9 +48,12 @@ class RowsKernel:
     kept: list[Tensor]
     kept_bytes: int
     epilogue: list[str]
-    row_stores: list[str]
+    row_stores: list[RowStore]
     roles: str
+    roles_used: list[str]
+    reads_again: bool
     tensor_names: list[str]
+    dtypes: dict[str, str]
     full_shape: str
     fixed_shapes: list[tuple[int, ...]]
     extreme: str
@@ -61,14 +65,14 @@ class RowsKernel:
     returns: str
 
 
-def write_kernel(graph: Graph, analysis: RowsAnalysis) -> RowsKernel:
+def write_kernel(graph: Graph, analysis: RowsAnalysis, visit: Visit = ALONG_ROWS) -> RowsKernel:
     """The kernel of an analysed graph. Raises UnmatchedError for an operation that cannot be written in a row."""
-    return _Writer(graph, analysis).kernel()
+    return _Writer(graph, analysis, visit).kernel()
 
 
 class _Writer:
-    def __init__(self, graph: Graph, analysis: RowsAnalysis) -> None:
-        self.graph, self.analysis = graph, analysis
+    def __init__(self, graph: Graph, analysis: RowsAnalysis, visit: Visit) -> None:
+        self.graph, self.analysis, self.visit = graph, analysis, visit
         self.arguments = safe_names([argument.name for argument in graph.arguments], _RESERVED)
         self.views: list[str] = []
         self.inputs: list[Tensor] = []
@@ -79,14 +83,14 @@ class _Writer:
     def kernel(self) -> RowsKernel:
         scalars = self._scalars()
         names = {index: scalar.name for index, scalar in scalars.items()}
-        writer = StageWriter(self.analysis, fast=is_fast(self.graph), scalars=names)
+        writer = StageWriter(self.analysis, self.visit, fast=is_fast(self.graph), scalars=names)
         stages, epilogue, row_stores = writer.write(self.outputs)
         outputs = [Tensor(o.name, self._role_of(o), o.node.dtype) for o in self.outputs]
         early = [t for t in self.inputs if t.role == "element"]
         for place in range(len(stages)):
             self._distribute(stages, place, early)
         kept = list({t.name: t for stage in stages for t in stage.kept}.values())
-        functions = [COMBINES[n] for n in sorted(writer.combines)]
+        functions = [combine_source(n, self.visit) for n in sorted(writer.combines)]
         functions += [SPECIAL_FUNCTIONS[n] for n in sorted(writer.helpers)]
         tensors = self.inputs + outputs
         return RowsKernel(
@@ -110,7 +114,10 @@ class _Writer:
             epilogue=epilogue,
             row_stores=row_stores,
             roles=repr(tuple(t.role for t in tensors)),
+            roles_used=list(dict.fromkeys(t.role for t in tensors)),
+            reads_again=any(t.again for stage in stages for t in stage.reload),
             tensor_names=[t.name for t in tensors],
+            dtypes={"uint8" if t.dtype == "bool" else t.dtype: t.storage for t in tensors},
             full_shape=self._full_shape(),
             fixed_shapes=[tensor.shape for tensor in self.inputs] if not self.graph.holds_for_other_sizes else [],
             extreme=self._extreme(),

@@ -32,6 +32,38 @@ class Accumulator:
         return self.nodes[0]
 
 
+@dataclass(frozen=True)
+class Visit:
+    """How a thread goes along its row: code for what depends on the direction in which vectors lie.
+
+    A step is a vector of the row's columns, or one column of a vector of rows. `steps` is their number, `width` the
+    elements of one, `sharers` the threads that take turns; `column` is that of an element in step `{index}`.
+    """
+
+    steps: str
+    width: str
+    sharers: str
+    column: str
+    vectors_along_rows: bool
+
+    def stored(self, name: str, *, is_last: bool) -> str:
+        """Where the element of an output waits for the store of its vector; `is_last`: no reduction beside it."""
+        return f"f_{name}[v]" if self.vectors_along_rows or is_last else f"f_{name}[v, c]"
+
+
+ALONG_ROWS = Visit("plan.vectors", "plan.vector", "(plan.threads * plan.cluster)", "{index} * plan.vector + v", True)
+ACROSS_ROWS = Visit("plan.columns", "1", "plan.parts", "{index}", False)
+
+
+@dataclass(frozen=True)
+class RowStore:
+    """A value a row that is returned: the output's name, the code of the value, and how it is narrowed in memory."""
+
+    name: str
+    code: str
+    narrowed: str
+
+
 @dataclass
 class Phase:
     """One loop over the vectors that a thread holds: what it unpacks, its statements an element, what follows."""

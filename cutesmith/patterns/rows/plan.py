@@ -8,7 +8,9 @@ shared memory, wide ones in that of a cluster of blocks, or are read again by ev
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 from cutesmith.devices import parse_arch
 from cutesmith.errors import UnmatchedError
@@ -22,6 +24,19 @@ from cutesmith.patterns.rows.proposals import proposals
 from cutesmith.patterns.rows.spread import rows_tiling
 from cutesmith.patterns.writing.templating import render_template, type_check
 from cutesmith.runtime.tiling import TiledShape, Tiling
+
+P = TypeVar("P")
+
+_DENSE = {
+    "free_layouts": {
+        "element": '"element": Layout(((0,), (max(columns, 1),)), ((columns,), (1,)))',
+        "column": '"column": Layout(((max(columns, 1),),), ((1,),))',
+        "row": '"row": Layout(((0,),), ((1,),))',
+        "kept row": '"kept row": Layout(((0,),), ((1,),))',
+    },
+    "counts": {"element": "rows * columns", "column": "columns", "row": "rows", "kept row": "rows"},
+}
+"""What the template says of a dense tensor in each role: its layout for any number of rows, and its elements."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +65,8 @@ class RowsPlan:
     def render(self, configuration: RowsConfiguration) -> str:
         """The kernel section: imports, device functions, kernel, launch, cached compile and `kernel_fn`."""
         types = type_check(self.kernel.arguments, self.graph.arguments)
-        return render_template("rows.py.j2", {**vars(self.kernel), "c": configuration, "type_check": types})
+        context = {**vars(self.kernel), **_DENSE, "c": configuration, "type_check": types}
+        return render_template("rows.py.j2", context)
 
     def tiled_shape(self) -> TiledShape:
         """Rows and columns; every edge is guarded."""
@@ -65,20 +81,31 @@ class RowsPlan:
 
 
 def match(graph: Graph) -> RowsPlan:
-    """A plan, or UnmatchedError naming the first operation that is neither a row reduction nor pointwise."""
+    """A plan, or UnmatchedError naming the first operation that is neither a reduction nor pointwise."""
+    return for_all_or_traced_sizes(_match, graph)
+
+
+def for_all_or_traced_sizes(matcher: Callable[[Graph], P], graph: Graph) -> P:
+    """A plan for all sizes, or for those traced where a constant follows sizes that the kernel does not know."""
     try:
-        return _match(graph)
+        return matcher(graph)
     except UnmatchedError as refusal:
         if refusal.operation != "sized":
             raise
-        return _match(for_traced_sizes(graph))
+        return matcher(for_traced_sizes(graph))
 
 
 def _match(graph: Graph) -> RowsPlan:
+    analysis = analysed(graph)
+    return RowsPlan(graph, analysis, write_kernel(graph, analysis))
+
+
+def analysed(graph: Graph) -> RowsAnalysis:
+    """Roles and levels of a graph whose outputs are values of elements or of rows, else UnmatchedError."""
     analysis = analyse(graph)
     for node in analysis.outputs:
         _check_output(analysis, node)
-    return RowsPlan(graph, analysis, write_kernel(graph, analysis))
+    return analysis
 
 
 def _check_output(analysis: RowsAnalysis, node: Node) -> None:

@@ -12,7 +12,18 @@ from cutesmith.errors import UnmatchedError
 from cutesmith.patterns.graph.dtypes import COMPUTE_TYPE, STORAGE_TYPE
 from cutesmith.patterns.graph.nodes import Node, Scalar
 from cutesmith.patterns.rows.analysis import Degrees, RowsAnalysis, Space, output_space
-from cutesmith.patterns.rows.parts import Accumulator, Output, Phase, Stage, highest, lowest, root_of, store_type
+from cutesmith.patterns.rows.parts import (
+    Accumulator,
+    Output,
+    Phase,
+    RowStore,
+    Stage,
+    Visit,
+    highest,
+    lowest,
+    root_of,
+    store_type,
+)
 from cutesmith.patterns.rows.sized import sized_code
 from cutesmith.patterns.writing.expressions import Emitter, literal
 
@@ -24,8 +35,9 @@ COMBINED_BY = {"sum": "add", "mean": "add", "prod": "mul", "any": "or", "all": "
 class StageWriter:
     """Prints a `RowsAnalysis` as stages; `helpers` collects the device functions that the statements call."""
 
-    def __init__(self, analysis: RowsAnalysis, *, fast: bool, scalars: dict[int, str]) -> None:
+    def __init__(self, analysis: RowsAnalysis, visit: Visit, *, fast: bool, scalars: dict[int, str]) -> None:
         self.analysis = analysis
+        self.visit = visit
         self.fast = fast
         self.helpers: set[str] = set()
         self.combines: set[str] = set()
@@ -44,7 +56,7 @@ class StageWriter:
             self.prologue.append(f"{use.name}_row = {code}")
             self._row_names[use.space][id(use.node)] = f"{use.name}_row"
 
-    def write(self, outputs: list[Output]) -> tuple[list[Stage], list[str], list[str]]:
+    def write(self, outputs: list[Output]) -> tuple[list[Stage], list[str], list[RowStore]]:
         """All stages, the row statements that follow the last one, and the stores of the row outputs."""
         elements = [output for output in outputs if output.role == "element"]
         stages = []
@@ -220,14 +232,18 @@ class StageWriter:
             if len(self.analysis.reduced) != 1:
                 where = node.origin or "iota"
                 raise UnmatchedError(f"{where} counts one of several column dimensions", operation="iota")
-            return f"(index_{stage.number} * plan.vector + v).to(Int64)"
+            return f"({self._column(stage)}).to(Int64)"
         if node.op != "input":
             return None
         use = self._uses[id(node), "full"]
         if use not in stage.loads:
             stage.loads.append(use)
-        loaded, kind = f"r_{use.name}[None, c].load()", COMPUTE_TYPE[node.dtype]
+        kind = COMPUTE_TYPE[node.dtype]
         as_stored = node.dtype == "bool" or STORAGE_TYPE[node.dtype] == kind
+        if not self.visit.vectors_along_rows:
+            loaded = f"r_{use.name}[{'v, c' if use.role == 'element' else 'c'}]"
+            return f"({loaded} != 0)" if node.dtype == "bool" else f"{loaded}{'' if as_stored else f'.to({kind})'}"
+        loaded = f"r_{use.name}[None, c].load()"
         self._unpacks.append(f"{prefix}{use.name} = {loaded if as_stored else f'{loaded}.to({kind})'}")
         element = f"{prefix}{use.name}[v]"
         return f"({element} != 0)" if node.dtype == "bool" else element
@@ -235,14 +251,18 @@ class StageWriter:
     def _store(self, emitter: Emitter, outputs: list[Output], stage: Stage) -> None:
         for output in outputs:
             kind = store_type(output.node.dtype)
-            emitter.lines.append(f"f_{output.name}[v] = {emitter.as_type(root_of(output.node), kind)}")
+            waits = self.visit.stored(output.name, is_last=not stage.accumulators)
+            emitter.lines.append(f"{waits} = {emitter.as_type(root_of(output.node), kind)}")
             stage.stores.append(output)
 
-    def _row_output(self, output: Output) -> str:
+    def _column(self, stage: Stage) -> str:
+        return self.visit.column.format(index=f"index_{stage.number}")
+
+    def _row_output(self, output: Output) -> RowStore:
         space = output_space(self.analysis, output.node)
         kind, storage = store_type(output.node.dtype), STORAGE_TYPE[output.node.dtype]
         code = self._row_emitter(space).as_type(output.node, kind)
-        return f"m_{output.name}[row] = {code}" + (f".to({storage})" if kind != storage else "")
+        return RowStore(output.name, code, f".to({storage})" if kind != storage else "")
 
     # Reductions
 
@@ -293,16 +313,16 @@ class StageWriter:
             emitter.lines.append(f"{total} = {total} + {item}")
 
     def _masked(self, emitter: Emitter, stage: Stage, value: str, neutral: str, *, with_place: bool = False) -> str:
-        """The name of an element's value, or of `neutral` where the vector lies past the end of the row.
+        """The name of an element's value, or of `neutral` where its step lies past the end of the row.
 
         `with_place`: NAME_at is its column; a padded one must lose against every real one, also where those are -inf.
         """
         item, index = self._new("item"), f"index_{stage.number}"
         emitter.lines.append(f"{item} = {value}")
-        masks = [f"{item} = {item} if {index} < plan.vectors else {neutral}"]
+        masks = [f"{item} = {item} if {index} < {self.visit.steps} else {neutral}"]
         if with_place:
-            emitter.lines.append(f"{item}_at = {index} * plan.vector + v")
-            masks.append(f"{item}_at = {item}_at if {index} < plan.vectors else {PAST_THE_ROW}")
+            emitter.lines.append(f"{item}_at = {self._column(stage)}")
+            masks.append(f"{item}_at = {item}_at if {index} < {self.visit.steps} else {PAST_THE_ROW}")
         emitter.lines.append("\n    ".join(["if const_expr(not plan.even):", *masks]))
         return item
 

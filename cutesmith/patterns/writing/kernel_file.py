@@ -45,7 +45,7 @@ def assemble_kernel(
     problem_tree = parse(problem_source, problem)
     _refuse_kernel(problem_tree, problem)
     futures, body = split_futures(problem_source, problem_tree)
-    section = rename_clashes(kernel_section, problem_tree)
+    section = rename_clashes(with_used_imports(kernel_section), problem_tree)
     if "cute.struct" in section:  # it reads annotations as objects, not as text
         futures = [name for name in futures if name != "annotations"]
     parts = [_header(problem, pattern, configuration, arch)]
@@ -57,6 +57,17 @@ def assemble_kernel(
     text = "\n".join(parts)
     parse(text, "kernel.py")
     return text
+
+
+def with_used_imports(section: str) -> str:
+    """The section with only those names of its lines `from cutlass import …` that it uses."""
+
+    def used(line: re.Match[str]) -> str:
+        rest = section[: line.start()] + section[line.end() :]
+        names = [name for name in line[1].split(", ") if re.search(rf"\b{name}\b", rest)]
+        return f"from cutlass import {', '.join(names)}"
+
+    return re.sub(r"^from cutlass import (.*)$", used, section, flags=re.MULTILINE)
 
 
 def _header(problem: str, pattern: str, configuration: Mapping[str, Any], arch: str) -> str:

@@ -1,0 +1,141 @@
+"""The column-reduction pattern: reductions along a stride, where the rows lie side by side in memory.
+
+A warp's lanes have vectors of neighbouring rows, so that its loads are whole sectors; the threads of a block take turns
+at the columns, and combine their partial results by shuffles and shared memory. Later stages reuse the registers, or
+read the columns again from L2. What is computed is `rows`' analysis: only where the elements lie, and who combines,
+differ.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from cutesmith.devices import parse_arch
+from cutesmith.errors import UnmatchedError
+from cutesmith.patterns.columns.spread import ENOUGH_BLOCKS, columns_tiling, spread_columns
+from cutesmith.patterns.columns.steps import steps_of
+from cutesmith.patterns.graph.dtypes import ITEM_BYTES
+from cutesmith.patterns.graph.nodes import Graph, Input
+from cutesmith.patterns.pattern_plan import ColumnsConfiguration
+from cutesmith.patterns.rows.analysis import RowsAnalysis, TensorUse
+from cutesmith.patterns.rows.kernel import RowsKernel, write_kernel
+from cutesmith.patterns.rows.parts import ACROSS_ROWS
+from cutesmith.patterns.rows.plan import analysed, for_all_or_traced_sizes
+from cutesmith.patterns.writing.templating import render_template, type_check
+from cutesmith.runtime.tiling import TiledShape, Tiling
+
+VECTOR_BYTES = 16
+HELD_BYTES = 128
+"""Of rows in the registers of a thread: a softmax of bfloat16 then takes 106 registers (64 spill), as compiled."""
+
+
+@dataclass(frozen=True)
+class ColumnsPlan:
+    """A matched graph of column reductions, ready to be rendered in any of its configurations."""
+
+    graph: Graph
+    analysis: RowsAnalysis
+    kernel: RowsKernel
+    pattern: str = "columns"
+
+    @property
+    def algorithmic_bytes(self) -> int:
+        """Bytes that must cross device memory once: inputs read, outputs written, in the traced shapes."""
+        return self.graph.moved_bytes
+
+    @property
+    def algorithmic_flops(self) -> int:
+        """One operation for every element of every pointwise node and reduction, in the traced shapes."""
+        return self.graph.flops
+
+    def configurations(self, arch: str = "sm_90a") -> list[ColumnsConfiguration]:
+        """Ways to spread rows over threads, the best guess first.
+
+        Not measured yet. By design every one has 16 bytes a lane in flight for at least four columns, 32 KB an SM and
+        more, which is what 4.2 TB/s of an H200 need at 800 ns: the predicted time is that of a copy of as many bytes.
+        """
+        elements = HELD_BYTES // max(2, self._smallest)
+        vector = max(1, VECTOR_BYTES // max(2, self._smallest))
+        base = ColumnsConfiguration(vector=vector, resident_elements=elements, reload_elements=elements)
+        narrow, wide = replace(base, lanes=8), replace(base, threads=512)
+        full = min(2048, parse_arch(arch).sm.threads_per_sm)
+        found = [base, narrow, wide, replace(base, lanes=16), replace(base, threads_per_sm=full // 2)]
+        if self._is_read_again:
+            found[1:1] = [replace(base, hints="last"), replace(narrow, hints="last")]
+        return [*found, replace(base, threads=128), replace(base, reload_elements=elements // 2)]
+
+    def render(self, configuration: ColumnsConfiguration) -> str:
+        """The kernel section: imports, device functions, kernel, launch, cached compile and `kernel_fn`."""
+        *steps, ending = steps_of(self.kernel)
+        elements = {t.name for t in self.kernel.stores}
+        context = {
+            **vars(self.kernel),
+            "c": configuration,
+            "type_check": type_check(self.kernel.arguments, self.graph.arguments),
+            "again": self._is_read_again,
+            "enough_blocks": ENOUGH_BLOCKS,
+            "steps": steps,
+            "ending": ending,
+            "row_outputs": [t for t in self.kernel.tensors[-len(self.graph.outputs) :] if t.name not in elements],
+            "last_stores": {o.name for stage in self.kernel.stages if not stage.accumulators for o in stage.stores},
+        }
+        return render_template("columns.py.j2", context)
+
+    def tiled_shape(self) -> TiledShape:
+        """Columns and rows; every edge is guarded."""
+        return TiledShape(sizes=(self.analysis.columns, self.analysis.rows), element_bytes=self._smallest)
+
+    def tiling(self, configuration: ColumnsConfiguration) -> Tiling:
+        """How the traced rows are spread over threads."""
+        neighbours = _neighbours(self.analysis)
+        vector = math.gcd(neighbours, configuration.vector)
+        columns, outer, again = self.analysis.columns, self.analysis.rows // neighbours, self._is_read_again
+        spread = spread_columns(columns, outer, neighbours // vector, vector, configuration, again=again)
+        return columns_tiling(spread, columns, vector, self._smallest, configuration)
+
+    @property
+    def _is_read_again(self) -> bool:
+        return bool(self.kernel.kept)
+
+    @property
+    def _smallest(self) -> int:
+        """Bytes of an element of the tensors that change along both."""
+        uses = [use for use in self.analysis.uses if use.role == "element"]
+        return min((ITEM_BYTES[use.node.dtype] for use in uses), default=4)
+
+
+def match(graph: Graph) -> ColumnsPlan:
+    """A plan, or UnmatchedError where the columns lie side by side in memory, or rows would not take the graph."""
+    return for_all_or_traced_sizes(_match, graph)
+
+
+def _match(graph: Graph) -> ColumnsPlan:
+    analysis = analysed(graph)
+    if _neighbours(analysis) < 2:
+        raise UnmatchedError("the rows do not lie side by side in memory", operation="")
+    return ColumnsPlan(graph, analysis, write_kernel(graph, analysis, ACROSS_ROWS))
+
+
+def _neighbours(analysis: RowsAnalysis) -> int:
+    """How many rows lie side by side in the largest tensor; 1 where it is its columns that do."""
+    uses = [use for use in analysis.uses if use.role == "element"]
+    if analysis.columns == 1 or not uses:
+        return 1
+    whole = max(uses, key=lambda use: math.prod(use.node.shape))
+    steps = _steps(analysis, whole)
+    nearest = min((dim for dim in range(analysis.rank) if analysis.shape[dim] > 1), key=lambda dim: steps[dim])
+    if nearest in analysis.reduced:
+        return 1
+    count, step = 1, steps[nearest]
+    for dim in reversed(analysis.kept):
+        if steps[dim] == count * step and analysis.shape[dim] > 1:
+            count *= analysis.shape[dim]
+    return count
+
+
+def _steps(analysis: RowsAnalysis, use: TensorUse) -> list[int]:
+    """The strides of a tensor in all dimensions; where it does not change, as if it were far apart."""
+    given = zip(use.node.shape, Input.of(use.node).stride, strict=True)
+    strides = [stride if size != 1 and stride else 1 << 62 for size, stride in given]
+    return [1 << 62] * (analysis.rank - len(strides)) + strides

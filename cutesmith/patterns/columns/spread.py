@@ -1,0 +1,75 @@
+"""How a configuration spreads rows over threads: what `plan_columns` of the rendered kernel decides when it runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cutesmith.patterns.pattern_plan import ColumnsConfiguration
+from cutesmith.patterns.rows.spread import REGISTER_BYTES
+from cutesmith.runtime.tiling import Tiling
+
+NARROWEST = 4
+"""Lanes side by side at least: with vectors of 16 bytes those are two sectors of 32 bytes."""
+
+ENOUGH_BLOCKS = 264
+"""Two for each SM of an H200: with fewer, blocks are made narrower and get more threads."""
+
+
+@dataclass(frozen=True)
+class Spread:
+    """A block has `lanes` vectors of rows and `parts` threads for each, which hold `blocks` x `chunks` columns."""
+
+    lanes: int
+    parts: int
+    chunks: int
+    blocks: int
+
+    @property
+    def threads(self) -> int:
+        """A block's."""
+        return self.lanes * self.parts
+
+
+def spread_columns(
+    columns: int, outer: int, neighbours: int, vector: int, c: ColumnsConfiguration, *, again: bool
+) -> Spread:
+    """`outer` times `neighbours` vectors of rows, these side by side; `again`: several visits read something.
+
+    The template `columns.py.j2` holds the same rules for the sizes of a call.
+    """
+    held, vectors, widest = max(1, c.resident_elements // vector), outer * neighbours, _power_of_two(neighbours)
+    needed, lanes = _power_of_two(-(-columns // held)), min(c.lanes, widest)
+    while lanes > NARROWEST and vectors < ENOUGH_BLOCKS * lanes:
+        lanes //= 2
+    threads = c.threads if vectors >= ENOUGH_BLOCKS * lanes else c.max_threads
+    parts = min(needed, threads // lanes)
+    if again:
+        while lanes > NARROWEST and lanes * needed > c.max_threads:
+            lanes //= 2
+        parts = needed if lanes * needed <= c.max_threads else threads // lanes
+    while lanes < widest and lanes * parts < c.threads and vectors >= 2 * ENOUGH_BLOCKS * lanes:
+        lanes *= 2
+    parts = max(parts, 32 // lanes)
+    chunks, blocks = max(1, -(-columns // parts)), 1
+    if chunks > held:
+        in_flight = max(1, c.reload_elements // vector)
+        chunks, blocks = in_flight, -(-chunks // in_flight)
+    return Spread(lanes, parts, chunks, blocks)
+
+
+def columns_tiling(spread: Spread, columns: int, vector: int, item_bytes: int, c: ColumnsConfiguration) -> Tiling:
+    """The tiling of vectors of `vector` rows; registers are a lower bound, of the elements that stay between visits."""
+    held = spread.chunks * vector * min(item_bytes, REGISTER_BYTES) if spread.blocks == 1 else 0
+    return Tiling(
+        threads=spread.threads,
+        tile=(columns, spread.lanes * vector),
+        vector=vector,
+        registers=-(-held // REGISTER_BYTES),
+        blocks_per_sm=c.threads_per_sm // spread.threads,
+        settings=c.to_dict(),
+    )
+
+
+def _power_of_two(number: int) -> int:
+    """The smallest power of two that is not less."""
+    return 1 << max(0, number - 1).bit_length()
