@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from cutesmith.errors import UnmatchedError
 from cutesmith.patterns.graph.dtypes import COMPUTE_TYPE, ITEM_BYTES
 from cutesmith.patterns.graph.nodes import Graph, Input, Reshaping, Scalar, nodes_of
+from cutesmith.patterns.graph.shapes import broadcast
 from cutesmith.patterns.rows.analysis import RowsAnalysis, TensorUse, output_space
 from cutesmith.patterns.rows.combines import COMBINES, combine_source
 from cutesmith.patterns.rows.parts import ALONG_ROWS, Output, RowStore, Stage, Tensor, Visit, root_of
@@ -119,7 +120,7 @@ class _Writer:
             tensor_names=[t.name for t in tensors],
             dtypes={"uint8" if t.dtype == "bool" else t.dtype: t.storage for t in tensors},
             full_shape=self._full_shape(),
-            fixed_shapes=[tensor.shape for tensor in self.inputs] if not self.graph.holds_for_other_sizes else [],
+            fixed_shapes=[tensor.shape for tensor in self.inputs] if self._is_for_traced_shapes else [],
             extreme=self._extreme(),
             needs_columns=not any(o.role == "row" for o in self.outputs),
             arguments=self.arguments,
@@ -204,7 +205,19 @@ class _Writer:
                 return tensor.name
         return None
 
+    @property
+    def _is_for_traced_shapes(self) -> bool:
+        """Whether the graph says so, or no arguments have the whole shape, as where one is expanded."""
+        return not self.graph.holds_for_other_sizes or not self._shape_is_given
+
+    @property
+    def _shape_is_given(self) -> bool:
+        shapes = [use.node.shape for use in self.analysis.uses if use.space == "full"]
+        return bool(shapes) and broadcast(shapes) == self.analysis.shape
+
     def _full_shape(self) -> str:
+        if not self._shape_is_given:
+            return repr(self.analysis.shape)
         whole = self._whole()
         names = [t.name for t in self.inputs]
         if whole is not None:
@@ -213,6 +226,8 @@ class _Writer:
         return f"torch.broadcast_shapes(*(tensors[i].shape for i in ({', '.join(places)},)))"
 
     def _shape_code(self) -> str:
+        if not self._shape_is_given:
+            return repr(self.analysis.shape)
         whole = self._whole()
         if whole is not None:
             return f"{whole}.shape"
@@ -231,7 +246,10 @@ class _Writer:
         """That of an output as it is allocated: a row value with or without the reduced dimensions."""
         if output.role == "element":
             return "element"
-        return "kept row" if output.node.shape == self._kept_shape != self.analysis.rows_shape else "row"
+        node, rows = output.node, self.analysis.rows_shape
+        reshaped = node.op == "reshape" and node.shape != rows  # what is viewed in another shape is allocated as it was
+        shape = node.inputs[0].shape if reshaped else node.shape
+        return "kept row" if shape == self._kept_shape != rows else "row"
 
     def _rows_code(self, output: Tensor) -> str:
         """Code of the number of rows, of an output's shape."""
@@ -277,12 +295,6 @@ class _Writer:
         shape, as_allocated = output.node.shape, self.analysis.shape
         if output.role == "row":
             as_allocated = self._kept_shape if self._role_of(output) == "kept row" else self.analysis.rows_shape
-            if (
-                shape != as_allocated
-                and sum(size != 1 for size in shape) <= 1 == math.prod(shape) // self.analysis.rows
-            ):
-                long = [size != 1 for size in shape] if self.analysis.rows != 1 else [False] * len(shape)
-                return f"{code}.view({', '.join('-1' if free else '1' for free in long) or '()'})"
         if shape == as_allocated:
             return code
         if output.node.op != "reshape" or output.node.inputs[0].shape != as_allocated:
