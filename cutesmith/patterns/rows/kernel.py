@@ -119,7 +119,7 @@ class _Writer:
             tensor_names=[t.name for t in tensors],
             dtypes={"uint8" if t.dtype == "bool" else t.dtype: t.storage for t in tensors},
             full_shape=self._full_shape(),
-            fixed_shapes=[tensor.shape for tensor in self.inputs] if self._is_for_traced_shapes else [],
+            fixed_shapes=[tensor.shape for tensor in self.inputs] if not self.graph.holds_for_other_sizes else [],
             extreme=self._extreme(),
             needs_columns=not any(o.role == "row" for o in self.outputs),
             arguments=self.arguments,
@@ -204,36 +204,28 @@ class _Writer:
                 return tensor.name
         return None
 
-    @property
-    def _is_for_traced_shapes(self) -> bool:
-        """Whether the graph says so, or no arguments have the whole shape, as where one is expanded."""
-        return not self.graph.holds_for_other_sizes or not self._shape_is_given
-
-    @property
-    def _shape_is_given(self) -> bool:
-        shapes = [use.node.shape for use in self.analysis.uses if use.space == "full"]
-        return bool(shapes) and broadcast(shapes) == self.analysis.shape
+    def _of_whole_rank(self, code: str) -> str:
+        """Code of a shape with the ones in front that no input has."""
+        read = broadcast([use.node.shape for use in self.analysis.uses if use.space == "full"])
+        missing = self.analysis.rank - len(read)
+        return f"({'1, ' * missing}*{code})" if missing else code
 
     def _full_shape(self) -> str:
-        if not self._shape_is_given:
-            return repr(self.analysis.shape)
         whole = self._whole()
         names = [t.name for t in self.inputs]
         if whole is not None:
             return f"tensors[{names.index(whole)}].shape"
         places = [str(i) for i, use in enumerate(self.analysis.uses) if use.space == "full"]
-        return f"torch.broadcast_shapes(*(tensors[i].shape for i in ({', '.join(places)},)))"
+        return self._of_whole_rank(f"torch.broadcast_shapes(*(tensors[i].shape for i in ({', '.join(places)},)))")
 
     def _shape_code(self) -> str:
-        if not self._shape_is_given:
-            return repr(self.analysis.shape)
         whole = self._whole()
         if whole is not None:
             return f"{whole}.shape"
         shapes = ", ".join(
             t.name + ".shape" for t, use in zip(self.inputs, self.analysis.uses, strict=True) if use.space == "full"
         )
-        return f"torch.broadcast_shapes({shapes})"
+        return self._of_whole_rank(f"torch.broadcast_shapes({shapes})")
 
     @property
     def _kept_shape(self) -> tuple[int, ...]:
