@@ -13,6 +13,7 @@ from cutesmith.emulator.state.allocations import Allocations
 from cutesmith.emulator.state.wave import Wave
 
 _FAR = 1 << 30  # bytes from any allocation: a wild address, no tensor is named
+_READING = ("ld", "ldu", "ldmatrix")  # and what `cp.async` does to global memory
 _MANY = "threads"
 _VERBS = {Access.READ: "reads", Access.WRITE: "writes", Access.ATOMIC: "updates", Access.MBARRIER: "uses"}
 
@@ -71,7 +72,7 @@ class Explainer:
             return f"{access} that {who} has written by ordinary stores: no fence.proxy.async lies between the two"
         if cells.is_of_engine(int(record["cell"])):
             return f"{access} that {who} may still be using: nothing waits for its completion"
-        reads = other is not None and other.opcode in ("ld", "ldu", "ldmatrix")
+        reads = other is not None and (other.opcode in _READING or (other.opcode == "cp" and space is not Space.SHARED))
         verb = f"{'have' if who.startswith(_MANY) else 'has'} {'read' if reads else 'written'}"
         return f"{access} that {who} {verb}: nothing orders the two"
 
@@ -115,7 +116,7 @@ class Explainer:
         if thread == cells.EVERYWHERE:
             return f"{_MANY} of several blocks"
         if thread == cells.SEVERAL:
-            return f"{_MANY} of several warps{where}"
+            return f"{_MANY}{where or ' of the block'}"
         return f"{_MANY} of warp {thread - cells.WARP_WRITERS}{where}"
 
     def _place(self, space: Space, address: int) -> str:
