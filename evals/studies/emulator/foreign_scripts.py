@@ -3,11 +3,13 @@
 
     python evals/studies/emulator/foreign_scripts.py --cutlass DIR --quack DIR --out evals/results/emulator/scripts
     python evals/studies/emulator/foreign_scripts.py --cutlass DIR --out /tmp/table --only 'ampere/*'
+    python evals/studies/emulator/foreign_scripts.py --flash-attention DIR --out evals/results/emulator/scripts
 
 DIR of CUTLASS is a checkout of github.com/NVIDIA/cutlass (BSD-3), that of QuACK one of github.com/Dao-AILab/quack
-(Apache-2.0), whose `tests` run on the installed package; neither is part of this repository. Every row is one
-`cutesmith emulate --script`. Writes table.md and table.json, in which rows of before stay that are not run again. Exit
-code: 1 where a row did not end as it is expected to.
+(Apache-2.0), whose `tests` run on the installed package, that of FlashAttention one of
+github.com/Dao-AILab/flash-attention (BSD-3), whose `flash_attn/cute` flash_attention.py calls. None is part of this
+repository. Every row is one `cutesmith emulate --script`. Writes table.md and table.json, in which rows of before stay
+that are not run again. Exit code: 1 where a row did not end as it is expected to.
 """
 
 from __future__ import annotations
@@ -237,6 +239,16 @@ QUACK = (
     Row("quack/distributed_gemm", "sm_90a", "-m pytest -q tests/test_distributed_gemm.py"),
 )
 
+FLASH_ATTENTION = tuple(
+    Row(f"flash_attn/{name}", "sm_90a", f"flash_attention.py {words}")
+    for name, words in (
+        ("forward 256x64", "256 1 1 64"),
+        ("forward causal 200x128, 2 heads of 1", "200 2 1 128 causal"),
+        ("backward 256x64", "256 1 1 64 backward"),
+        ("backward causal 512x64", "512 1 1 64 causal backward"),
+    )
+)
+
 
 def main() -> int:
     """Run the rows that are there; returns the exit code."""
@@ -247,7 +259,7 @@ def main() -> int:
     for row, folder in asked:
         kept[row.name] = result = run(row, folder, options.timeout)
         print(f"{result.status:12} {result.seconds:6.1f} s  {row.name}", file=sys.stderr)
-        write([kept[known.name] for known in (*CUTLASS, *QUACK) if known.name in kept], options.out)
+        write([kept[known.name] for known in (*CUTLASS, *QUACK, *FLASH_ATTENTION) if known.name in kept], options.out)
     return int(any(kept[row.name].exit_code and not row.why for row, _ in asked))
 
 
@@ -262,6 +274,7 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cutlass", type=Path, metavar="DIR", help="a checkout of CUTLASS")
     parser.add_argument("--quack", type=Path, metavar="DIR", help="a checkout of QuACK")
+    parser.add_argument("--flash-attention", type=Path, metavar="DIR", help="a checkout of FlashAttention")
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="for table.md and table.json")
     parser.add_argument("--only", nargs="*", default=["*"], metavar="GLOB", help="rows by name, such as 'hopper/*'")
     parser.add_argument("--timeout", type=float, default=240.0, metavar="S", help="seconds a row (default: 240)")
@@ -281,6 +294,11 @@ def rows(options: argparse.Namespace) -> list[tuple[Row, Path]]:
         shutil.copytree(options.quack / "tests", alone / "tests")
         shutil.copy(options.quack / "pyproject.toml", alone)
         found += [(row, alone) for row in QUACK]
+    if options.flash_attention:
+        alone, package = Path(tempfile.mkdtemp(prefix="flash-attention-")), Path("flash_attn/cute")
+        shutil.copytree(options.flash_attention / package, alone / package)
+        shutil.copy(Path(__file__).parent / "flash_attention.py", alone)
+        found += [(row, alone) for row in FLASH_ATTENTION]
     return [(row, folder) for row, folder in found if any(fnmatch(row.name, glob) for glob in options.only)]
 
 
