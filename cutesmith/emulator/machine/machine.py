@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import TypeVar, cast
 
+import numpy as np
+
 from cutesmith.emulator.machine.groups import LaneGroups, WarpMap
 from cutesmith.emulator.machine.memory import Memory
+from cutesmith.emulator.program.abi import Array
 from cutesmith.emulator.state.wave import Wave
 
 
@@ -46,6 +49,14 @@ class Machine:
         if kind not in self._units:
             self._units[kind] = kind(self)
         return cast("_UnitKind", self._units[kind])
+
+    def converged(self, lanes: Array) -> Array:
+        """bool (n,): these lanes, which wait, where no other lane of their warp can run."""
+        busy = np.zeros(len(self.wave.members), bool)
+        for ready in self.ready.arrays():
+            busy[self.warps.warp_of_lane[ready]] = True
+        free: Array = ~busy[self.warps.warp_of_lane[lanes]]
+        return free
 
     def finish_units(self) -> None:
         """All lanes have ended."""

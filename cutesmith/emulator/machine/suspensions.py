@@ -170,10 +170,7 @@ class PresentSuspension(Suspension):
     def execute(self, machine: Machine, group: Sequence[Waiting]) -> list[Array | None]:
         (waiting,) = group
         warps, members = machine.warps, machine.wave.members
-        busy = np.zeros(len(members), bool)
-        for ready in machine.ready.arrays():
-            busy[warps.warp_of_lane[ready]] = True
-        free: Array = ~busy[warps.warp_of_lane[waiting.lanes]]
+        free = machine.converged(waiting.lanes)
         if free.any():
             present = warps.spread(waiting.lanes[free])
             rows = np.flatnonzero(present.any(axis=1))

@@ -26,6 +26,7 @@ from cutesmith.emulator.operations.bulk_requests import (
     LaneRequest,
     address_operand,
     lane_requests,
+    once_a_warp,
     shared_addresses,
     take_words,
     warp_requests,
@@ -47,28 +48,33 @@ def _form(instruction: Instruction, target: str, source: str, rest: tuple[str, .
 
 
 @lane_operation("cp.async.bulk")
-def copy(batch: LaneBatch) -> None:
+def copy(batch: LaneBatch) -> Array | None:
     """`cp.async.bulk.target.source.completion [target], [source], size{, [mbarrier]}{, mask}{, policy}`."""
     instruction = batch.instruction
     _, _, target, source, *rest = instruction.modifiers
     form = _form(instruction, target, source, tuple(rest), MBARRIER, GROUP, MULTICAST, HINT)
     if MULTICAST in form.words and source != "global":
         raise UnsupportedInstruction(instruction, "no such form")
-    _copy_bytes(batch, form, None)
+    return _copy_bytes(batch, form, None)
 
 
 @lane_operation("cp.reduce.async.bulk")
-def reduce(batch: LaneBatch) -> None:
+def reduce(batch: LaneBatch) -> Array | None:
     """`cp.reduce.async.bulk.target.shared::cta.completion{.noftz}.op.type [target], [source], size{, [mbarrier]}`."""
     instruction = batch.instruction
     _, _, _, target, source, *rest, operation, kind = instruction.modifiers
     form = _form(instruction, target, source, tuple(rest), MBARRIER, GROUP, HINT, "noftz")
     if source != "shared::cta" or not can_reduce(operation, kind):
         raise UnsupportedInstruction(instruction, f".{operation}.{kind} from {source}")
-    _copy_bytes(batch, form, partial(reduced, operation=operation, kind=kind))
+    return _copy_bytes(batch, form, partial(reduced, operation=operation, kind=kind))
 
 
-def _copy_bytes(batch: LaneBatch, form: Form, combine: Combine | None) -> None:
+def _copy_bytes(batch: LaneBatch, form: Form, combine: Combine | None) -> Array | None:
+    ask = partial(_ask_for_bytes, form=form, combine=combine)
+    return ask(batch) if form.counted else once_a_warp(ask, batch)
+
+
+def _ask_for_bytes(batch: LaneBatch, form: Form, combine: Combine | None) -> None:
     target, source, count, *rest = batch.instruction.operands
     sizes = batch.read(count, np.uint32)
     barriers = shared_addresses(batch, rest.pop(0)) if form.counted else np.zeros(len(sizes), np.int64)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -155,6 +155,17 @@ class LaneRequest:
 def lane_requests(batch: LaneBatch) -> list[LaneRequest]:
     """Every lane of a batch."""
     return [LaneRequest(batch, index) for index in range(len(batch.lanes))]
+
+
+def once_a_warp(ask: Callable[[LaneBatch], None], batch: LaneBatch) -> Array:
+    """Ask for the lanes of warps that have converged; the others, bool (n,) False, wait for the rest of theirs.
+
+    After `if elect_one: …` the compiled code of a GPU brings a warp together again, which PTX does not show.
+    """
+    there = batch.machine.converged(batch.lanes)
+    if there.any():
+        ask(LaneBatch(batch.machine, batch.instruction, batch.lanes[there]))
+    return there
 
 
 def warp_requests(batch: LaneBatch, *operands: Array) -> list[LaneRequest]:

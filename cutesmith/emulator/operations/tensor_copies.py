@@ -26,6 +26,7 @@ from cutesmith.emulator.operations.bulk_requests import (
     LaneRequest,
     address_operand,
     lane_requests,
+    once_a_warp,
     shared_addresses,
     take_words,
     warp_requests,
@@ -42,26 +43,26 @@ _SIGNED = {"u32": "s32", "u64": "s64"}
 
 
 @lane_operation("cp.async.bulk.tensor")
-def copy(batch: LaneBatch) -> None:
+def copy(batch: LaneBatch) -> Array | None:
     """`cp.async.bulk.tensor.Nd.target.source{.tile}.completion… ` from global to shared memory, or back."""
     _, _, _, dimensions, target, source, *rest = batch.instruction.modifiers
     if (target, source) == ("global", "shared::cta"):
         take_words(batch.instruction, tuple(rest), "tile", GROUP, HINT)
-        _store(batch, int(dimensions[0]), None)
-    elif target in _SHARED and source == "global":
+        return once_a_warp(partial(_store, dimensions=int(dimensions[0])), batch)
+    if target in _SHARED and source == "global":
         words = take_words(batch.instruction, tuple(rest), "tile", MBARRIER, MULTICAST, HINT, "cta_group::1", _PAIR)
         _load(batch, int(dimensions[0]), multicast=MULTICAST in words, pair=_PAIR in words)
-    else:
-        raise UnsupportedInstruction(batch.instruction, f"from {source} to {target}")
+        return None
+    raise UnsupportedInstruction(batch.instruction, f"from {source} to {target}")
 
 
 @lane_operation("cp.reduce.async.bulk.tensor")
-def reduce(batch: LaneBatch) -> None:
+def reduce(batch: LaneBatch) -> Array:
     """`cp.reduce.async.bulk.tensor.Nd.global.shared::cta.op{.tile}.bulk_group [map, coordinates], [source]`."""
     instruction = batch.instruction
     _, _, _, _, dimensions, target, source, operation, *rest = instruction.modifiers
     take_words(instruction, (target, source, *rest), "global", "shared::cta", "tile", GROUP, HINT)
-    _store(batch, int(dimensions[0]), operation)
+    return once_a_warp(partial(_store, dimensions=int(dimensions[0]), operation=operation), batch)
 
 
 @lane_operation("cp.async.bulk.prefetch.tensor")
@@ -93,7 +94,7 @@ def _load(batch: LaneBatch, dimensions: int, *, multicast: bool, pair: bool) -> 
         lane.begin(rows, reading, landings)
 
 
-def _store(batch: LaneBatch, dimensions: int, operation: str | None) -> None:
+def _store(batch: LaneBatch, dimensions: int, operation: str | None = None) -> None:
     """`[map, {coordinates}], [source]{, policy}`, with a reduction where `operation` names one."""
     tensor, source, *_ = batch.instruction.operands
     target = address_operand(batch.instruction, tensor)
