@@ -154,6 +154,13 @@ def test_one_kernel_serves_other_sizes(tmp_path):
             close(2e-6, of_largest=True)(kernel_fn(move(x), move(w)).cpu(), function(x.double(), w.double()).float())
 
 
+def test_other_taps_are_refused(tmp_path):
+    plan = match(trace_function(lambda x, w: F.conv2d(x, w, groups=3), (IMAGE, weights(3, 1, 3, 3))))
+    kernel_fn = load(plan.render(plan.configurations()[0]), tmp_path).kernel_fn
+    with pytest.raises(ValueError, match="channels and taps"):
+        kernel_fn(IMAGE, weights(3, 1, 3, 2))
+
+
 def test_convolutions_of_many_channels_are_products():
     graph = trace_function(lambda x, w: F.conv2d(x, w), (normal(1, 8, 6, 6), weights(8, 8, 3, 3)))
     with pytest.raises(UnmatchedError, match="many channels"):

@@ -160,7 +160,7 @@ def _allocations(problem: ScanProblem, loaded: list[Operand], inputs: list[str])
 
 def _checks(problem: ScanProblem) -> list[tuple[str, tuple[int, ...]]]:
     """Arguments whose shape is part of the kernel, because views or constants carry the traced sizes."""
-    if not problem.graph.fixed_shapes:
+    if problem.graph.holds_for_other_sizes:
         return []
     tensors = [argument for argument in problem.graph.arguments if argument.kind == "tensor"]
     names = dict(zip(problem.graph.arguments, problem.arguments, strict=False))

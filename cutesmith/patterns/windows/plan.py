@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cutesmith.errors import UnmatchedError
 from cutesmith.patterns.contraction.epilogue import Operand
 from cutesmith.patterns.graph.dtypes import ITEM_BYTES
 from cutesmith.patterns.graph.nodes import Graph
 from cutesmith.patterns.graph.operations import POINTWISE
+from cutesmith.patterns.graph.shapes import Shape
 from cutesmith.patterns.graph.windows import Samples, Share, Span
 from cutesmith.patterns.pattern_plan import WindowsConfiguration
 from cutesmith.patterns.windows.analysis import WindowsProblem, analyse
@@ -121,6 +122,7 @@ def _context(problem: WindowsProblem, c: WindowsConfiguration) -> dict[str, obje
         "views": [*views.lines, *dict.fromkeys((*element.laws, *epilogue.laws))],
         "allocations": list(_allocations(problem, passed)),
         "checks": _checks(problem),
+        "taps": _taps(problem),
         "type_check": type_check(problem.arguments, problem.graph.arguments),
         "passed": [*(passed[o.name] for o in (*images, *late, *factors)), *(o.name for o in epilogue.outputs)],
         "key": launcher_key(list(dict.fromkeys(passed.values()))),
@@ -259,9 +261,24 @@ def _allocations(problem: WindowsProblem, passed: dict[str, str]) -> Iterator[st
 def _checks(problem: WindowsProblem) -> list[tuple[str, tuple[int, ...]]]:
     """Arguments whose shape is part of the kernel, because views or constants carry the traced sizes."""
     graph, names = problem.graph, dict(zip(problem.graph.arguments, problem.arguments, strict=False))
-    fixed = [problem.weights.operand.argument] if problem.weights else []
+    values = tuple(output.inputs[0] if output.op == "reshape" else output for output in graph.outputs)
+    free = replace(graph, outputs=values).holds_for_other_sizes
     tensors = [argument for argument in graph.arguments if argument.kind == "tensor"]
-    return [(names[a], a.shape) for a in tensors if graph.fixed_shapes or names[a] in fixed]
+    fixed = [problem.weights.operand.argument] if problem.weights and not _taps(problem) else []
+    return [(names[a], a.shape) for a in tensors if not free or names[a] in fixed]
+
+
+def _taps(problem: WindowsProblem) -> list[tuple[str, Shape]]:
+    """The weights, whose channels and taps are part of the kernel, and those, where they are the argument's own."""
+    if problem.weights is None:
+        return []
+    operand, channels = problem.weights.operand, problem.weights.channels
+    seen = (channels, *(span.taps for span in problem.spans if isinstance(span, Span)))
+    argument = next(
+        a for a, name in zip(problem.graph.arguments, problem.arguments, strict=False) if name == operand.argument
+    )
+    is_dense = operand.strides[-2:] in ((math.prod(seen), 1), (0, 1))
+    return [(operand.argument, seen)] if argument.shape[1:] == seen and is_dense else []
 
 
 def match(graph: Graph) -> WindowsPlan:
