@@ -1,6 +1,6 @@
 """Random compositions of operations through the offline generator, each kernel run on the emulated GPU.
 
-python evals/studies/fuzz_generator.py [--seeds FIRST LAST] [--show] [--keep FOLDER] [--out RESULTS.jsonl]
+python evals/studies/fuzz_generator.py [--seeds FIRST LAST] [--moves] [--show] [--keep FOLDER] [--out RESULTS.jsonl]
 
 A seed decides a problem of 2 to 9 operations: pointwise ones, casts, reductions, norms, losses and views, over inputs
 of any rank, dtype and stride, with sizes such as 0, 1, primes and thousands. It is traced and drafted as `generate`
@@ -71,6 +71,14 @@ VIEWS = """
 {0}.transpose(0,-1) {0}.flatten(1) {0}[...,::2] {0}[1:] {0}[...,:1] {0}.chunk(2,-1)[0] {0}.flatten() {0}.t()
 {0}.unsqueeze(1) {0}[0] {0}.contiguous() {0}.view({0}.shape) {0}.narrow(-1,0,1) {0}.expand(2,*{0}.shape)
 """.split()
+MOVES = """
+{0}.flip(-1) {0}.flip((0,-1)) {0}.roll(1,-1) {0}.roll((2,-1),(0,-1)) {0}.roll(3) torch.cat(({0},{0}*2),-1)
+torch.cat(({0}[1:],{0}[:1])) torch.stack(({0},{0}.neg()),-1) F.pad({0},(1,2)) F.pad({0},(0,1,-1,2))
+{0}.repeat(2,*[1]*{0}.dim()) {0}.repeat_interleave(2,-1) {0}.tril() {0}.triu(1)
+{0}.index_select(0,torch.arange({0}.shape[0]//2+1)%{0}.shape[0])
+{0}.unflatten(-1,(1,-1)) {0}.unflatten(-1,(-1,2))
+""".split()
+"""Templates that `--moves` adds to the views; without it a seed's case stays what it was."""
 BINARY = """
 {0}+{1} {0}-{1} {0}*{1} {0}/{1} {0}+{1} {0}*{1} {0}/({1}.abs()+1) {0}%{1} {0}//{1} torch.fmod({0},{1})
 torch.minimum({0},{1}) torch.maximum({0},{1}) torch.where({0}>{1},{0},{1}) torch.where({0}>0,{1},{0}) {0}>{1} {0}=={1}
@@ -115,8 +123,8 @@ class Outcome:
 # Problems
 
 
-def make_case(seed: int, *, most_elements: int = MOST_ELEMENTS, special: bool = True) -> Case:
-    """The case of a seed: the same in every run."""
+def make_case(seed: int, *, most_elements: int = MOST_ELEMENTS, special: bool = True, moves: bool = False) -> Case:
+    """The case of a seed: the same in every run; `moves`: elements are moved, too."""
     rng = random.Random(seed)
     torch.manual_seed(seed)
     while True:
@@ -127,7 +135,7 @@ def make_case(seed: int, *, most_elements: int = MOST_ELEMENTS, special: bool = 
         for _ in range(6 * wanted):
             if len(lines) == wanted:
                 break
-            line = _step(rng, values, f"v{len(lines)}", most_elements)
+            line = _step(rng, values, f"v{len(lines)}", most_elements, VIEWS + MOVES if moves else VIEWS)
             lines += [line] if line else []
         used = "\n".join(lines)
         if lines and all(f"x{place}" in used for place in range(len(inputs))):
@@ -185,13 +193,13 @@ def _tensor(rng: random.Random, shape: tuple[int, ...], name: str, special: bool
     return values[1:] if layout == "offset" else values.expand(shape)
 
 
-def _step(rng: random.Random, values: dict[str, torch.Tensor], name: str, most: int) -> str:
+def _step(rng: random.Random, values: dict[str, torch.Tensor], name: str, most: int, views: Sequence[str]) -> str:
     names = list(values)
     operand = rng.choice(names[-3:] if rng.random() < 0.8 else names)
     floating = values[operand].dtype.is_floating_point
     roll = rng.random()
     if roll < 0.15:
-        template = rng.choice(VIEWS)
+        template = rng.choice(views)
     elif roll < 0.6:
         template = rng.choice(FLOAT_UNARY if floating and rng.random() < 0.65 else UNARY)
     else:
@@ -349,13 +357,14 @@ def main() -> int:
     """Check the cases of a range of seeds; 1 where one of them failed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, nargs=2, default=(0, 200), metavar=("FIRST", "LAST"))
+    parser.add_argument("--moves", action="store_true", help="cat, pad, flip, roll and the like among the operations")
     parser.add_argument("--show", action="store_true")
     parser.add_argument("--keep", type=Path)
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     counts: Counter[str] = Counter()
     with tempfile.TemporaryDirectory() as folder:
-        for case, outcome in checked(range(*options.seeds), Path(folder)):
+        for case, outcome in checked(range(*options.seeds), Path(folder), moves=options.moves):
             counts[outcome.status] += 1
             if options.out:
                 with options.out.open("a", encoding="utf-8") as lines:
@@ -371,10 +380,10 @@ def main() -> int:
     return 1 if counts["wrong"] or counts["failed"] else 0
 
 
-def checked(seeds: Sequence[int], folder: Path) -> Iterator[tuple[Case, Outcome]]:
+def checked(seeds: Sequence[int], folder: Path, *, moves: bool = False) -> Iterator[tuple[Case, Outcome]]:
     """Each seed's case with what became of it."""
     for seed in seeds:
-        case = make_case(seed)
+        case = make_case(seed, moves=moves)
         yield case, check(case, folder)
 
 

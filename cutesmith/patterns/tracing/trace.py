@@ -296,7 +296,10 @@ class _Recorder(LightMode):  # type: ignore[no-untyped-call,unused-ignore]
     def _run(self, func: Any, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
         try:
             return func(*args, **named)
-        except NotImplementedError as error:  # a mask as an index: PyTorch has no shape for it without values
+        except NotImplementedError as error:
+            if not str(func).startswith("aten.index."):
+                raise
+            # a mask as an index: PyTorch has no shape for it without values
             raise self.build.unmatched("has a result whose shape depends on values") from error
 
     def _refused(self, func: Any, args: tuple[Any, ...], named: dict[str, Any], refusal: UnmatchedError) -> Any:
