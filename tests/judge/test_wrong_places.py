@@ -7,7 +7,7 @@ from cutesmith.judge.reference_side.wrong_places import where
 
 PATTERNS = {
     "the last 12 of dimension 1": (slice(None), slice(52, None)),
-    "every 4th from 3 on of dimension 1": (slice(None), slice(3, None, 4)),
+    "one in 4 from 3 on of dimension 1": (slice(None), slice(3, None, 4)),
     "the first 3 of dimension 0": (slice(0, 3), slice(None)),
     "index 7 of dimension 0": (7, slice(None)),
     "8 to 15 of dimension 0, 16 to 31 of dimension 1": (slice(8, 16), slice(16, 32)),

@@ -13,6 +13,7 @@ from cutesmith.judge.reference_side.sensitivity import depends_on_luck, movement
 from cutesmith.judge.transfer.tensors import copy_of
 
 NEARBY_DRAWS, MOST_NEARBY_DRAWS = 8, 32
+OF_MANY = 2  # draws of more than `MOST_MOVED` elements: each has as many errors as many of few
 MOST_MOVED = 1 << 22
 """Elements of a tensor that is rounded many times: float64 copies of more fill the memory of a confined problem."""
 Outputs = list[torch.Tensor]
@@ -79,7 +80,8 @@ def _errors_nearby(compute: Compute, values: list[Any], tolerances: Sequence[Tol
     Of integers it looks on while it is right there too: of few, one may be rounded otherwise once in many draws.
     """
     errors, native = [0.0] * len(tolerances), list[torch.Tensor]()
-    for draw in range(MOST_NEARBY_DRAWS):
+    largest = max((value.numel() for value in values if isinstance(value, torch.Tensor)), default=0)
+    for draw in range(OF_MANY if largest > MOST_MOVED else MOST_NEARBY_DRAWS):
         if draw >= NEARBY_DRAWS and (any(errors) or all(own.is_floating_point() for own in native)):
             break
         native, exact = compute([_nudged(value) for value in values])

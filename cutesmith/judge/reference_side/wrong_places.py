@@ -36,4 +36,4 @@ def _along(mask: torch.Tensor, axis: int) -> tuple[float, str] | None:
     steps = indices.diff()
     step = int(steps[0])
     regular = number > 2 and bool((steps == step).all())
-    return (share, f"every {step}th from {first} on of dimension {axis}") if regular else None
+    return (share, f"one in {step} from {first} on of dimension {axis}") if regular else None
