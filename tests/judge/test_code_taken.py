@@ -2,7 +2,8 @@
 
 import ast
 
-from cutesmith.judge.candidate_side.code_taken import CodeTaken, Launched
+from cutesmith.emulator.positions.conditions import Outcome
+from cutesmith.judge.candidate_side.code_taken import CodeTaken, Decision, Launched
 from cutesmith.judge.candidate_side.host_branches import noted, with_marks
 
 SOURCE = '''"""A file."""
@@ -66,3 +67,12 @@ def test_only_what_no_other_call_took_is_told():
         "host code branches to line 7",
     )
     assert whole.beyond(executed | whole) == ()
+
+
+def test_a_condition_that_came_out_otherwise_is_told_of_a_kernel_that_was_executed():
+    beyond, within = (Decision("softmax", "a1", Outcome(7, holds), line="kernel.py:31") for holds in (True, False))
+    full = CodeTaken(launches=frozenset({FEW}), decisions=frozenset({beyond}))
+    small = CodeTaken(launches=frozenset({FEW}), decisions=frozenset({within}))
+    assert full.beyond(small) == ("softmax takes another path at kernel.py:31",)
+    assert full.beyond(small | full) == ()
+    assert full.beyond(CodeTaken()) == ("another kernel is launched (softmax)",)

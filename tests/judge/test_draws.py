@@ -332,3 +332,9 @@ def test_places_are_repeated_only_where_pytorch_says_what_comes_of_it(reference,
 def test_a_draw_that_changes_nothing_is_not_counted():
     ones = torch.ones(8)
     assert "changes no input" in other_inputs(lambda x: x + 1, [ones]).draw("few values", [ones])[1]
+
+
+@pytest.mark.parametrize("shape", [(64, 9, 9, 3, 40), (8, 8, 8, 8, 8), (16, 16, 16, 64), (4096, 8)])
+def test_sorted_rows_are_seen_whatever_stands_before_them(shape):
+    assert kind_of("x", torch.rand(shape).sort(-1).values).structure is Structure.SORTED
+    assert kind_of("x", torch.rand(shape)).structure is Structure.NONE
