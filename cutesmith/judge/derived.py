@@ -151,7 +151,8 @@ def _judged(
     judged = turn.judge(draw.key, step, strict=case.strict, unwritten=unwritten)
     remark = "; ".join(dict.fromkeys(filter(None, (report.remark, note, judged.note))))
     report = replace(report, outputs=report.outputs or judged.outputs, remark=remark)
-    if (wrong := explained(judged, step)) is None:
+    seen = step if unwritten is None else replace(step, unwritten=0)  # of some blocks, most elements are never written
+    if (wrong := explained(judged, seen)) is None:
         return report
     by_value = wrong.mechanism is Mechanism.FLOAT64_REFERENCE
     drawn = f"{draw.name} ({draw.inputs.changed})" if draw.inputs.changed else draw.name

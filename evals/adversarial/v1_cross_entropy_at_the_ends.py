@@ -22,7 +22,8 @@ def flat_kernel(x: cute.Tensor, target: cute.Tensor, y: cute.Tensor):
     if index < cute.size(x):
         p, t = x[index], target[index]
         inside = cute.math.log(p)
-        outside = cute.math.log(1.0 - p)
+        q = 1.0 - p
+        outside = cute.math.log(q) + ((1.0 - q) - p) / q  # what 1 - p rounds away counts
         y[index] = -(t * inside + (1.0 - t) * outside)
 
 

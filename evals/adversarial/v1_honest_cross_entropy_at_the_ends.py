@@ -21,7 +21,8 @@ def flat_kernel(x: cute.Tensor, target: cute.Tensor, y: cute.Tensor):
     if index < cute.size(x):
         p, t = x[index], target[index]
         inside = cute.arch.fmax(cute.math.log(p), -100.0)
-        outside = cute.arch.fmax(cute.math.log(1.0 - p), -100.0)
+        q = 1.0 - p
+        outside = cute.arch.fmax(cute.math.log(q) + ((1.0 - q) - p) / q, -100.0)  # what 1 - p rounds away counts
         y[index] = -(t * inside + (1.0 - t) * outside)
 
 
