@@ -116,6 +116,18 @@ class MultiplicationsInFlight(Unit):
         self._serials[groups] = self._serials[groups] % _SERIALS + 1
         return self._serials[groups]
 
+    def writes(self, groups: Array, registers: Array) -> Array:
+        """Whether, of each warpgroup, one of its registers (r, w, 128) holds a token of what is under way, bool (w,).
+
+        A pair of bf16 of which one is Inf looks like a token too, of an accumulator that is hardly there.
+        """
+        serials = serials_in(registers)
+        found = (serials > 0).any(axis=(0, 2))
+        for index in np.flatnonzero(found):
+            named = np.unique(serials[:, index]).tolist()
+            found[index] = any((int(groups[index]), serial) in self.accumulators for serial in named)
+        return np.asarray(found)
+
     def issue(self, issued: Issued) -> None:
         """Put a multiplication, whose accumulators are known, into the queue."""
         for group, serial in zip(issued.groups.tolist(), issued.serials.tolist(), strict=True):

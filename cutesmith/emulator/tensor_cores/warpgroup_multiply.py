@@ -129,7 +129,7 @@ def _fragments(batch: WarpgroupBatch, form: WarpgroupMultiply) -> Array:
     assert isinstance(form.a, Vector)
     bits, depth = form.tile_a.bits, form.tile_a.depth
     registers = _read(batch, form.a)  # (4, w, 128)
-    early = np.asarray((serials_in(registers) > 0).any(axis=(0, 2)))
+    early = batch.machine.unit(MultiplicationsInFlight).writes(batch.groups, registers)
     if early.any():
         what = "reads as A what a `wgmma` under way writes, without a wait for it"
         _report(batch, FaultKind.MISSING_WAIT, what, early)

@@ -277,6 +277,15 @@ def test_registers_of_a_need_a_fence_too():
     assert launch(f"{touch}\n{FENCE}\n{multiply}\n{COMMIT}\n{WAIT}", a, b, d, fragments_of(a))[0].findings == ()
 
 
+def test_infinite_pairs_are_no_accumulators_in_flight():
+    """As one word of 32 bits, (1, Inf) of bf16 is a signalling NaN, as the tokens of accumulators are."""
+    _, b, d, _ = numbers()
+    a = bf16(np.tile([1.0, np.inf], (64, 8)))
+    body = f"{FENCE}\n{one(BF16, 4, a='{%a0, %a1, %a2, %a3}')}\n{COMMIT}\n{WAIT}"
+    outcome, held = launch(body, a, b, d, fragments_of(a))
+    assert outcome.findings == () and not np.isfinite(result_of(held)).any()
+
+
 def test_constants_need_no_fence():
     """Compilers write them wherever they like."""
     a, b, d, product = numbers()
