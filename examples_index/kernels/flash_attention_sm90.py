@@ -10,7 +10,7 @@ needs a mask.
 Arch: sm_90a
 Operation: attention
 Features: tma, wgmma, warp_specialization, online_softmax, causal, gqa, warp_shuffle, strided, swizzle
-Start here for attention on Hopper, or when a product on wgmma takes its left operand from registers.
+Start here when you write attention for Hopper, or when a product on wgmma takes its left operand from registers.
 """
 
 import functools
@@ -53,13 +53,14 @@ def multiply(first_mma: cute.TiledMma, mma: cute.TiledMma, acc: cute.Tensor, a: 
 @cute.jit
 def mask_scores(scores: cute.Tensor, coordinates: cute.Tensor, keys: Int32, causal: cutlass.Constexpr):
     """-inf where the key does not exist or, if causal, comes after the query."""
-    for i in range_constexpr(cute.size(scores)):
-        row, column = coordinates[i]
+    for r in range_constexpr(2):
+        row_scores, row_coordinates = scores[(None, r, None), 0, 0], coordinates[(None, r, None), 0, 0]
         last = keys - 1
         if const_expr(causal):
-            last = cutlass.min(last, row)
-        if column > last:
-            scores[i] = -Float32.inf
+            last = cutlass.min(last, row_coordinates[0][0])
+        for i in range_constexpr(cute.size(row_scores)):
+            if row_coordinates[i][1] > last:
+                row_scores[i] = -Float32.inf
 
 
 @cute.jit
