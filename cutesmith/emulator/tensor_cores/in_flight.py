@@ -122,11 +122,11 @@ class MultiplicationsInFlight(Unit):
         A pair of bf16 of which one is Inf looks like a token too, of an accumulator that is hardly there.
         """
         serials = serials_in(registers)
-        found = (serials > 0).any(axis=(0, 2))
+        found: Array = np.asarray((serials > 0).any(axis=(0, 2)))
         for index in np.flatnonzero(found):
             named = np.unique(serials[:, index]).tolist()
             found[index] = any((int(groups[index]), serial) in self.accumulators for serial in named)
-        return np.asarray(found)
+        return found
 
     def issue(self, issued: Issued) -> None:
         """Put a multiplication, whose accumulators are known, into the queue."""
