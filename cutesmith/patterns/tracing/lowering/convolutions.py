@@ -45,7 +45,7 @@ def _convolution(
         more=tuple(output_padding) if transposed else (0,) * rank,
     )
     batch = (shape[0], groups) if groups > 1 else (shape[0],)
-    image = build.reshape(x, (*batch, channels, *x.shape[2:]))
+    image = build.reshape(build.stored(x), (*batch, channels, *x.shape[2:]))
     depth, positions = channels * math.prod(taps), math.prod(shape[2:])
     seen = build.node("windows", (build.stored(image),), (*batch, depth, positions), x.dtype, attrs)
     factors = build.reshape(weight, (*batch[1:], outputs, depth))
