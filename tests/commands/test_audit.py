@@ -51,7 +51,7 @@ def test_people_see_a_row_and_the_remarks_of_each(folder, capsys):
     assert main(files) == 0
     out, errors = capsys.readouterr()
     head, warned, remark, good, last = out.splitlines()
-    assert head.split() == ["problem", "MB", "GFLOP", "µs", "at", "4", "TB/s"]
+    assert head.split() == ["problem", "MB", "GFLOP", "µs", "at", "4", "TB/s", "µs", "at", "peak"]
     assert warned.split()[0] == "level1/b_warned.py" and good.split()[:3] == ["level1/a_good.py", "100.7", "137.4"]
     assert remark.strip().startswith("line 4: warning ties: the result depends on") and "stable=True" in remark
     assert last.startswith("2 of 2 problems can be used, 1 with warnings (") and errors == ""
