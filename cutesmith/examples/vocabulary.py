@@ -29,7 +29,11 @@ OPERATIONS = _terms(
     Term("blockwise_gemm", "fp8 with a scale for each 128-wide block, applied in software", ("deepseek fp8 gemm",)),
     Term("grouped_gemm", "many multiplies of different shapes in one launch", ("group gemm", "moe", "ragged gemm")),
     Term("mixed_input_gemm", "operands of different width, one converted on the way", ("w4a16", "weight-only", "w4")),
-    Term("gated_mlp", "multiply, gate and second multiply of a transformer block", ("swiglu", "mlp", "ffn", "glu", "dual gemm")),
+    Term(
+        "gated_mlp",
+        "multiply, gate and second multiply of a transformer block",
+        ("swiglu", "mlp", "ffn", "glu", "dual gemm"),
+    ),
     Term("distributed_gemm", "multiply with a collective over several GPUs in one kernel", ("tensor parallel gemm",)),
     Term("attention", "softmax(QKᵀ)V in one kernel", ("flash attention", "fmha", "sdpa", "mha", "fa2", "fa3", "hstu")),
     Term("attention_backward", "gradients of attention", ("flash attention backward", "fmha bwd", "dq dk dv")),
