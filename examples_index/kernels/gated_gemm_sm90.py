@@ -3,7 +3,7 @@
 Shows how two products share everything but their weights. A stage holds 96 columns of each weight side by side, so
 that one wide wgmma makes both, and a thread holds gate and up of the same element: the activation needs no exchange.
 Of a cluster of two blocks one loads the gates and the other the ups, each for both (multicast). The weights are read
-as they lie, MN-major: rows of 32 columns with the 64-byte swizzle, as 96 is not a multiple of the 64 of the 128-byte one.
+as they lie, MN-major: rows of 32 columns with the 64-byte swizzle, since 64, as the 128-byte one has, do not divide 96.
 The rest is the skeleton of gemm_sm90_bias_gelu: TMA ring, ping-pong of two warpgroups, persistent blocks.
 
 Arch: sm_90a
