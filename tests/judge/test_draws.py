@@ -8,7 +8,7 @@ from cutesmith.errors import ContractError
 from cutesmith.judge.draws import values as v
 from cutesmith.judge.draws.cases import REDRAWN, Drawing
 from cutesmith.judge.draws.domains import declared
-from cutesmith.judge.draws.kinds import Kind, Role, Structure, kind_of, kinds_of, with_ends_of
+from cutesmith.judge.draws.kinds import Kind, Role, Structure, kind_of, kinds_of, structure_of, with_ends_of
 from cutesmith.judge.draws.watching import Seen, watch
 from cutesmith.judge.reference_side.cases import resize
 from cutesmith.judge.reference_side.other_inputs import OtherInputs
@@ -338,3 +338,9 @@ def test_a_draw_that_changes_nothing_is_not_counted():
 def test_sorted_rows_are_seen_whatever_stands_before_them(shape):
     assert kind_of("x", torch.rand(shape).sort(-1).values).structure is Structure.SORTED
     assert kind_of("x", torch.rand(shape)).structure is Structure.NONE
+
+
+def test_numbers_that_cannot_be_compared_have_no_structure():
+    ones = torch.ones(8, 16)
+    assert structure_of(ones) is Structure.CONSTANT
+    assert {structure_of(ones.to(kind)) for kind in (torch.float8_e4m3fn, torch.complex64)} == {Structure.NONE}

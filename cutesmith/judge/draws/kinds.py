@@ -102,9 +102,10 @@ def kind_of(name: str, value: Any) -> Kind:
 
 
 def structure_of(tensor: torch.Tensor) -> Structure:
-    """The structure of a tensor alone; none of one without elements."""
+    """The structure of a tensor alone; none of one without elements, of complex numbers or of 8-bit floats."""
     with torch._C.DisableTorchFunction():
-        return _structure(tensor) if tensor.numel() and not tensor.is_complex() else Structure.NONE
+        narrow = tensor.is_floating_point() and tensor.element_size() < 2
+        return Structure.NONE if narrow or tensor.is_complex() or not tensor.numel() else _structure(tensor)
 
 
 def _kind_of_tensor(name: str, value: torch.Tensor) -> Kind:
