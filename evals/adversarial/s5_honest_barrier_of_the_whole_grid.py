@@ -19,12 +19,13 @@ def centre_kernel(x: cute.Tensor, sums: cute.Tensor, arrived: cute.Tensor, y: cu
     block, _, _ = cute.arch.block_idx()
     blocks, _, _ = cute.arch.grid_dim()
     columns = x.shape[1]
+    pivot = x[0, 0]  # sums of differences: those of large numbers that are alike would round too coarsely
     total = cutlass.Float32(0.0)
     for row in range(block, rows, blocks):
         if thread < 32:
             part = cutlass.Float32(0.0)
             for column in range(thread, columns, 32):
-                part += x[row, column]
+                part += x[row, column] - pivot
             total += cute.arch.warp_reduction(part, lambda a, b: a + b)
     if thread == 0:
         sums[block] = total
@@ -40,7 +41,7 @@ def centre_kernel(x: cute.Tensor, sums: cute.Tensor, arrived: cute.Tensor, y: cu
     mean = mean / (rows * columns).to(cutlass.Float32)
     for row in range(block, rows, blocks):
         for column in range(thread, columns, THREADS):
-            y[row, column] = x[row, column] - mean
+            y[row, column] = (x[row, column] - pivot) - mean
 
 
 @cute.kernel
