@@ -24,6 +24,7 @@ def environment(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
 
 
+@pytest.mark.slow
 def test_a_session_is_held_with_a_local_model_and_resumed(monkeypatch, capsys):
     Path("problem.py").write_text(PROBLEM)
     draft = api.answer(thought="Easy.", calls=[("create_file", {"path": "kernel.py", "text": TEXT})])
