@@ -69,6 +69,7 @@ def test_a_planted_fault_is_found_at_its_line(path):
     assert any(k == kind and line in lines for k, lines in found), found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", FAULTS, ids=lambda path: path.stem)
 def test_the_corrected_twin_is_silent_and_right(path):
     findings, outputs, expected = emulate(path, "corrected_fn")

@@ -187,6 +187,7 @@ def test_what_is_wrong_only_at_length_is_found(write_file, fault):
     assert "longer: size" in verdict.summary
 
 
+@pytest.mark.slow
 def test_an_honest_kernel_passes_and_the_verdict_says_at_which_sizes(write_file):
     """It looks like the faults: a grid that ends early and a remainder."""
     verdict = verdict_at_length(write_file, BLOCKS="512")

@@ -83,6 +83,7 @@ SPREADS = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SPREADS)
 def test_every_way_to_spread_rows_computes_the_same(name, tmp_path):
     function = lambda x: (x.softmax(1), x.var(1), x.amax(1))  # noqa: E731
