@@ -20,6 +20,8 @@ def centre_kernel(x: cute.Tensor, sums: cute.Tensor, arrived: cute.Tensor, y: cu
     blocks, _, _ = cute.arch.grid_dim()
     columns = x.shape[1]
     pivot = x[0, 0]  # sums of differences: those of large numbers that are alike would round too coarsely
+    if pivot - pivot != 0.0:  # Inf, or NaN
+        pivot = cutlass.Float32(0.0)
     total = cutlass.Float32(0.0)
     for row in range(block, rows, blocks):
         if thread < 32:
