@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
+from cutesmith.patterns.graph.nodes import Graph
 from cutesmith.runtime.tiling import TiledShape, Tiling
 
 
@@ -185,6 +186,23 @@ AnyConfiguration = (
     | WindowsConfiguration
 )
 C = TypeVar("C", bound=AnyConfiguration)
+
+
+@dataclass(frozen=True)
+class GraphPlan:
+    """What the plans of one launch share: the graph, and what it must move and compute at the traced shapes."""
+
+    graph: Graph
+
+    @property
+    def algorithmic_bytes(self) -> int:
+        """Bytes that must cross device memory once: inputs read, outputs written."""
+        return self.graph.moved_bytes
+
+    @property
+    def algorithmic_flops(self) -> int:
+        """Two for each product of two numbers, one for each other result; what a mask hides is counted too."""
+        return self.graph.flops
 
 
 class PatternPlan(Protocol[C]):

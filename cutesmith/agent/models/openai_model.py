@@ -56,7 +56,7 @@ class OpenAIModel:
     async def ready(self) -> None:
         """Ask for the model's entry in the server's list, which costs nothing.
 
-        Raises ModelError when there is no key or no answer, and UnknownModelError.
+        Raises ModelError without a key or an answer, and UnknownModelError for a name that the server does not know.
         """
         import openai
 

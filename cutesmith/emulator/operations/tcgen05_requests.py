@@ -24,6 +24,7 @@ from cutesmith.emulator.tensor_cores.instruction_descriptors import (
     InstructionDescriptorError,
     Product,
     ProductForm,
+    UnsupportedProductError,
     decode,
 )
 from cutesmith.emulator.tensor_cores.single_thread_products import (
@@ -96,7 +97,7 @@ def _multiply(lane: LaneRequest, form: ProductForm, operands: _Operands) -> None
     except InstructionDescriptorError as error:
         lane.refuse(f"its instruction descriptor {word:#010x}: {error}")
         return
-    except NotImplementedError as error:
+    except UnsupportedProductError as error:
         raise UnsupportedInstruction(batch.instruction, str(error)) from None
     pair = _blocks(lane, form.group)
     if pair is None:

@@ -44,6 +44,10 @@ class InstructionDescriptorError(ValueError):
     """An instruction descriptor that the form does not take."""
 
 
+class UnsupportedProductError(Exception):
+    """A product that the hardware has, and the emulated GPU does not execute."""
+
+
 @dataclass(frozen=True)
 class ProductForm:
     """What the opcode of a `tcgen05.mma` says: `block` elements along k share a scale factor, 0 without them."""
@@ -134,8 +138,8 @@ def _check(form: ProductForm, m: int, n: int, result: str) -> None:
 def decode(word: int, form: ProductForm) -> Product:
     """The product that an instruction descriptor asks for.
 
-    Raises InstructionDescriptorError for fields that no product of the form has, NotImplementedError for what is not
-    executed.
+    Raises InstructionDescriptorError for fields that no product of the form has, UnsupportedProductError for a product
+    that is not executed.
     """
 
     def field(start: int, bits: int) -> int:
@@ -146,13 +150,13 @@ def decode(word: int, form: ProductForm) -> Product:
     if strange := [code for code in types if code not in kinds]:
         raise InstructionDescriptorError(f"{strange[0]} is not a type of A or B with kind::{form.kind}")
     if field(2, 1):
-        raise NotImplementedError("sparse matrices")
+        raise UnsupportedProductError("sparse matrices")
     n = field(17, 6) * 8
     negative = bool(field(13, 1) ^ field(14, 1))
     majors = Major(field(15, 1)), Major(field(16, 1))
     if form.block:
         if field(31, 1):
-            raise NotImplementedError("the longer K of sm_103")
+            raise UnsupportedProductError("the longer K of sm_103")
         m, result = field(27, 2) * 128, "f32"
         ids = field(29, 2), field(4, 2)
         fine = not field(23, 1)
@@ -166,7 +170,7 @@ def decode(word: int, form: ProductForm) -> Product:
     m, result = field(24, 5) * 16, results[field(4, 2)]
     _check(form, m, n, result)
     if field(30, 2):
-        raise NotImplementedError("`.ws` with a shift")
+        raise UnsupportedProductError("`.ws` with a shift")
     return Product(form, m, n, kinds[types[0]], kinds[types[1]], result, negative, majors, bool(field(3, 1)))
 
 

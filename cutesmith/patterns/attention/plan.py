@@ -18,7 +18,7 @@ from cutesmith.patterns.attention.analysis import AttentionProblem, analyse
 from cutesmith.patterns.attention.band import Offset
 from cutesmith.patterns.contraction.epilogue import Epilogue, Operand, Output
 from cutesmith.patterns.graph.nodes import Graph, Reshaping
-from cutesmith.patterns.pattern_plan import AttentionConfiguration
+from cutesmith.patterns.pattern_plan import AttentionConfiguration, GraphPlan
 from cutesmith.patterns.writing.naming import SHARED_NAMES, Parameter, ViewNames
 from cutesmith.patterns.writing.templating import launcher_key, render_template, returned, type_check
 from cutesmith.runtime.tiling import TiledShape, Tiling
@@ -43,22 +43,11 @@ SM_COUNT = 132
 
 
 @dataclass(frozen=True)
-class AttentionPlan:
+class AttentionPlan(GraphPlan):
     """A matched attention, ready to be rendered in any of its configurations."""
 
-    graph: Graph
     problem: AttentionProblem
     pattern: str = "attention"
-
-    @property
-    def algorithmic_bytes(self) -> int:
-        """Bytes that must cross device memory once: inputs read, outputs written, in the traced shapes."""
-        return self.graph.moved_bytes
-
-    @property
-    def algorithmic_flops(self) -> int:
-        """Two for each product of two numbers, one for each pointwise result; what a mask hides is counted too."""
-        return self.graph.flops
 
     def configurations(self, arch: str = "sm_90a") -> list[AttentionConfiguration]:
         """Tiles that the architecture can run, the best guess first."""
@@ -158,7 +147,7 @@ class _Context:
     def of(self, configuration: AttentionConfiguration) -> dict[str, object]:
         problem, output = self.problem, self.problem.output.outputs[0]
         matrices = [self.views.name(m.code, m.argument) for m in (problem.q, problem.k, problem.v)]
-        operands = [self.views.name(self._bytes(o), o.argument) for o in self.operands]
+        operands = [self.views.name(o.passed, o.argument) for o in self.operands]
         band = problem.band
         return {
             "c": configuration,
@@ -191,9 +180,6 @@ class _Context:
         if output.viewed is None:
             return output.name
         return Reshaping.of(output.viewed).view.code(output.name, self.problem.arguments)
-
-    def _bytes(self, operand: Operand) -> str:
-        return f"{operand.code}.view(torch.uint8)" if operand.dtype == "bool" else operand.code
 
     def _call(self, epilogue: Epilogue, acc: str, name: str) -> str:
         loaded = [operand.loaded(f"l_{operand.name}") for operand in epilogue.operands]

@@ -17,7 +17,7 @@ from cutesmith.patterns.columns.spread import ENOUGH_BLOCKS, columns_tiling, spr
 from cutesmith.patterns.columns.steps import steps_of
 from cutesmith.patterns.graph.dtypes import ITEM_BYTES
 from cutesmith.patterns.graph.nodes import Graph, Input
-from cutesmith.patterns.pattern_plan import ColumnsConfiguration
+from cutesmith.patterns.pattern_plan import ColumnsConfiguration, GraphPlan
 from cutesmith.patterns.rows.analysis import RowsAnalysis, TensorUse
 from cutesmith.patterns.rows.kernel import RowsKernel, write_kernel
 from cutesmith.patterns.rows.parts import ACROSS_ROWS
@@ -31,23 +31,12 @@ HELD_BYTES = 128
 
 
 @dataclass(frozen=True)
-class ColumnsPlan:
+class ColumnsPlan(GraphPlan):
     """A matched graph of column reductions, ready to be rendered in any of its configurations."""
 
-    graph: Graph
     analysis: RowsAnalysis
     kernel: RowsKernel
     pattern: str = "columns"
-
-    @property
-    def algorithmic_bytes(self) -> int:
-        """Bytes that must cross device memory once: inputs read, outputs written, in the traced shapes."""
-        return self.graph.moved_bytes
-
-    @property
-    def algorithmic_flops(self) -> int:
-        """One operation for every element of every pointwise node and reduction, in the traced shapes."""
-        return self.graph.flops
 
     def configurations(self, arch: str = "sm_90a") -> list[ColumnsConfiguration]:
         """Ways to spread rows over threads, the best guess first.

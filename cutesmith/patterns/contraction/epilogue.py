@@ -22,7 +22,7 @@ from cutesmith.patterns.writing.special_functions import SPECIAL_FUNCTIONS
 class Operand:
     """A tensor that the epilogue reads: one scalar `name` for each element of the result.
 
-    `code` is what `kernel_fn` passes, such as "bias.unsqueeze(0)"; `argument` the argument it comes from. `shape` and
+    `code` is the viewed argument, such as "bias.unsqueeze(0)"; `argument` the argument it comes from. `shape` and
     `strides` (in elements, as traced) are over the result's dimensions (…, m, n): size 1 and stride 0 where it is
     broadcast. `rank` is how many of those, from the right, the tensor has.
     """
@@ -34,6 +34,11 @@ class Operand:
     shape: Shape
     strides: Shape
     rank: int
+
+    @property
+    def passed(self) -> str:
+        """What `kernel_fn` passes to the launch; bool travels as bytes."""
+        return f"{self.code}.view(torch.uint8)" if self.dtype == "bool" else self.code
 
     @property
     def storage(self) -> str:

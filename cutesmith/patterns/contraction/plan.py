@@ -23,7 +23,7 @@ from cutesmith.patterns.contraction.proposals import proposals
 from cutesmith.patterns.graph.dtypes import ITEM_BYTES
 from cutesmith.patterns.graph.nodes import Graph, Reshaping, views_of
 from cutesmith.patterns.graph.shapes import Shape
-from cutesmith.patterns.pattern_plan import ContractionConfiguration, HopperConfiguration
+from cutesmith.patterns.pattern_plan import ContractionConfiguration, GraphPlan, HopperConfiguration
 from cutesmith.patterns.writing.naming import SHARED_NAMES, ViewNames
 from cutesmith.patterns.writing.templating import launcher_key, render_template, returned, type_check
 from cutesmith.runtime.tiling import TiledShape, Tiling
@@ -40,22 +40,11 @@ RESERVED = SHARED_NAMES | set(_OWN.split()) | HOPPER_NAMES
 
 
 @dataclass(frozen=True)
-class ContractionPlan:
+class ContractionPlan(GraphPlan):
     """A matched product, ready to be rendered in any of its configurations."""
 
-    graph: Graph
     problem: ContractionProblem
     pattern: str = "contraction"
-
-    @property
-    def algorithmic_bytes(self) -> int:
-        """Bytes that must cross device memory once: inputs read, outputs written, in the traced shapes."""
-        return self.graph.moved_bytes
-
-    @property
-    def algorithmic_flops(self) -> int:
-        """Two for each product of two numbers, one for each pointwise result, in the traced shapes."""
-        return self.graph.flops
 
     def configurations(self, arch: str = "sm_90a") -> list[ContractionConfiguration] | list[HopperConfiguration]:
         """Tiles that the architecture can run, the best guess first; of sm_90a's own form where that serves."""

@@ -19,7 +19,7 @@ from cutesmith.patterns.elementwise.kernel import ElementwiseKernel, value_of, w
 from cutesmith.patterns.graph.dtypes import ITEM_BYTES
 from cutesmith.patterns.graph.nodes import LEAVES, Graph, Input, Node
 from cutesmith.patterns.graph.takes import with_takes
-from cutesmith.patterns.pattern_plan import ElementwiseConfiguration
+from cutesmith.patterns.pattern_plan import ElementwiseConfiguration, GraphPlan
 from cutesmith.patterns.writing.templating import render_template, type_check
 from cutesmith.runtime.tiling import TiledShape, Tiling
 
@@ -30,10 +30,9 @@ takes 128.6; with a broadcast bias 128 x 1 does (128.3 us), and 4 vectors a thre
 
 
 @dataclass(frozen=True)
-class ElementwisePlan:
+class ElementwisePlan(GraphPlan):
     """A matched pointwise graph, ready to be rendered in any of its configurations."""
 
-    graph: Graph
     kernel: ElementwiseKernel
     pattern: str = "elementwise"
 
@@ -47,11 +46,6 @@ class ElementwisePlan:
             read[index] = min(whole, read.get(index, 0) + math.prod(node.shape))
         inputs = sum(count * ITEM_BYTES[self.graph.arguments[index].dtype] for index, count in read.items())
         return inputs + sum(math.prod(node.shape) * ITEM_BYTES[node.dtype] for node in self.graph.outputs)
-
-    @property
-    def algorithmic_flops(self) -> int:
-        """One operation for every element of every pointwise node, in the traced shapes."""
-        return self.graph.flops
 
     def configurations(self, arch: str = "sm_90a") -> list[ElementwiseConfiguration]:
         """Threads a block, elements a vector and vectors a thread, the best guess first."""

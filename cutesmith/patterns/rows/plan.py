@@ -16,7 +16,7 @@ from cutesmith.devices import parse_arch
 from cutesmith.errors import UnmatchedError
 from cutesmith.patterns.graph.dtypes import ITEM_BYTES
 from cutesmith.patterns.graph.nodes import Graph, Node, for_traced_sizes
-from cutesmith.patterns.pattern_plan import RowsConfiguration
+from cutesmith.patterns.pattern_plan import GraphPlan, RowsConfiguration
 from cutesmith.patterns.rows.analysis import RowsAnalysis, analyse, output_space
 from cutesmith.patterns.rows.kernel import RowsKernel, write_kernel
 from cutesmith.patterns.rows.parts import root_of
@@ -40,23 +40,12 @@ _DENSE = {
 
 
 @dataclass(frozen=True)
-class RowsPlan:
+class RowsPlan(GraphPlan):
     """A matched graph of row reductions, ready to be rendered in any of its configurations."""
 
-    graph: Graph
     analysis: RowsAnalysis
     kernel: RowsKernel
     pattern: str = "rows"
-
-    @property
-    def algorithmic_bytes(self) -> int:
-        """Bytes that must cross device memory once: inputs read, outputs written, in the traced shapes."""
-        return self.graph.moved_bytes
-
-    @property
-    def algorithmic_flops(self) -> int:
-        """One operation for every element of every pointwise node and reduction, in the traced shapes."""
-        return self.graph.flops
 
     def configurations(self, arch: str = "sm_90a") -> list[RowsConfiguration]:
         """Ways to spread a row over threads, the best guess first."""

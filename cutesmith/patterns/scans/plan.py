@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from cutesmith.patterns.contraction.epilogue import Operand
 from cutesmith.patterns.graph.dtypes import ITEM_BYTES
 from cutesmith.patterns.graph.nodes import Graph
-from cutesmith.patterns.pattern_plan import ScansConfiguration
+from cutesmith.patterns.pattern_plan import GraphPlan, ScansConfiguration
 from cutesmith.patterns.scans.analysis import ScanProblem, analyse
 from cutesmith.patterns.scans.operations import combine_source, neutral
 from cutesmith.patterns.scans.proposals import proposals
@@ -32,22 +32,11 @@ RESERVED = SHARED_NAMES | set(_OWN.split())
 
 
 @dataclass(frozen=True)
-class ScansPlan:
+class ScansPlan(GraphPlan):
     """A matched scan, ready to be rendered in any of its configurations."""
 
-    graph: Graph
     problem: ScanProblem
     pattern: str = "scans"
-
-    @property
-    def algorithmic_bytes(self) -> int:
-        """Bytes that must cross device memory once: inputs read, outputs written, in the traced shapes."""
-        return self.graph.moved_bytes
-
-    @property
-    def algorithmic_flops(self) -> int:
-        """One operation for every element of every pointwise node and of the scan, in the traced shapes."""
-        return self.graph.flops
 
     def configurations(self, arch: str = "sm_90a") -> list[ScansConfiguration]:
         """How lines lie over threads, the best guess first."""
@@ -73,7 +62,7 @@ def _context(problem: ScanProblem, configuration: ScansConfiguration) -> dict[st
     late = [operand for operand in epilogue.operands if operand not in element.operands]
     loaded = [*element.operands, *late]
     views = ViewNames({*problem.arguments, *RESERVED, *(t.name for t in loaded), *(t.name for t in epilogue.outputs)})
-    inputs = [_passed(views, operand) for operand in loaded]
+    inputs = [views.name(operand.passed, operand.argument) for operand in loaded]
     given = [operand.loaded(operand.name) for operand in element.operands]
     plain = not element.statements and element.results == tuple(operand.name for operand in element.operands)
     return {
@@ -103,12 +92,6 @@ def _context(problem: ScanProblem, configuration: ScansConfiguration) -> dict[st
             [_returned(o.name, o.dtype) for o in epilogue.outputs], as_tuple=problem.graph.returns_tuple
         ),
     }
-
-
-def _passed(views: ViewNames, operand: Operand) -> str:
-    """The name of what `kernel_fn` passes; bool travels as bytes."""
-    code = f"{operand.code}.view(torch.uint8)" if operand.dtype == "bool" else operand.code
-    return views.name(code, operand.argument)
 
 
 def _returned(name: str, dtype: str) -> str:

@@ -12,13 +12,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from cutesmith.errors import UnmatchedError
-from cutesmith.patterns.contraction.epilogue import Operand
 from cutesmith.patterns.graph.dtypes import ITEM_BYTES
 from cutesmith.patterns.graph.nodes import Graph
 from cutesmith.patterns.graph.operations import POINTWISE
 from cutesmith.patterns.graph.shapes import Shape
 from cutesmith.patterns.graph.windows import Samples, Share, Span
-from cutesmith.patterns.pattern_plan import WindowsConfiguration
+from cutesmith.patterns.pattern_plan import GraphPlan, WindowsConfiguration
 from cutesmith.patterns.windows.analysis import WindowsProblem, analyse
 from cutesmith.patterns.windows.proposals import MOST_SEEN, proposals, seen
 from cutesmith.patterns.writing.expressions import literal
@@ -42,22 +41,11 @@ LEAST = {"Int32": -(2**31), "Int64": -(2**63)}
 
 
 @dataclass(frozen=True)
-class WindowsPlan:
+class WindowsPlan(GraphPlan):
     """Matched windows, ready to be rendered in any of their configurations."""
 
-    graph: Graph
     problem: WindowsProblem
     pattern: str = "windows"
-
-    @property
-    def algorithmic_bytes(self) -> int:
-        """Bytes that must cross device memory once: inputs read, outputs written, in the traced shapes."""
-        return self.graph.moved_bytes
-
-    @property
-    def algorithmic_flops(self) -> int:
-        """One for each element of an image that is pooled and each pointwise result, two for a product, as traced."""
-        return self.graph.flops
 
     def configurations(self, arch: str = "sm_90a") -> list[WindowsConfiguration]:
         """Outputs a thread and threads a block, the best guess first."""
@@ -83,7 +71,7 @@ def _context(problem: WindowsProblem, c: WindowsConfiguration) -> dict[str, obje
     factors = [weights.operand] if weights else []
     operands = [*element.operands, *epilogue.operands, *factors]
     views = ViewNames({*problem.arguments, *RESERVED, *(o.name for o in operands), *(o.name for o in epilogue.outputs)})
-    passed = {o.name: _passed(views, o) for o in operands}
+    passed = {o.name: views.name(o.passed, o.argument) for o in operands}
     given = [operand.loaded(operand.name) for operand in element.operands]
     plain = not element.statements and element.results == tuple(o.name for o in element.operands)
     images = list(dict.fromkeys(element.operands))
@@ -225,12 +213,6 @@ def _epilogue_call(problem: WindowsProblem) -> str:
         return given[0]
     operands = [operand.loaded(operand.name) for operand in epilogue.operands]
     return epilogue.call(", ".join(given), operands, list(epilogue.coordinates))
-
-
-def _passed(views: ViewNames, operand: Operand) -> str:
-    """The name of what `kernel_fn` passes; bool travels as bytes."""
-    code = f"{operand.code}.view(torch.uint8)" if operand.dtype == "bool" else operand.code
-    return views.name(code, operand.argument)
 
 
 def _returned(problem: WindowsProblem, name: str, dtype: str, viewed: bool) -> str:
