@@ -48,6 +48,7 @@ CASES = {
     "fp16_odd": (torch.matmul, (normal(37, 41, dtype=F16), normal(41, 53, dtype=F16))),
     "fp32_bias_relu": (lambda x, w, b: F.relu(F.linear(x, w, b)), (normal(33, 40), normal(36, 40), normal(36))),
     "fp32_batches": (lambda a, b, c: a @ b + c, (normal(2, 3, 9, 20), normal(1, 3, 20, 18), normal(2, 1, 9, 1))),
+    "masked": (lambda a, b, mask: (a @ b).masked_fill(mask, 0.5), (normal(9, 8), normal(8, 8), normal(9, 8) > 0)),
     "several": (lambda a, b, c: (F.relu(a @ b), (a @ b) * c > 0.5), (normal(5, 6), normal(6, 4), normal(5, 4))),
 }
 SLOW_CASES = {

@@ -83,7 +83,7 @@ def _context(problem: ContractionProblem, configuration: Form) -> dict[str, obje
     own = {*(operand.name for operand in epilogue.operands), *(output.name for output in epilogue.outputs)}
     views = ViewNames({*problem.arguments, *RESERVED, *own})
     matrices = [views.name(matrix.code, matrix.argument) for matrix in (problem.a, problem.b)]
-    inputs = matrices + [views.name(operand.code, operand.argument) for operand in epilogue.operands]
+    inputs = matrices + [views.name(operand.passed, operand.argument) for operand in epilogue.operands]
     loaded = [operand.loaded(f"r_{operand.name}[v]") for operand in epilogue.operands]
     return {
         "c": configuration,
