@@ -18,6 +18,7 @@ from cutesmith.agent.texts.prompting import render_prompt
 from cutesmith.agent.transcript import Event
 from cutesmith.examples.fetch.sources import FetchError, read_local
 from cutesmith.examples.index.records import read_index
+from cutesmith.examples.search.structure import structures_of_function
 from cutesmith.patterns.generation.target import Target
 from cutesmith.problems.contract import parse
 from cutesmith.sandbox.shared_fork_server import lend_fork_server
@@ -62,13 +63,15 @@ async def draft_kernel(session: Session, settings: Settings, target: Target) -> 
 
 
 async def nearest_examples(session: Session, request: str, target: Target) -> list[Mapping[str, Any]]:
-    """The examples nearest to the request, or else to the problem's docstring and the names that it calls."""
+    """The examples nearest to the request, or else to the problem: its structure, docstring and the names it calls."""
     query = request
     if not query:
         problem = session.folder / PROBLEM
         tree = parse(problem.read_text(encoding="utf-8"), problem)
         names = [node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)]
-        query = " ".join([(ast.get_docstring(tree) or "").partition("\n")[0], *dict.fromkeys(names)])[:400]
+        structures = structures_of_function(tree)
+        said = (ast.get_docstring(tree) or "").partition("\n")[0]
+        query = " ".join([*structures, said, *dict.fromkeys(names)])[:400]
     try:
         found = await run_verb("find", f"--limit={LOOKED_AT}", f"--arch={target.arch}", "--", query)
     except VerbError:  # the model can search for itself

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import textwrap
 import time
 from collections.abc import Iterable, Iterator
 
@@ -83,12 +81,10 @@ def _verdict(query: str, hits: list[Hit], start: float, *, full: bool) -> Search
 
 
 def _table(verdict: SearchVerdict, hits: list[Hit], *, full: bool) -> Iterator[str]:
-    width = min(shutil.get_terminal_size((120, 24)).columns, 140)
     for hit in hits:
         yield f"references/{hit.section.page}:{hit.section.line}  {hit.section.heading}"
         if full:
             yield hit.section.text + "\n"
         else:
-            shown = ((number, textwrap.shorten(text, width - 12, placeholder=" …")) for number, text in hit.lines)
-            yield from (f"    {number}: {text}" for number, text in shown)
+            yield from (f"    {number}: {text}" for number, text in hit.lines)
     yield verdict.summary

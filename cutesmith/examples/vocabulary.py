@@ -93,6 +93,10 @@ FEATURES = _terms(
     Term("two_cta", "tcgen05 by a pair of CTAs", ("2cta", "2sm", "2 cta", "cta pair", "cta_group::2")),
     Term("block_scaled", "matrix instructions that take scale factors", ("scale factor", "nvfp4", "mxfp8", "mxfp4")),
     Term("fp8_accumulation", "fp8 partial sums promoted to fp32 registers", ("2xacc", "two-level accumulation")),
+    # How elements depend on one another
+    Term("recurrence", "each step needs the one before it", ("loop-carried", "recurrent", "sequential over time")),
+    Term("stencil", "each element from its neighbours", ("halo", "neighbours", "finite difference", "laplacian")),
+    Term("scatter", "rows written or added where an index tensor says", ("scatter add", "index add", "index put")),
     # Scheduling
     Term("pipeline", "several stages of loads in flight ahead of use", ("multistage", "double buffering", "stages")),
     Term("warp_specialization", "warps with different roles", ("warp specialized", "producer warp", "dma warp")),

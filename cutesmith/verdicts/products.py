@@ -143,13 +143,17 @@ class UnderstoodQuery:
 
 @dataclass(frozen=True, kw_only=True)
 class FindVerdict(Verdict):
-    """The nearest examples, best first; `understood` is what the query was read as, `hint` what to relax."""
+    """The nearest examples, best first; `understood` is what the query was read as, `hint` what to relax.
+
+    `lacking` are operations and structures that were asked for and that no example has.
+    """
 
     stage: ClassVar[str] = "find"
 
     query: str
     understood: UnderstoodQuery = field(default_factory=UnderstoodQuery)
     examples: tuple[FoundExample, ...] = ()
+    lacking: tuple[str, ...] = ()
     hint: str = ""
 
 

@@ -7,7 +7,7 @@ share the one barrier. Sums are float32 and rounded once. A row is read once and
 
 Arch: sm_80+
 Operation: scan
-Features: vectorized_copy, warp_shuffle, smem
+Features: vectorized_copy, warp_shuffle, smem, recurrence
 Start here when each element's result needs all elements before it: prefix sums, offsets, running products or maxima.
 """
 

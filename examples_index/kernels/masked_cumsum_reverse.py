@@ -6,7 +6,7 @@ shared memory joins the warps with one barrier a tile, and a register carries th
 
 Arch: sm_80+
 Operation: scan
-Features: vectorized_copy, warp_shuffle, smem
+Features: vectorized_copy, warp_shuffle, smem, recurrence
 Start here when a line is longer than a block holds, or is scanned from its end, or what is scanned is computed first.
 """
 

@@ -6,7 +6,7 @@ outside the image is -inf after that work. Other sizes compile once more; loops,
 
 Arch: sm_80+
 Operation: convolution
-Features: vectorized_copy, predication
+Features: vectorized_copy, predication, stencil
 Start here when a window moves over an image and each channel stands alone: pooling, depthwise convolution, stencils.
 """
 

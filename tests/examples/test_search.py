@@ -5,6 +5,7 @@ And the index as it is shipped: recall, reciprocal rank and time over the labell
 
 from __future__ import annotations
 
+import ast
 import time
 
 import pytest
@@ -14,6 +15,7 @@ from cutesmith.examples.index.records import read_index
 from cutesmith.examples.search import words
 from cutesmith.examples.search.query import compounds, read_query
 from cutesmith.examples.search.search import Filters, find_examples, fit, resolve
+from cutesmith.examples.search.structure import structures_of_function, structures_of_text
 from cutesmith.examples.search.words import parts, stem, tokens
 from cutesmith.examples.vocabulary import ARCHS, DTYPES, FEATURES, OPERATIONS
 from cutesmith.verdicts import ExitCode
@@ -380,3 +382,46 @@ def test_an_example_is_found_by_its_own_summary():
     outcomes = [ask(LabelledQuery(example.summary, (example.id,)), SHIPPED) for example in SHIPPED[::3]]
     assert len(outcomes) > 80
     assert scores(outcomes).recall_at_3 >= 0.9
+
+
+@pytest.mark.parametrize(
+    ("text", "structures"),
+    [
+        ("h[t] = a[t]*h[t-1] + b[t]", ("recurrence",)),
+        ("u[i-1] - 2*u[i] + u[i+1]", ("stencil",)),
+        ("y = x[idx] + b", ("gather",)),
+        ("y[idx] += x", ("scatter",)),
+        ("y[i] = x[i] + 1", ()),
+    ],
+)
+def test_subscripts_of_a_query_show_how_elements_depend_on_one_another(text, structures):
+    assert structures_of_text(text) == structures
+    assert set(structures) <= set(read_query(text).named("feature"))
+
+
+@pytest.mark.parametrize(
+    ("body", "structures"),
+    [
+        ("for t in range(8):\n    h = a[t] * h + x[t]\n    out.append(h)", ("recurrence",)),
+        ("for t in range(8):\n    total = total + x[t]", ()),
+        ("for t in range(8):\n    total += x[t]\n    out[t] = total", ("recurrence",)),
+        ("y = x[:, 1:] - x[:, :-1]", ("stencil",)),
+        ("y = torch.cat([x[..., :d], x[..., d:]])", ()),
+        ("y = x.index_select(0, rows)", ("gather",)),
+        ("y = out.index_add(0, rows, x)", ("scatter",)),
+    ],
+)
+def test_the_code_of_a_problem_shows_how_elements_depend_on_one_another(body, structures):
+    assert structures_of_function(ast.parse(body)) == structures
+
+
+def test_what_the_index_lacks_is_said():
+    verdict = find("5-point stencil, gemm")
+    assert verdict.lacking == ("stencil",)
+    assert verdict.hint.startswith("No stencil here; nearest: cutlass/")
+    assert find("hopper gemm").lacking == ()
+
+
+def test_an_example_of_the_same_structure_is_near_whatever_it_computes():
+    carried = record("x/prefix", "scan", "sm_80", "recurrence", dtypes="float32", title="prefix")
+    assert ids(find("h[t] = a[t]*h[t-1] + b[t]", index=(*INDEX, carried)))[0] == "x/prefix"

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
 from cutesmith.commands.search import main
-from cutesmith.references.search import search, words_of
+from cutesmith.references.search import search, sentences, words_of
+from cutesmith.references.sections import Page
 
 
 @pytest.mark.parametrize(
@@ -55,3 +57,46 @@ def test_a_section_is_read_with_what_is_below_it(capsys):
     assert main(["--read", "api-core.md#cutlasscutemath"]) == 0
     text = capsys.readouterr().out
     assert text.startswith("## cutlass.cute.math") and "cute.math.exp2" in text and "## Sources" not in text
+
+
+def page(name: str, text: str) -> Page:
+    return Page(Path(name), text)
+
+
+def test_the_glossary_stands_behind_the_best_page():
+    pages = [
+        page("glossary.md", "### halo\nhalo halo halo"),
+        page("stencils.md", "## Rows\nA block loads its halo too."),
+    ]
+    assert [hit.section.page for hit in search("halo", pages)] == ["stencils.md", "glossary.md"]
+    assert search("halo", pages[:1])
+
+
+def test_the_words_of_a_message_in_their_order_count_more_than_alone():
+    message = page("b.md", "## Errors\nIt says: object has no layout here. More words of other things stand there too.")
+    scattered = page("a.md", "## Layout\nHere an object has a layout; there is no object that has no layout, no.")
+    hits = search("object has no layout here", [scattered, message])
+    assert [hit.section.page for hit in hits] == ["b.md", "a.md"]
+
+
+def test_excerpts_are_whole_sentences_over_lines_with_the_line_where_they_begin():
+    text = (
+        "## S\nFirst one. The second sentence goes\nover two lines. Third.\n\n- An item\n  goes on.\n```\nx = 1\n```\n"
+    )
+    found = list(sentences(page("p.md", text).sections[0]))
+    assert found[:4] == [
+        (2, "First one."),
+        (2, "The second sentence goes over two lines."),
+        (3, "Third."),
+        (5, "- An item goes on."),
+    ]
+    assert (8, "x = 1") in found
+
+
+QUERIES = Path(__file__).parents[2] / "evals/retrieval/pages.jsonl"
+
+
+def test_the_page_that_answers_is_among_the_first_three():
+    queries = [json.loads(line) for line in QUERIES.read_text(encoding="utf-8").splitlines()]
+    missed = [q["query"] for q in queries if not {h.section.page for h in search(q["query"], limit=3)} & {*q["accept"]}]
+    assert len(missed) <= 8, missed

@@ -10,6 +10,7 @@ from difflib import get_close_matches
 from functools import cache
 
 from cutesmith.devices import SM_VERSIONS
+from cutesmith.examples.search.structure import structures_of_text
 from cutesmith.examples.search.words import MORE, SHORT, STOPWORDS, parts, stem, stems, tokens
 from cutesmith.examples.vocabulary import ARCHS, DTYPES, FEATURES, OPERATIONS
 from cutesmith.verdicts import UnderstoodQuery
@@ -77,7 +78,7 @@ class Query:
 
 def read_query(text: str, known: frozenset[str] = frozenset()) -> Query:
     """Read a query; `known` are the stems of the index, which are never taken for misspellings."""
-    words = tokens(_without_code(text, known))
+    words = tokens(" ".join([_without_code(text, known), *structures_of_text(text)]))
     spelt = [_spelling(word, known) for word in words]
     phrases: list[tuple[Meaning, ...]] = []
     unwanted: list[Meaning] = []

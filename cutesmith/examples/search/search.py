@@ -19,6 +19,7 @@ from cutesmith.bm25 import Bm25
 from cutesmith.errors import UsageError
 from cutesmith.examples.index.records import SOURCES, Example
 from cutesmith.examples.search.query import Meaning, Query, compounds, key, lexicon, read_query, spoken_terms
+from cutesmith.examples.search.structure import STRUCTURES
 from cutesmith.examples.search.words import parts, stems, tokens
 from cutesmith.examples.vocabulary import ARCHS, DTYPES, FEATURES, OPERATIONS
 from cutesmith.verdicts import ExitCode, FindVerdict, FoundExample
@@ -27,6 +28,8 @@ NAME, SYMBOLS, SUMMARY, LESSON, LIBRARY = 4, 1, 1, 0.5, 1
 """What a word counts by the field where it stands; the last is the first part of an id: `quack`, `cutlass`."""
 OPERATION, FEATURE, DTYPE = 3, 2, 2
 """What a term counts."""
+STRUCTURE = 2.0
+"""What a query that names a structure weighs it by: how elements depend on one another decides the kernel."""
 ARCH, EASE, OWN = 1.0, 0.7, 0.1
 """What adds to the score, in units of a word that one record has: how the architecture fits, how short an example is
 where one to learn from is asked for, and that it meets the contract (as much less for part of a library)."""
@@ -92,9 +95,12 @@ def find_examples(
     else:
         ranked = _listed([index[place] for place in among], archs, tests)
     best = list({one.id: one for one in reversed(ranked)}.values())[::-1][:limit]
+    lacking = _lacking(asked, [index[place] for place in among]) if query.strip() else ()
     hint = ""
     if not best:
         hint = _relax(query, asked, archs, tests, index, corpus)
+    elif lacking:
+        hint = f"No {' or '.join(lacking)} here; nearest: {best[0].id} ({best[0].summary.rstrip('.')})."
     elif best[0].fit not in ("", NATIVE):
         hint = f"Nothing nearer was written for {' or '.join(archs)}: {best[0].note}."
     nothing = f"no example for {query!r}" if query else "no example passes the filters"
@@ -105,8 +111,24 @@ def find_examples(
         query=query,
         understood=asked.understood(),
         examples=tuple(best),
+        lacking=lacking,
         hint=hint,
     )
+
+
+def _lacking(asked: Query, among: Sequence[Example]) -> tuple[str, ...]:
+    """The structures and operations that the query names and that no example here has."""
+    held = {Meaning("operation", example.operation) for example in among}
+    held |= {Meaning("feature", name) for example in among for name in example.features}
+    missing: list[str] = []
+    for phrase in asked.phrases:
+        operations = [meaning for meaning in phrase if meaning.kind == "operation"]
+        structures = [meaning for meaning in phrase if meaning.name in STRUCTURES]
+        absent = [meaning.name for meaning in structures if meaning not in held]
+        if not structures and operations and held.isdisjoint(operations):
+            absent = [operations[0].name]
+        missing += absent
+    return tuple(dict.fromkeys(name.replace("_", " ") for name in missing))
 
 
 def fit(example: Example, target: str) -> Fit:
@@ -216,7 +238,8 @@ def _rank(
     Where the query names none of these, the dtype or the architecture is enough.
     """
     terms = [meaning for phrase in query.phrases for meaning in phrase if meaning.kind != "arch"]
-    weights = dict.fromkeys(query.words, 1.0) | {meaning.word: 1.0 for meaning in terms}
+    weights = dict.fromkeys(query.words, 1.0)
+    weights |= {meaning.word: STRUCTURE if meaning.name in STRUCTURES else 1.0 for meaning in terms}
     scores = corpus.scores(weights | {meaning.word: -1.0 for meaning in query.unwanted})
     telling = {*query.topic, *(meaning.word for meaning in terms if meaning.kind != "dtype")}
     unit = corpus.rarity()
