@@ -74,7 +74,7 @@ def test_the_glossary_stands_behind_the_best_page():
 
 def test_the_words_of_a_message_in_their_order_count_more_than_alone():
     message = page("b.md", "## Errors\nIt says: object has no layout here. More words of other things stand there too.")
-    scattered = page("a.md", "## Layout\nHere an object has a layout; there is no object that has no layout, no.")
+    scattered = page("a.md", "## Elsewhere\nHere an object has a layout; there is no object that has no layout, no.")
     hits = search("object has no layout here", [scattered, message])
     assert [hit.section.page for hit in hits] == ["b.md", "a.md"]
 
