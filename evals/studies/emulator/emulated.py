@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -27,24 +28,36 @@ def execute(ptx: str, inputs: np.ndarray[Any, Any], words: int, tensor_core_sm: 
 
     `tensor_core_sm`: see Settings.
     """
-    arrays = np.zeros(words, np.uint64), np.ascontiguousarray(inputs)
+    before = np.zeros(words, np.uint64)
+    return launch(ptx, np.ascontiguousarray(inputs), before, inputs.shape[1] // THREADS, tensor_core_sm=tensor_core_sm)
+
+
+def launch(
+    ptx: str, inputs: np.ndarray[Any, Any], before: np.ndarray[Any, Any], blocks: int,
+    encode: Callable[[int, int], bytes] | None = None, *, cluster: int = 1, tensor_core_sm: int = 0,
+) -> np.ndarray[Any, Any]:  # fmt: skip
+    """What is in the output, which holds `before`, after blocks of 128 threads have run: as `driver.Gpu.launch`."""
+    arrays = before.copy(), inputs
     allocations = Allocations()
     for array, name in zip(arrays, ("out", "in")):
         allocations.add_array(array, array.ctypes.data, name)
     program = build_program(parse(ptx), "test")
-    launch = Launch(
+    parameters = [array.ctypes.data.to_bytes(8, "little") for array in arrays]
+    if encode is not None:
+        parameters.append(encode(*(array.ctypes.data for array in arrays)))
+    asked = Launch(
         kernel="test",
-        grid=(inputs.shape[1] // THREADS, 1, 1),
+        grid=(blocks, 1, 1),
         block=(THREADS, 1, 1),
-        cluster=(1, 1, 1),
+        cluster=(cluster, 1, 1),
         dynamic_smem=0,
         smem_limit=0,
         nonportable_cluster=False,
         stream=0,
         attributes={},
-        parameters=tuple(array.ctypes.data.to_bytes(8, "little") for array in arrays),
+        parameters=tuple(parameters),
     )
     memory = Memory(program, allocations, sanitize=False)
     settings = Settings(sanitize=False, tensor_core_sm=tensor_core_sm)
-    LaunchRun(program, compile_program(program, access_ir()), launch, _KERNEL, SM_VERSIONS[90], memory, settings).run()
+    LaunchRun(program, compile_program(program, access_ir()), asked, _KERNEL, SM_VERSIONS[90], memory, settings).run()
     return arrays[0]

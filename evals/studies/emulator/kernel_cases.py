@@ -62,7 +62,8 @@ class Case:
 
 def all_cases() -> list[Case]:
     """Every case that can be built here; those of packages that are not installed are left out."""
-    return [*task_cases(), *twin_cases(), *quack_cases(), *gemm_cases(), *example_cases()]
+    made = (task_cases, twin_cases, own_cases, quack_cases, gemm_cases, hopper_cases, example_cases)
+    return [case for cases in made for case in cases()]
 
 
 def task_cases() -> Iterator[Case]:
@@ -110,8 +111,10 @@ class Task:
 
 
 def twin_cases() -> Iterator[Case]:
-    """The corrected twins of the planted faults."""
+    """The corrected twins of the planted faults, those for other architectures than sm_90a left out."""
     for path in sorted(EVALS.glob("planted_faults/*.py")):
+        if '\nARCH = "' in path.read_text():
+            continue
         yield Case(f"planted_faults/{path.stem}", "sm_90a", partial(_twin_inputs, path), partial(_twin, path))
 
 
@@ -127,6 +130,44 @@ def _twin(path: Path) -> Function:
     from cutesmith.problems.loading import load_file
 
     return load_file(path).module.corrected_fn
+
+
+OWN = {
+    "gemm_sm90_bias_gelu": (
+        (256, 256, 128), (300, 200, 448, torch.float16, True), (130, 136, 72), (1, 8, 8),
+        (512, 128, 64, torch.bfloat16, True),
+    ),
+    "gated_gemm_sm90": ((128, 256, 128), (200, 136, 64, torch.float16), (1, 8, 8)),
+    "flash_attention_sm90": (
+        (1, 2, 1, 200, 200, 64), (1, 1, 1, 40, 277, 128, False, torch.float16), (1, 1, 1, 256, 256, 128),
+    ),
+    "tma_copy_pipeline_sm90": ((100, 520, torch.float16), (3, 8), (256, 1024)),
+    "cluster_reduce_sm90": ((3, 4104, torch.float16), (2, 64), (2, 65536)),
+}  # fmt: skip
+"""Our kernels for Hopper, by file, and what `get_inputs` is asked for."""
+
+
+def own_cases() -> Iterator[Case]:
+    """Our kernels for Hopper on small inputs."""
+    for name, asked in OWN.items():
+        path = EVALS.parent / "examples_index" / "kernels" / f"{name}.py"
+        for sizes in asked:
+            text = " ".join(str(size).removeprefix("torch.") for size in sizes)
+            yield Case(f"own/{name} {text}", "sm_90a", partial(_own_inputs, path, sizes), partial(_own, path))
+
+
+def _own_inputs(path: Path, sizes: tuple[Any, ...]) -> list[Any]:
+    from cutesmith.problems.loading import load_file
+    from cutesmith.recording.facade import cuda_as_cpu
+
+    with cuda_as_cpu(), Float32Draws():
+        return load_file(path).module.get_inputs(*sizes)
+
+
+def _own(path: Path) -> Function:
+    from cutesmith.problems.loading import load_file
+
+    return load_file(path).kernel_fn
 
 
 def quack_cases() -> Iterator[Case]:

@@ -30,9 +30,11 @@ sys.path[:0] = [str(ROOT)] if str(ROOT) not in sys.path else []
 
 from evals.studies.emulator.differential import Execute  # noqa: E402
 from evals.studies.emulator.record_mma import checksums  # noqa: E402
-from evals.studies.emulator.warpgroup_cases import CASES, THREADS, WarpgroupCase  # noqa: E402
+from evals.studies.emulator.warpgroup_cases import CASES, MORE_CASES, THREADS, WarpgroupCase  # noqa: E402
 
-RECORDING = ROOT / "evals/results/emulator/mma/wgmma_h200.npz"
+FOLDER = ROOT / "evals/results/emulator/mma"
+RECORDINGS = {FOLDER / "wgmma_h200.npz": CASES, FOLDER / "wgmma_more_h200.npz": MORE_CASES}
+Cases = tuple[WarpgroupCase, ...]
 WHOLE = 1
 """Sets of a case that are kept whole."""
 _FEW = 8  # registers of D: what has more is kept as checksums alone
@@ -47,16 +49,16 @@ def run(case: WarpgroupCase, execute: Execute) -> Array:
     return words.reshape(case.writes, len(inputs), THREADS).transpose(1, 0, 2).astype(np.uint32)
 
 
-def record(out: Path, whole: int) -> None:
-    """Run every case on the GPU of this machine and write the recording."""
+def record(out: Path, cases: Cases, whole: int) -> None:
+    """Run cases on the GPU of this machine and write the recording."""
     from evals.studies.emulator.driver import Gpu
 
     gpu, arrays = Gpu(), {}
-    for case in CASES:
+    for case in cases:
         arrays |= kept(case, run(case, gpu.execute), whole)
     out.parent.mkdir(parents=True, exist_ok=True)
     np.savez_compressed(out, device=np.array(gpu.name), **arrays)
-    print(f"{gpu.name}: {len(CASES)} cases, {out.stat().st_size} bytes")
+    print(f"{gpu.name}: {len(cases)} cases, {out.stat().st_size} bytes")
 
 
 def kept(case: WarpgroupCase, results: Array, whole: int) -> dict[str, Array]:
@@ -96,17 +98,17 @@ def compare(case: WarpgroupCase, results: Array, recording: Any) -> Comparison:
     return Comparison(case, tuple(int(index) for index in differing), example)
 
 
-def replay(execute: Execute, only: str = "", path: Path = RECORDING) -> Iterator[Comparison]:
+def replay(execute: Execute, cases: Cases, only: str, path: Path) -> Iterator[Comparison]:
     """Compare every case whose name contains `only` with the recording."""
     recording = np.load(path)
-    return (compare(case, run(case, execute), recording) for case in CASES if only in case.name)
+    return (compare(case, run(case, execute), recording) for case in cases if only in case.name)
 
 
-def assemble() -> int:
+def assemble(cases: Cases) -> int:
     """Assemble every case, name those that ptxas refuses; the number of them."""
     refused = 0
     with tempfile.TemporaryDirectory() as folder:
-        for case in CASES:
+        for case in cases:
             path = Path(folder) / "test.ptx"
             path.write_text(case.ptx())
             command = ["ptxas", "-arch=sm_90a", "-o", str(path.with_suffix(".cubin")), str(path)]
@@ -126,16 +128,18 @@ def main(arguments: list[str] | None = None) -> int:
     action.add_argument("--assemble", action="store_true")
     parser.add_argument("--only", default="", help="replay only cases whose name contains this")
     parser.add_argument("--whole", type=int, default=WHOLE, help="sets kept whole (default %(default)s)")
-    parser.add_argument("--recording", type=Path, default=RECORDING, help="the file to replay")
+    parser.add_argument("--more", action="store_true", help="the second list of cases")
+    parser.add_argument("--recording", type=Path, help="the file to replay (default: that of the cases)")
     chosen = parser.parse_args(arguments)
+    known, cases = list(RECORDINGS.items())[chosen.more]
     if chosen.record:
-        record(chosen.record, chosen.whole)
+        record(chosen.record, cases, chosen.whole)
         return 0
     if chosen.assemble:
-        return 1 if assemble() else 0
+        return 1 if assemble(cases) else 0
     from evals.studies.emulator.emulated import execute
 
-    found = list(replay(execute, chosen.only, chosen.recording))
+    found = list(replay(execute, cases, chosen.only, chosen.recording or known))
     print("\n".join(one.line() for one in found))
     return 1 if any(one.differing for one in found) else 0
 

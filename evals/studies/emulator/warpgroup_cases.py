@@ -340,4 +340,56 @@ def _chained() -> list[WarpgroupCase]:
     return [_case(16, kind, "three times", times=3, sets=4) for kind in kinds]
 
 
+def _wide_numeric() -> list[WarpgroupCase]:
+    """Every combination of types with 24 columns."""
+    return [
+        _case(24 if ".s32." not in kind else 32, kind, f"wide {'registers' if registers else 'shared'}",
+              in_registers=registers, sets=2)
+        for kind in _TYPES
+        for registers in (False, True)
+    ]  # fmt: skip
+
+
+def _shaped_in_registers() -> list[WarpgroupCase]:
+    """Every number of columns with A from registers, types in another turn than in `_shaped`."""
+    floats = ("k8.f32.tf32.tf32", "k32.f16.e5m2.e4m3", "k16.f32.f16.f16", "k32.f32.e4m3.e4m3", "k16.f32.bf16.bf16")
+    cases = [_case(n, floats[n // 8 % 5], "shape registers", in_registers=True, kinds=("normal",)) for n in range(16, 257, 8)]  # noqa: E501  # fmt: skip
+    integers = ("k32.s32.u8.u8", "k256.s32.b1.b1.and.popc", "k32.satfinite.s32.s8.u8")
+    columns = (24, *range(16, 257, 16))
+    return cases + [
+        _case(n, integers[i % 3], "shape registers", in_registers=True, kinds=("random",))
+        for i, n in enumerate(columns)
+    ]
+
+
+def _more_negated() -> list[WarpgroupCase]:
+    kinds = ("k16.f32.f16.f16", "k32.f16.e4m3.e5m2", "k32.f32.e5m2.e5m2")
+    return [
+        _case(16, kind, f"signs {signs[0]} {signs[1]}", signs=signs, kinds=("spread", "special"), sets=3)
+        for kind in kinds
+        for signs in ((-1, 1), (1, -1), (-1, -1))
+    ]
+
+
+def _more_chained() -> list[WarpgroupCase]:
+    """Two multiplications in a group, on the special values too."""
+    kinds = ("k16.f32.f16.f16", "k8.f32.tf32.tf32", "k32.f32.e5m2.e5m2", "k32.f16.e4m3.e4m3", "k32.s32.u8.u8")
+    return [_case(8, kind, "twice", times=2, sets=3) for kind in kinds]
+
+
+def _more_laid_out() -> list[WarpgroupCase]:
+    """Swizzles and majors with 32 and 48 columns."""
+    cases = []
+    for n, kind in ((32, "k16.f16.f16.f16"), (48, "k16.f32.bf16.bf16")):
+        for pair in ((a, b) for a in Major for b in Major):
+            a, b = (_layouts(major, f"{n} {kind} {place}") for place, major in enumerate(pair))
+            layouts = tuple(zip(a, b, strict=True))
+            suffix = f"layouts {pair[0].name} {pair[1].name}"
+            cases.append(_case(n, kind, suffix, layouts=layouts, majors=pair, sets=len(layouts), kinds=("normal",)))
+    return cases
+
+
 CASES = (*_numeric(), *_negated(), *_shaped(), *_laid_out(), *_offset(), *_chained())
+"""What `wgmma_h200.npz` holds."""
+MORE_CASES = (*_wide_numeric(), *_shaped_in_registers(), *_more_negated(), *_more_chained(), *_more_laid_out())
+"""What `wgmma_more_h200.npz` holds."""
