@@ -12,6 +12,7 @@ from cutesmith.emulator.emitters import (  # noqa: F401  # noqa: F401
     integers,
     memory,
     moves,
+    scale_formats,
 )
 from cutesmith.emulator.errors import PtxSyntaxError
 from cutesmith.emulator.faults import UnsupportedInstruction
@@ -35,7 +36,12 @@ from cutesmith.emulator.operations import (  # noqa: F401
 from cutesmith.emulator.program.basic_blocks import Program
 from cutesmith.emulator.program.build import build
 from cutesmith.emulator.ptx.syntax import Instruction, Module
-from cutesmith.emulator.tensor_cores import register_checks, warp_multiply, warpgroup_multiply  # noqa: F401
+from cutesmith.emulator.tensor_cores import (  # noqa: F401
+    register_checks,
+    warp_block_scaling,
+    warp_multiply,
+    warpgroup_multiply,
+)
 
 
 def build_program(module: Module, entry: str) -> Program:

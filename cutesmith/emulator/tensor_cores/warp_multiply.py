@@ -7,7 +7,6 @@ import re
 
 import numpy as np
 
-from cutesmith.emulator.faults import UnsupportedInstruction
 from cutesmith.emulator.machine.lanes import Warps
 from cutesmith.emulator.machine.suspensions import warp_operation
 from cutesmith.emulator.program.abi import WARP, Array
@@ -74,13 +73,19 @@ def parse_multiplication(opcode: str) -> Multiplication | None:
     )
 
 
-@warp_operation("mma")
+def _refuses(instruction: Instruction) -> str | None:
+    if parse_multiplication(instruction.full_opcode) is not None:
+        return None
+    sparse = any(word == "sp" or word.startswith("sp::") for word in instruction.modifiers)
+    return "sparse matrices" if sparse else "no such shape and types"
+
+
+@warp_operation("mma", refuses=_refuses)
 def multiply(warps: Warps) -> None:
-    """Every form of `mma.sync.aligned` but sparse and block-scaled ones."""
+    """Every form of `mma.sync.aligned` but sparse ones; those of a `kind` are in warp_block_scaling.py."""
     instruction = warps.instruction
     form = parse_multiplication(instruction.full_opcode)
-    if form is None:
-        raise UnsupportedInstruction(instruction, _why(instruction))
+    assert form is not None
     warps = whole_warps(warps)
     if not len(warps.members):
         return
@@ -98,14 +103,6 @@ def multiply(warps: Warps) -> None:
     elements[:, order] = product.reshape(elements.shape)
     per = max(1, 32 // result_bits)
     write_registers(warps, d, pack(elements.reshape(len(product), -1, per, WARP), result_bits))
-
-
-def _why(instruction: Instruction) -> str:
-    if "sp" in instruction.modifiers or any(word.startswith("sp::") for word in instruction.modifiers):
-        return "sparse matrices"
-    if "block_scale" in instruction.modifiers or any(word.startswith("kind") for word in instruction.modifiers):
-        return "block-scaled and sub-byte floating-point matrices"
-    return "no such shape and types"
 
 
 def _matrix(warps: Warps, operand: Operand, order: Array, bits: int) -> Array:
