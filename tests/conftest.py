@@ -93,7 +93,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     places = {name: place for place, name in enumerate(LONGEST)}
     files = {item: item.nodeid.partition("::")[0] for item in items}
     items.sort(key=lambda item: (places.get(files[item].removeprefix("tests/"), len(LONGEST)), files[item]))
-    marked = [item for item in items if "gpu" in item.keywords]
+    marked = [item for item in items if item.get_closest_marker("gpu")]
     if marked and not _has_gpu():
         for item in marked:
             item.add_marker(pytest.mark.skip(reason="needs an NVIDIA GPU"))

@@ -99,6 +99,29 @@ class AttentionConfiguration(Configuration):
 
 
 @dataclass(frozen=True)
+class HopperAttentionConfiguration(Configuration):
+    """Warpgroups of arithmetic, each of which has 64 rows of queries; keys of a step, and steps in shared memory.
+
+    With `turns` the products of one warpgroup go beside the softmax of the other.
+    """
+
+    warpgroups: int
+    keys: int
+    stages: int
+    turns: bool
+
+    @property
+    def queries(self) -> int:
+        """Rows of a block."""
+        return 64 * self.warpgroups
+
+    @property
+    def threads(self) -> int:
+        """A block's, those of the loading warpgroup among them."""
+        return 128 * (1 + self.warpgroups)
+
+
+@dataclass(frozen=True)
 class HopperConfiguration(Configuration):
     """How sm_90a's kernel of a product cuts the result into tiles, and who multiplies them.
 
@@ -182,6 +205,7 @@ AnyConfiguration = (
     | ContractionConfiguration
     | HopperConfiguration
     | AttentionConfiguration
+    | HopperAttentionConfiguration
     | ScansConfiguration
     | WindowsConfiguration
 )

@@ -16,17 +16,15 @@ import argparse
 import ast
 import fnmatch
 import hashlib
-import importlib.util
 import json
 import math
 import multiprocessing
 import os
-import random
 import statistics
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -38,6 +36,7 @@ sys.path.insert(0, str(ROOT))
 import cutlass.cute as cute  # noqa: E402
 import torch  # noqa: E402
 import torch.nn.functional as F  # noqa: E402, N812
+from races import FLUSH_BYTES, Race, module_of, relative_error  # noqa: E402
 
 from cutesmith.devices import parse_arch  # noqa: E402
 from cutesmith.patterns.contraction.hopper.legality import obstacles  # noqa: E402
@@ -47,7 +46,6 @@ from cutesmith.patterns.pattern_plan import HopperConfiguration  # noqa: E402
 from cutesmith.patterns.tracing.trace import trace_problem  # noqa: E402
 from cutesmith.problems.loading import load_file  # noqa: E402
 
-FLUSH_BYTES = 256 << 20  # over four times the L2 of an H200
 TOLERANCE = {"bfloat16": 5e-3, "float16": 1e-3, "float32": 1e-5}  # norm of the error over that of the result
 HEADINGS = "case|eager|QuACK|torch.compile|first choice|best|predicted|TFLOP/s|over eager|over the best other".split(
     "|"
@@ -188,15 +186,6 @@ def render(case: Case, folder: Path, most: int) -> list[Built] | str:
         return f"{type(error).__name__}: {error}"
 
 
-def module_of(path: Path) -> Any:
-    """The rendered section as a module."""
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 class Exported(Exception):
     """The kernel is compiled and in its object file."""
 
@@ -258,40 +247,6 @@ def quack_of(case: Case) -> Callable[..., torch.Tensor] | None:
     if "residual" in case.name:
         return lambda x, weight, residual: gemm_interface.gemm_add(x, weight.t(), residual, tuned=False)
     return None
-
-
-@dataclass
-class Race:
-    """The contenders of one case and their samples in microseconds."""
-
-    contenders: dict[str, Callable[..., torch.Tensor]]
-    inputs: list[torch.Tensor]
-    samples: dict[str, list[float]] = field(default_factory=dict)
-
-    def run(self, rounds: int, flush: torch.Tensor) -> None:
-        """Rounds of one launch each, in random order, two of them to warm up."""
-        self.samples = {name: [] for name in self.contenders}
-        for number in range(rounds + 2):
-            order = random.sample(list(self.contenders), len(self.contenders))
-            for at in range(0, len(order), 6):
-                for name, microseconds in self._launch(order[at : at + 6], flush).items():
-                    self.samples[name] += [microseconds] if number >= 2 else []
-
-    def _launch(self, names: list[str], flush: torch.Tensor) -> dict[str, float]:
-        events = {name: [torch.cuda.Event(enable_timing=True) for _ in range(2)] for name in names}
-        torch.cuda._sleep(1_500_000)  # type: ignore[no-untyped-call]
-        for name, (before, after) in events.items():
-            flush.zero_()
-            before.record()
-            self.contenders[name](*self.inputs)
-            after.record()
-        torch.cuda.synchronize()
-        return {name: before.elapsed_time(after) * 1e3 for name, (before, after) in events.items()}
-
-
-def relative_error(result: torch.Tensor, exact: torch.Tensor) -> float:
-    """‖result − exact‖ / ‖exact‖."""
-    return float((result.double() - exact).norm() / exact.norm())
 
 
 def run_case(case: Case, builts: list[Built], options: argparse.Namespace, flush: torch.Tensor) -> dict[str, Any]:

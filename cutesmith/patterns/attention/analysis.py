@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 
 from cutesmith.errors import UnmatchedError
 from cutesmith.patterns.attention.band import Band, band_of, is_minus_infinity
 from cutesmith.patterns.contraction.analysis import Matrix, matrix_of
-from cutesmith.patterns.contraction.epilogue import Epilogue, write_epilogue
+from cutesmith.patterns.contraction.epilogue import Epilogue, FunctionWriter, Given, write_epilogue
 from cutesmith.patterns.graph.builder import GraphBuilder
 from cutesmith.patterns.graph.dtypes import is_float, widens
-from cutesmith.patterns.graph.nodes import Constant, Graph, Node, Reduction, with_nodes, with_values
+from cutesmith.patterns.graph.nodes import Constant, Graph, Node, Reduction, Sized, with_nodes, with_values
 from cutesmith.patterns.graph.shapes import Shape
 from cutesmith.patterns.writing.naming import safe_names
 
@@ -23,8 +24,10 @@ NOT_ATTENTION = "there is no softmax between two products of matrices"
 class AttentionProblem:
     """softmax over keys of `score(q k^T)`, times v; sizes are the traced ones.
 
-    `score` is the function of each sum, `score_inside` the same where the band's conditions hold. `empty_rows` is what
-    a query gets that sees no key: 0 (PyTorch's own attention) or NaN (a plain softmax).
+    `score` is the function of each sum, `score_inside` the same where the band's conditions hold. Where all that a
+    score does is to be scaled by a positive number, and perhaps hidden, `scale` is that product as a function of the
+    sum, and the other two leave it out: the softmax scales its exponents. `empty_rows` is what a query gets that sees
+    no key: 0 (PyTorch's own attention) or NaN (a plain softmax).
     """
 
     graph: Graph
@@ -39,6 +42,7 @@ class AttentionProblem:
     v: Matrix
     score: Epilogue
     score_inside: Epilogue
+    scale: Epilogue | None
     band: Band
     empty_rows: float
     output: Epilogue
@@ -68,14 +72,16 @@ def analyse(graph: Graph, reserved: Collection[str]) -> AttentionProblem:
         raise UnmatchedError(f"{product.where} is not followed by pointwise work alone", operation=product.where)
     names = safe_names([argument.name for argument in graph.arguments], reserved)
     rank, band = len(product.shape), band_of(parts.scores)
-    fast = graph.outputs[0].dtype in HALVES
     scores, sums = _aligned(parts)
+    scaled = _scaled(scores, sums)
+    fast = graph.outputs[0].dtype in HALVES
+    writer = FunctionWriter(names, reserved, rank, {-2: "at_m", -1: "at_n"}, fast=fast, suffix="mn")
 
-    def score(node: Node) -> Epilogue:
-        return write_epilogue(_returning(graph, node), sums, names, reserved, fast=fast)
+    def score(node: Node, of: Node) -> Epilogue:
+        return writer.function([node], {id(of): Given.of(of)})
 
-    written = score(scores)
-    taken = {*reserved, *(operand.name for operand in written.operands)}
+    written, inside = (score(node, scaled or sums) for node in (scores, _inside(scores, band)))
+    taken = {*reserved, *(each.name for each in written.operands), *(each.name for each in written.numbers)}
     q, k, v = (matrix_of(node, names, rank) for node in parts.operands)
     return AttentionProblem(
         graph=graph,
@@ -89,7 +95,8 @@ def analyse(graph: Graph, reserved: Collection[str]) -> AttentionProblem:
         k=k,
         v=v,
         score=written,
-        score_inside=score(_inside(scores, band)),
+        score_inside=inside,
+        scale=score(scaled, sums) if scaled else None,
         band=band,
         empty_rows=0.0 if parts.safe else float("nan"),
         output=write_epilogue(graph, product, names, taken),
@@ -107,14 +114,30 @@ def _aligned(parts: _Parts) -> tuple[Node, Node]:
     return _replaced(scores, {id(product): sums}), sums
 
 
+def _scaled(scores: Node, sums: Node) -> Node | None:
+    """The product of the sums and a positive number, where the scores are that or -inf; None where they are not."""
+    if scores.op == "where":
+        condition, *branches = scores.inputs
+        visible = [branch for branch in branches if not is_minus_infinity(branch)]
+        free = all(node is not sums for node in _pointwise_cone(condition))
+        return _scaled(visible[0], sums) if len(visible) == 1 and free else None
+    if scores.op != "mul" or not any(node is sums for node in scores.inputs):
+        return None
+    return scores if any(_is_positive(node) for node in scores.inputs) else None
+
+
+def _is_positive(node: Node) -> bool:
+    """Whether a number is above 0 in every call: a constant, or a product of sizes to some power."""
+    if node.op == "sized":
+        law = Sized.of(node).law
+        return law.offset == 0 and law.factor > 0
+    return node.op == "constant" and 0 < Constant.of(node).value < math.inf
+
+
 def _replaced(node: Node, values: Mapping[int, Node], change: Callable[[Node], Node] = lambda node: node) -> Node:
     """The node with others in place of those whose id is in `values`, and each changed that is made of them."""
     alone = Graph((), (node,), (), False)
     return with_nodes(with_values(alone, values), change).outputs[0]
-
-
-def _returning(graph: Graph, node: Node) -> Graph:
-    return replace(graph, outputs=(node,), output_strides=(), returns_tuple=False)
 
 
 def _inside(scores: Node, band: Band) -> Node:

@@ -1,8 +1,12 @@
 """The pattern of attention: a block keeps a tile of queries and goes over the keys once, with an online softmax.
 
 The scores of a tile never leave the registers of the warp that made them, and become the operand of the second product
-as they lie (FlashAttention-2, arXiv 2307.08691). Keys and values have one buffer each: the next keys are copied while
-the values are multiplied, the next values while the scores are. Tiles of keys outside the mask's band are left out.
+as they lie (FlashAttention-2, arXiv 2307.08691). Tiles of keys outside the mask's band are left out.
+
+Of the two templates, `attention.py.j2` uses mma.sync and cp.async, with one buffer for keys and one for values: the
+next keys are copied while the values are multiplied, the next values while the scores are. `attention_sm90.py.j2` is
+for Hopper: a warp loads by TMA into rings, and warpgroups multiply by wgmma, the softmax of one beside the products of
+the other (FlashAttention-3, arXiv 2407.08608).
 """
 
 from __future__ import annotations
@@ -14,11 +18,13 @@ from functools import cached_property
 
 from cutesmith.devices import SmVersion, parse_arch
 from cutesmith.errors import UnmatchedError
+from cutesmith.patterns.attention import hopper
 from cutesmith.patterns.attention.analysis import AttentionProblem, analyse
 from cutesmith.patterns.attention.band import Offset
+from cutesmith.patterns.attention.hopper import padded
 from cutesmith.patterns.contraction.epilogue import Epilogue, Operand, Output
 from cutesmith.patterns.graph.nodes import Graph, Reshaping
-from cutesmith.patterns.pattern_plan import AttentionConfiguration, GraphPlan
+from cutesmith.patterns.pattern_plan import AttentionConfiguration, GraphPlan, HopperAttentionConfiguration
 from cutesmith.patterns.writing.naming import SHARED_NAMES, Parameter, ViewNames
 from cutesmith.patterns.writing.templating import launcher_key, render_template, returned, type_check
 from cutesmith.runtime.tiling import TiledShape, Tiling
@@ -27,8 +33,13 @@ _OWN = (
     "acc at_m at_n score score_inside epilogue cpasync warp SmemAllocator QUERIES KEYS WARPS THREADS width value_width "
     "LOG2_E LOWEST queries keys padded tile_layout load_tile matrices access description LAUNCHERS vectors step steps "
     "blocks batch m first end whole row column rows columns dtype scores highest shrink powers total "
-    "inverse values result clipped tiled_mma smem atom tensor tensors"
+    "inverse values result clipped tiled_mma smem atom tensor tensors WARPGROUPS ROWS STAGES LOAD_REGISTERS "
+    "MATH_REGISTERS LOWEST WARPGROUP_BARRIER TURN_BARRIER stage_of own_dims boxes matrix_at batch_places multiply "
+    "score_tile softmax_step attention_kernel launch_attention pipeline warpgroup sm90 LayoutEnum OperandMajorMode "
+    "scaled scale_log2 row_max row_sum shrink places dims scores first_row state ring load store one begin back "
+    "mine lane barrier back tile sums mQ mK mV mO sQ sK sV tma_Q tma_K tma_V tma_O Q K V O"
 )
+Form = AttentionConfiguration | HopperAttentionConfiguration
 RESERVED = SHARED_NAMES | set(_OWN.split())
 """Names that an argument of the problem may not have in the generated kernel."""
 
@@ -37,6 +48,9 @@ TILES = ((128, 64, 8), (64, 64, 4), (128, 32, 8), (128, 128, 8), (64, 128, 4), (
 
 REGISTERS = 190
 """A thread has 255: what is left holds the operands of an instruction, addresses and the scores' function."""
+
+STEP_KEYS = 24
+"""What a step of sm_90a's kernel costs beside its keys: barriers, and scores that wait for each other."""
 
 SM_COUNT = 132
 """Of an H200; the choice between tiles asks how many blocks run at once."""
@@ -49,9 +63,13 @@ class AttentionPlan(GraphPlan):
     problem: AttentionProblem
     pattern: str = "attention"
 
-    def configurations(self, arch: str = "sm_90a") -> list[AttentionConfiguration]:
-        """Tiles that the architecture can run, the best guess first."""
+    def configurations(self, arch: str = "sm_90a") -> list[AttentionConfiguration] | list[HopperAttentionConfiguration]:
+        """Tiles that the architecture can run, the best guess first; of sm_90a's own form where that serves."""
         sm, problem = parse_arch(arch).sm, self.problem
+        if not any(hopper.obstacles(problem, sm)):
+            served = [c for c in hopper.CONFIGURATIONS if not any(hopper.refusals(problem, c, sm))]
+            if served:
+                return sorted(served, key=lambda c: _predicted_cost(problem, c))
         found = [AttentionConfiguration(*tile) for tile in TILES]
         fitting = [c for c in found if not any(refusals(problem, c, sm))]
         return sorted(fitting, key=lambda c: _predicted_cost(problem, c))
@@ -60,9 +78,12 @@ class AttentionPlan(GraphPlan):
         """Queries and keys; every edge is guarded."""
         return TiledShape(sizes=(self.problem.queries, self.problem.keys))
 
-    def tiling(self, configuration: AttentionConfiguration) -> Tiling:
+    def tiling(self, configuration: Form) -> Tiling:
         """A block's tile and what it takes."""
         c = configuration
+        if isinstance(c, HopperAttentionConfiguration):
+            smem = hopper.shared_bytes(self.problem, c)
+            return Tiling(threads=c.threads, tile=(c.queries, c.keys), smem_bytes=smem, settings=c.to_dict())
         return Tiling(
             threads=32 * c.warps,
             tile=(c.queries, c.keys),
@@ -70,9 +91,11 @@ class AttentionPlan(GraphPlan):
             settings=c.to_dict(),
         )
 
-    def render(self, configuration: AttentionConfiguration) -> str:
+    def render(self, configuration: Form) -> str:
         """The kernel section: imports, device functions, kernel, launch, cached compile and `kernel_fn`."""
-        return render_template("attention.py.j2", _Context(self.problem).of(configuration))
+        on_hopper = isinstance(configuration, HopperAttentionConfiguration)
+        template = "attention_sm90.py.j2" if on_hopper else "attention.py.j2"
+        return render_template(template, _Context(self.problem).of(configuration) | {"hopper": on_hopper})
 
 
 def match(graph: Graph) -> AttentionPlan:
@@ -86,11 +109,6 @@ def match(graph: Graph) -> AttentionPlan:
     if not AttentionPlan(graph, problem).configurations():
         raise UnmatchedError(f"heads of {problem.width} and {problem.value_width} elements do not fit", operation="")
     return AttentionPlan(graph, problem)
-
-
-def padded(width: int) -> int:
-    """A head's width in whole steps of the matrix instruction."""
-    return -(-width // 16) * 16
 
 
 def shared_bytes(problem: AttentionProblem, c: AttentionConfiguration) -> int:
@@ -109,9 +127,11 @@ def refusals(problem: AttentionProblem, c: AttentionConfiguration, sm: SmVersion
         yield f"{needed} bytes of shared memory: sm_{sm.number} has {sm.smem_per_block} bytes a block"
 
 
-def _predicted_cost(problem: AttentionProblem, c: AttentionConfiguration) -> float:
+def _predicted_cost(problem: AttentionProblem, c: Form) -> float:
     """Of all waves of blocks: scores, edges of tiles included, and keys and values that each block reads again."""
     blocks = math.prod(problem.batch) * math.ceil(problem.queries / c.queries)
+    if isinstance(c, HopperAttentionConfiguration):
+        return math.ceil(blocks / SM_COUNT) * math.ceil(problem.keys / c.keys) * (c.keys + STEP_KEYS) * (c.queries + 48)
     resident = max(1, 8 // c.warps)
     waves = math.ceil(blocks / (SM_COUNT * resident))
     return waves * resident * math.ceil(problem.keys / c.keys) * c.keys * (c.queries + 48)
@@ -130,7 +150,8 @@ class _Context:
 
     def __init__(self, problem: AttentionProblem) -> None:
         self.problem = problem
-        self.epilogues = (problem.score, problem.score_inside, problem.output)
+        scores = (problem.score, problem.score_inside, problem.scale)
+        self.epilogues = (*(each for each in scores if each is not None), problem.output)
         own = {*(operand.name for operand in self.operands), *(output.name for output in problem.output.outputs)}
         self.views = ViewNames({*problem.arguments, *RESERVED, *own})
 
@@ -144,14 +165,22 @@ class _Context:
         """All numbers that are passed at run time, each once."""
         return list({n.name: n for epilogue in self.epilogues for n in epilogue.numbers}.values())
 
-    def of(self, configuration: AttentionConfiguration) -> dict[str, object]:
+    def of(self, configuration: Form) -> dict[str, object]:
         problem, output = self.problem, self.problem.output.outputs[0]
         matrices = [self.views.name(m.code, m.argument) for m in (problem.q, problem.k, problem.v)]
         operands = [self.views.name(o.passed, o.argument) for o in self.operands]
         band = problem.band
+        acc = "scores[i]" if isinstance(configuration, HopperAttentionConfiguration) else "tSrS[i]"
+        scores = [*(f"m_{o.name}" for o in problem.score.operands), *(number.name for number in self.numbers)]
         return {
             "c": configuration,
             "p": problem,
+            "plain_inside": problem.score_inside.is_identity,
+            "scale_log2": f"{problem.scale.call('Float32(1.0)', [], [], 'scaled')} * LOG2_E"
+            if problem.scale
+            else "Float32(LOG2_E)",
+            "stores_by_tma": hopper.stores_by_tma(problem),
+            "score_arguments": ["queries", "keys", *scores],
             "matrices": matrices,
             "operands": self.operands,
             "operand_tensors": operands,
@@ -160,8 +189,8 @@ class _Context:
             "lower": [bound_code(offset, problem.arguments) for offset in band.lower],
             "upper": [bound_code(offset, problem.arguments) for offset in band.upper],
             "clips": any(offset.argument is not None for offset in (*band.lower, *band.upper)),
-            "score_call": self._call(problem.score, "tSrS[i]", "score"),
-            "inside_call": self._call(problem.score_inside, "tSrS[i]", "score_inside"),
+            "score_call": self._call(problem.score, acc, "score"),
+            "inside_call": self._call(problem.score_inside, acc, "score_inside"),
             "output_call": self._call(problem.output, "sums[v]", "epilogue"),
             "vector_operands": [o for o in problem.score.operands if not any(o.varies[-2:])],
             "inside_operands": {o.name for o in problem.score_inside.operands},

@@ -1,0 +1,79 @@
+"""What sm_90a's kernel of attention can serve, and how it is laid out: TMA, wgmma, weights that stay in registers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from cutesmith.devices import RESERVED_SMEM_PER_BLOCK, SmVersion
+from cutesmith.patterns.attention.analysis import AttentionProblem
+from cutesmith.patterns.contraction.analysis import Matrix
+from cutesmith.patterns.pattern_plan import HopperAttentionConfiguration
+
+TMA_ELEMENTS = 8
+"""Addresses and strides of what TMA reads and writes are multiples of 16 bytes: so many 16-bit elements."""
+
+MOST_TMA_BATCH_DIMS = 3
+"""A tensor map has at most five dimensions."""
+
+BARRIER_BYTES = 512
+"""For the barriers of the rings."""
+
+REGISTERS = {1: 250, 2: 240, 3: 160}
+"""A thread's, by math warpgroups: what the loading warps leave, and a multiple of 8."""
+
+OTHER_REGISTERS = 44
+"""Addresses, states of rings, maxima; measured as what ptxas needs beside sums, scores and weights."""
+
+CONFIGURATIONS = tuple(
+    HopperAttentionConfiguration(warpgroups, keys, 2, turns=warpgroups == 2 and keys > 64)
+    for warpgroups, keys in ((2, 128), (2, 112), (2, 96), (2, 80), (2, 64), (3, 96), (1, 128), (1, 64))
+)
+"""The most keys first: fewer steps. On an H200 (8192 queries and keys, heads of 128) turns took 3072 us, 3173 without;
+160 keys spilled (4554). For heads of 64 and 4096 rows three warpgroups took 682, two 639."""
+
+
+def obstacles(problem: AttentionProblem, sm: SmVersion) -> Iterator[str]:
+    """A sentence for each reason why this attention needs another kernel, whatever the configuration."""
+    if sm.number != 90:
+        yield f"sm_{sm.number} has no wgmma"
+    if problem.keys == 0:
+        yield "there are no keys"
+    for name, matrix, dim in (("queries", problem.q, -1), ("keys", problem.k, -2), ("values", problem.v, -1)):
+        others = [s for d, (n, s) in enumerate(_sized(matrix), -len(matrix.shape)) if d != dim and n != 1]
+        if any(step % TMA_ELEMENTS for step in (matrix.shape[dim], *others)) or matrix.strides[dim] != 1:
+            yield f"rows of the {name} do not begin at 16 bytes"
+        if sum(n != 1 and s != 0 for n, s in _sized(matrix)[:-2]) > MOST_TMA_BATCH_DIMS:
+            yield f"the {name} have more batch dimensions than a tensor map"
+    if len(problem.batch) > MOST_TMA_BATCH_DIMS:
+        yield f"{len(problem.batch)} batch dimensions: a tensor map has room for {MOST_TMA_BATCH_DIMS}"
+
+
+def _sized(matrix: Matrix) -> list[tuple[int, int]]:
+    return list(zip(matrix.shape, matrix.strides, strict=True))
+
+
+def padded(width: int) -> int:
+    """A head's width in whole steps of the matrix instruction."""
+    return -(-width // 16) * 16
+
+
+def shared_bytes(problem: AttentionProblem, c: HopperAttentionConfiguration) -> int:
+    """The tile of queries, the rings of keys and of values, barriers and what the architecture keeps."""
+    width, value_width = padded(problem.width), padded(problem.value_width)
+    tiles = 2 * (c.queries * width + c.stages * c.keys * (width + value_width))
+    return tiles + BARRIER_BYTES + RESERVED_SMEM_PER_BLOCK
+
+
+def refusals(problem: AttentionProblem, c: HopperAttentionConfiguration, sm: SmVersion) -> Iterator[str]:
+    """A sentence for each reason why the template would not run so."""
+    registers = padded(problem.value_width) // 2 + c.keys // 2 + c.keys // 4 + OTHER_REGISTERS
+    if registers > REGISTERS[c.warpgroups]:
+        yield f"{registers} registers a thread: {c.warpgroups} warpgroups have {REGISTERS[c.warpgroups]}"
+    if (needed := shared_bytes(problem, c)) > sm.smem_per_block:
+        yield f"{needed} bytes of shared memory: sm_{sm.number} has {sm.smem_per_block} bytes a block"
+
+
+def stores_by_tma(problem: AttentionProblem) -> bool:
+    """Whether the result leaves through the queries' shared memory, as it is."""
+    output = problem.output.outputs[0]
+    return problem.output.is_identity and output.dtype == problem.dtype and problem.width == problem.value_width
