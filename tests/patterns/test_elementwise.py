@@ -59,12 +59,35 @@ def test_a_dense_kernel_serves_every_length(tmp_path):
     assert [tuple(out.shape) for out in outs] == [(64, 128), (3, 7), (1, 1), (1000, 33), (0, 4)]
 
 
-def test_a_transposed_operand_is_read_element_by_element_and_the_rest_in_vectors(tmp_path):
+def test_a_transposed_operand_is_read_in_vectors_too(tmp_path):
     recorded, _ = record(lambda x, y: x + y, (normal(64, 96), normal(96, 64).t()), tmp_path)
+    assert all(".v4." in width for width in widths(recorded))
+
+
+def test_an_odd_transposed_operand_is_read_element_by_element(tmp_path):
+    recorded, _ = record(lambda x, y: x + y, (normal(63, 96), normal(96, 63).t()), tmp_path)
     found = widths(recorded)
     assert any(width.startswith("st.global.v4") for width in found)
-    assert any(width.startswith("ld.global.v4") for width in found)
     assert any(width in ("ld.global.b32", "ld.global.f32") for width in found)
+
+
+TRANSPOSED = {
+    "halves": (lambda x: x.t().contiguous(), [normal(96, 136, dtype=BF16)]),
+    "odd": (lambda x: x.t().contiguous(), [normal(33, 72)]),
+    "channels last": (lambda x: x.permute(0, 2, 3, 1).contiguous(), [normal(2, 32, 6, 8, dtype=BF16)]),
+    "a row, a column and two dtypes": (
+        lambda x, y, b, c: torch.relu(x.t() + y * b) + c,
+        [normal(48, 64, dtype=BF16), normal(64, 48), normal(48), normal(64, 1)],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TRANSPOSED)
+def test_tiles_are_transposed_in_registers(name, tmp_path):
+    function, inputs = TRANSPOSED[name]
+    with emulated_device("sm_90a"):
+        out = first_kernel(plan_of(function, *inputs), tmp_path).kernel_fn(*map(move, inputs)).cpu()
+    torch.testing.assert_close(out, function(*inputs))
 
 
 def test_misaligned_views_get_narrow_accesses(tmp_path):

@@ -41,7 +41,10 @@ class Tensor:
 
 @dataclass(frozen=True)
 class ElementwiseKernel:
-    """Statements and names for the places of the template; `coordinates` are the dimensions whose place is needed."""
+    """Statements and names for the places of the template; `coordinates` are the dimensions whose place is needed.
+
+    `transposes`: an input is contiguous along another dimension than the result, as traced.
+    """
 
     title: str
     arguments: list[str]
@@ -52,6 +55,7 @@ class ElementwiseKernel:
     helpers: list[str]
     body: list[str]
     coordinates: list[int]
+    transposes: bool
     checks: list[tuple[str, tuple[int, ...]]]
     views: list[str]
     allocations: list[str]
@@ -95,6 +99,7 @@ class _Writer:
             helpers=[SPECIAL_FUNCTIONS[name].strip("\n") for name in sorted(self.helpers)],
             body=body,
             coordinates=self.coordinates,
+            transposes=not (self.coordinates or self.taken) and any(_is_turned(t.node) for t in self.inputs),
             checks=self._checks(),
             views=self.views + self._laws(),
             allocations=[self._allocation(output) for output in self.outputs],
@@ -261,6 +266,12 @@ class _Writer:
     def _returned(self, output: Tensor) -> str:
         code = f"{output.name}.view(torch.bool)" if output.dtype == "bool" else output.name
         return Reshaping.of(output.node).view.code(code, self.arguments) if output.node.op == "reshape" else code
+
+
+def _is_turned(node: Node) -> bool:
+    """Whether elements side by side in memory are not along the last dimension that has some."""
+    steps = [step for size, step in zip(node.shape, Input.of(node).stride, strict=True) if size != 1]
+    return len(steps) > 1 and steps[-1] > 1 and 1 in steps
 
 
 def _steps_are_dense(shape: Shape, strides: Shape) -> bool:

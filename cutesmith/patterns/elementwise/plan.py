@@ -7,6 +7,9 @@ all tensors are dense in the same order the kernel sees one flat dimension of fr
 otherwise shapes and strides are known when compiling, dimensions are merged as far as all tensors allow, and the
 innermost one is vectorised where the tensors have stride 1 (a broadcast value is loaded once for the vector). Where a
 tensor as large as the L2 cache is shared by all of the outermost dimension, the blocks that share it run side by side.
+Where an input is contiguous along another dimension than the result, a thread loads a tile of vectors along that one
+and stores vectors along the other: the transposition takes place in its registers, and neighbouring lanes fill whole
+sectors both ways.
 """
 
 from __future__ import annotations
