@@ -28,6 +28,7 @@ RANKS = floors()
 
 SUBROOMS = {
     "agent": "models | texts | display | tools | problems",
+    "compiling": "engines",
     "emulator": "ptx | instructions | program | native state | emitters sanitizer | machine | engines | tensor_cores | "
     "operations profiling | positions",
     "evals": "selftest | suites | engines scores | running",

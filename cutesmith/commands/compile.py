@@ -74,5 +74,8 @@ def _kernel_lines(kernel: KernelReport) -> Iterator[str]:
     for title, counts in (("tensor cores", kernel.tensor_core_instructions), ("TMA", kernel.tma_instructions)):
         if counts:
             yield f"    {title}: " + ", ".join(f"{name} ×{count}" for name, count in counts.items())
+    yield from (f"    descriptor: {words}" for words in kernel.engines.descriptors)
+    yield from (f"    finding ({one.fault.value}): {one.sentence}" for one in kernel.engines.findings)
+    yield from (f"    not decided: {what}" for what in kernel.engines.undecided)
     yield from (f"    note: {sentence}" for sentence in kernel.notes)
     yield from (f"    refused: {sentence}" for sentence in kernel.refused)

@@ -169,6 +169,8 @@ def _summary(reports: Sequence[ArchReport], failed: ArchReport | None, narrow: s
     if failed is None:
         kernels = len({kernel.name for report in reports for kernel in report.kernels})
         done = f"{kernels} kernel{'s' * (kernels != 1)} compiled for {names}; nothing was executed"
+        if found := sum(len(kernel.engines.findings) for report in reports for kernel in report.kernels):
+            done += f"; {found} finding{'s' * (found != 1)} on TMA, mbarriers, tensor cores or registers"
         return f"{done}; it computes in {narrow}, less than any type of the problem has" if narrow else done
     what = "the hardware would refuse the launch" if failed.error_code == "LAUNCH_REFUSED" else failed.error_code
     line = f" (line {failed.error_line})" if failed.error_line else ""

@@ -15,6 +15,7 @@ import cutlass.cute  # noqa: F401  imported before the process is confined
 import torch
 
 from cutesmith.compiling.compile_errors import CompileError, describe_error
+from cutesmith.compiling.engines.report import engine_report
 from cutesmith.compiling.kernel_notes import kernel_notes
 from cutesmith.compiling.narrowing import Compiled, described, narrow_instructions, opcodes_in, unexplained
 from cutesmith.compiling.requests import CompiledFile, CompileFile
@@ -28,7 +29,7 @@ from cutesmith.recording.open_session import session
 from cutesmith.recording.ptx import PtxKernel, read_ptx
 from cutesmith.recording.sessions import Launch, Session
 from cutesmith.sandbox.confinement import confine
-from cutesmith.verdicts import ArchReport, ExitCode, KernelReport
+from cutesmith.verdicts import ArchReport, EngineReport, ExitCode, KernelReport
 
 if importlib.util.find_spec("tvm_ffi"):
     import tvm_ffi  # noqa: F401
@@ -61,9 +62,10 @@ def _compile(request: CompileFile) -> CompiledFile:
         recorded, error = _record(path, problem, arch, types, fake=fake)
     report = _report(recorded, error, arch, time.perf_counter() - started)
     notes = [note for module in recorded.modules for kernel in module.notes.values() for note in kernel]
-    if error is None and any(note.line for note in notes):
+    found = any(kernel.engines.findings for kernel in report.kernels)
+    if error is None and (found or any(note.line for note in notes)):
         again, failed = _record(path, problem, arch, ["known"], fake=fake, line_info=True)
-        report = report if failed else replace(report, kernels=kernel_reports(again))  # with the lines of Python
+        report = report if failed else replace(report, kernels=kernel_reports(again, path.name))  # with the lines of Python
     narrow = ""
     if error is None:  # what the kernel narrows though the problem's types do not ask for it
         counts = Counter(_opcodes(recorded))
@@ -148,18 +150,21 @@ def _silent_error(recorded: Session) -> CompileError | None:
     return CompileError(exit_code=ExitCode.DOES_NOT_COMPILE, code="NO_LAUNCH", message=f"{message}. {hint}", line=0)
 
 
-def kernel_reports(session: Session) -> tuple[KernelReport, ...]:
-    """One report for each distinct launch (kernel, grid, block, cluster, shared memory), in order of first launch."""
+def kernel_reports(session: Session, source: str = "") -> tuple[KernelReport, ...]:
+    """One report for each distinct launch (kernel, grid, block, cluster, shared memory), in order of first launch.
+
+    `source` is the file whose lines findings name.
+    """
     counts = Counter(_identity(launch) for launch in session.launches)
     first = {_identity(launch): launch for launch in reversed(session.launches)}
-    return tuple(_kernel_report(session, first[identity], count) for identity, count in counts.items())
+    return tuple(_kernel_report(session, first[identity], count, source) for identity, count in counts.items())
 
 
 def _identity(launch: Launch) -> tuple[object, ...]:
     return (launch.kernel, launch.grid, launch.block, launch.cluster, launch.dynamic_smem)
 
 
-def _kernel_report(session: Session, launch: Launch, count: int) -> KernelReport:
+def _kernel_report(session: Session, launch: Launch, count: int, source: str) -> KernelReport:
     kernel, module = session.kernel(launch.kernel), session.module_of(launch.kernel)
     if kernel is None:
         raise KeyError(f"kernel {launch.kernel} was launched, but no cubin holds it")
@@ -192,4 +197,5 @@ def _kernel_report(session: Session, launch: Launch, count: int) -> KernelReport
         launches=count,
         refused=refusals(launch_shape(launch, kernel), sm),
         notes=kernel_notes(launch, kernel, module, ptx) if module else (),
+        engines=engine_report(launch, module.ptx, kernel.registers, smem, source) if module else EngineReport(),
     )

@@ -15,6 +15,9 @@ from cutesmith.verdicts.checks import BenchmarkVerdict as BenchmarkVerdict
 from cutesmith.verdicts.checks import CaseReport as CaseReport
 from cutesmith.verdicts.checks import CheckVerdict as CheckVerdict
 from cutesmith.verdicts.checks import CompileVerdict as CompileVerdict
+from cutesmith.verdicts.checks import EngineFault as EngineFault
+from cutesmith.verdicts.checks import EngineFinding as EngineFinding
+from cutesmith.verdicts.checks import EngineReport as EngineReport
 from cutesmith.verdicts.checks import Finding as Finding
 from cutesmith.verdicts.checks import InputKind as InputKind
 from cutesmith.verdicts.checks import KernelReport as KernelReport

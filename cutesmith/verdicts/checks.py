@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import PurePath
@@ -33,6 +34,45 @@ class LintVerdict(Verdict):
     findings: tuple[Finding, ...] = ()
 
 
+class EngineFault(enum.Enum):
+    """What a kernel asks of TMA, mbarriers, tensor cores or registers, and what cannot be right."""
+
+    WRONG_BYTES = "wrong_bytes"  # boxes that arrive at an mbarrier, and the bytes that it expects
+    UNEXPECTED_BYTES = "unexpected_bytes"
+    TOO_FEW_ARRIVALS = "too_few_arrivals"
+    TOO_MANY_ARRIVALS = "too_many_arrivals"
+    NOT_INITIALISED = "not_initialised"
+    MISALIGNED = "misaligned"
+    BAD_TENSOR_MAP = "bad_tensor_map"
+    BAD_DESCRIPTOR = "bad_descriptor"
+    WRONG_SWIZZLE = "wrong_swizzle"  # of a box, and of the descriptor that reads it
+    REGISTERS = "registers"  # setmaxnreg
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineFinding:
+    """One fault that follows from PTX and launch alone: `place` is the Python line ("kernel.py:31") or empty."""
+
+    fault: EngineFault
+    message: str
+    remedy: str
+    place: str = ""
+
+    @property
+    def sentence(self) -> str:
+        """For people: where, what is wrong, what to do."""
+        return f"{f'{self.place}: ' if self.place else ''}{self.message}. {self.remedy}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineReport:
+    """What TMA, mbarriers and tensor cores are asked for: descriptors in words, findings, what could not be decided."""
+
+    descriptors: tuple[str, ...] = ()
+    findings: tuple[EngineFinding, ...] = ()
+    undecided: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True, kw_only=True)
 class KernelReport:
     """One device kernel on one architecture, as compiled and as launched (bytes, threads, registers a thread)."""
@@ -59,6 +99,7 @@ class KernelReport:
     launches: int = 1
     refused: tuple[str, ...] = ()  # what the hardware would refuse, one sentence each
     notes: tuple[str, ...] = ()  # what ptxas changed or spilled and where, registers by role
+    engines: EngineReport = field(default_factory=EngineReport)
 
 
 @dataclass(frozen=True, kw_only=True)

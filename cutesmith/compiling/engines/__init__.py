@@ -1,0 +1,1 @@
+"""What a kernel asks of TMA, mbarriers and tensor cores, read from its PTX and its launch without executing it."""

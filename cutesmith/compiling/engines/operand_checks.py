@@ -1,0 +1,203 @@
+"""Boxes and descriptors in shared memory: malformed maps, alignment, and layouts that do not fit together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from cutesmith.compiling.engines.barrier_checks import Remark
+from cutesmith.compiling.engines.sites import Act, Site, instructions
+from cutesmith.compiling.engines.thread_values import ThreadValues, Value, Words
+from cutesmith.emulator.engines.swizzles import Swizzle
+from cutesmith.emulator.faults import UnsupportedInstruction
+from cutesmith.emulator.program.abi import SHARED_BASE
+from cutesmith.emulator.program.basic_blocks import Program
+from cutesmith.emulator.ptx.syntax import Instruction, Operand, Register
+from cutesmith.emulator.tensor_cores import instruction_descriptors
+from cutesmith.emulator.tensor_cores.descriptors import (
+    TCGEN05,
+    WGMMA,
+    DescriptorError,
+    DescriptorFormat,
+    MatrixDescriptor,
+    OperandTile,
+)
+from cutesmith.emulator.tensor_cores.instruction_descriptors import ProductForm
+from cutesmith.emulator.tensor_cores.warpgroup_forms import parse_multiply
+from cutesmith.verdicts import EngineFault
+
+_TMA_ALIGN = 128
+_FIELD = 1 << 14  # what a descriptor's address may add to its start
+
+
+@dataclass(frozen=True, eq=False)
+class DescribedOperand:
+    """An operand of a product in shared memory; `varies`: its start depends on what is not known, such as the stage."""
+
+    name: str
+    instruction: Instruction
+    descriptor: MatrixDescriptor
+    tile: OperandTile
+    varies: bool
+
+    @property
+    def words(self) -> str:
+        """The descriptor in words."""
+        return f"{self.name}: {self.descriptor.explain(self.tile)}"
+
+
+@dataclass(frozen=True)
+class DescriptorsRead:
+    """Descriptors that are known, and remarks on the others."""
+
+    operands: tuple[DescribedOperand, ...]
+    remarks: tuple[Remark, ...]
+
+
+def read_descriptors(program: Program, values: ThreadValues, shared_bytes: int) -> DescriptorsRead:
+    """The operands of all `wgmma` and `tcgen05.mma` that come from shared memory."""
+    operands, remarks, unknown = [], [], 0
+    for _, instruction in instructions(program):
+        for name, word, format, tile in _operands(instruction, values):
+            value = _descriptor(values, word)
+            if value is None or tile is None:
+                unknown += 1
+                continue
+            known, varies = value
+            try:
+                descriptor = MatrixDescriptor.decode(known, format)
+            except DescriptorError as error:
+                remedy = "Build it with the DSL's `make_smem_desc` or from the layout atom of the operand"
+                remarks.append(Remark(f"{name}: {error}", remedy, EngineFault.BAD_DESCRIPTOR, instruction))
+                continue
+            operand = DescribedOperand(name, instruction, descriptor, tile, varies)
+            operands.append(operand)
+            remarks += _beyond(operand, shared_bytes)
+    if unknown:
+        remarks.append(Remark(f"{unknown} descriptors: they are computed from what is not known"))
+    return DescriptorsRead(tuple(operands), tuple(remarks))
+
+
+def _beyond(operand: DescribedOperand, shared_bytes: int) -> Iterator[Remark]:
+    """A descriptor whose tile ends beyond the shared memory of the launch."""
+    if operand.varies:
+        return
+    end, limit = int(operand.descriptor.addresses(operand.tile).max()) + 16, SHARED_BASE + shared_bytes
+    if end > limit:
+        text = f"{operand.name} reads up to byte {end} of shared memory, which ends at {limit} ({operand.words})"
+        remedy = "Check the descriptor's start and strides against the buffer, or ask for more dynamic shared memory"
+        yield Remark(text, remedy, EngineFault.BAD_DESCRIPTOR, operand.instruction)
+
+
+def _operands(
+    instruction: Instruction, values: ThreadValues
+) -> Iterator[tuple[str, Operand, DescriptorFormat, OperandTile | None]]:
+    words = instruction.full_opcode
+    if words.startswith("wgmma.mma_async.sync"):
+        try:
+            multiply = parse_multiply(instruction)
+        except UnsupportedInstruction:
+            return
+        if not multiply.a_in_registers:
+            yield "A of wgmma", multiply.a, WGMMA, multiply.tile_a
+        yield "B of wgmma", multiply.b, WGMMA, multiply.tile_b
+    elif words.startswith("tcgen05.mma"):
+        form = ProductForm.parse(instruction)
+        product = _product(form, instruction, values) if form else None
+        _, a, b, *_ = instruction.operands
+        if isinstance(a, Register):
+            yield "A of tcgen05.mma", a, TCGEN05, product.tile_a() if product else None
+        yield "B of tcgen05.mma", b, TCGEN05, product.tile_b() if product else None
+
+
+def _product(
+    form: ProductForm, instruction: Instruction, values: ThreadValues
+) -> instruction_descriptors.Product | None:
+    """What the instruction descriptor asks for, where it is known and one of a product that is executed."""
+    word = values.number(instruction.operands[3])
+    if not word.whole or word.one is None:
+        return None
+    try:
+        return instruction_descriptors.decode(word.one & 0xFFFF_FFFF, form)
+    except (instruction_descriptors.InstructionDescriptorError, instruction_descriptors.UnsupportedProductError):
+        return None
+
+
+def _descriptor(values: ThreadValues, operand: Operand) -> tuple[int, bool] | None:
+    """The 64 bits with unknown atoms at zero, and whether there are any; None where other fields than the start vary."""
+    held = values.held(operand)
+    if isinstance(held, Words):
+        low, high = held.low, held.high
+        if not high.whole or high.one is None:
+            return None
+        return ((high.one & 0xFFFF_FFFF) << 32) | int(low.known[0]) & 0xFFFF_FFFF, _moves(low)
+    if not isinstance(held, Value) or any(abs(factor) >= _FIELD for _, factor in held.terms):
+        return None
+    return (int(held.known[0]) & (1 << 64) - 1, _moves(held)) if _is_descriptor(held) else None
+
+
+def _moves(value: Value) -> bool:
+    return bool(value.terms) or value.one is None
+
+
+def _is_descriptor(value: Value) -> bool:
+    """Whether its upper half is the same for all threads and not empty, as it is where only a start was computed."""
+    upper = value.known >> 32
+    return bool((upper == upper[0]).all() and upper[0])
+
+
+def check_operands(sites: Iterable[Site], operands: Iterable[DescribedOperand]) -> Iterator[Remark]:
+    """Remarks on boxes, and on those that a descriptor reads with another swizzle."""
+    copies = [site for site in sites if site.act is Act.COPY]
+    unknown = 0
+    for site in copies:
+        copy = site.copy
+        assert copy is not None
+        if copy.map_error:
+            remedy = "Encode it with `cute.nvgpu.cpasync.make_tiled_tma_atom`, or correct the arguments of the driver call"
+            yield Remark(f"a malformed tensor map: {copy.map_error}", remedy, EngineFault.BAD_TENSOR_MAP, site.instruction)
+        if copy.map is None:
+            continue
+        start = copy.target.one
+        if start is None or copy.target.multiple % _TMA_ALIGN:
+            unknown += 1
+        elif start % _TMA_ALIGN:
+            yield Remark(
+                f"a box is copied to byte {start} of shared memory: TMA needs a multiple of {_TMA_ALIGN}",
+                "Allocate its buffer with `byte_alignment=1024`, which serves every swizzle",
+                EngineFault.MISALIGNED,
+                site.instruction,
+            )
+        elif start % copy.map.swizzle.span:
+            yield Remark(
+                f"whether who reads the box at byte {start} knows that its {copy.map.swizzle.row}-byte swizzle, whose "
+                f"pattern takes {copy.map.swizzle.span} bytes, begins inside the pattern"
+            )
+    if unknown:
+        yield Remark(f"the alignment of {unknown} copies: their addresses are computed from what is not known")
+    yield from _swizzles(copies, operands)
+
+
+def _swizzles(copies: list[Site], operands: Iterable[DescribedOperand]) -> Iterator[Remark]:
+    seen: set[tuple[int, Swizzle]] = set()
+    for operand in operands:
+        start, swizzle = operand.descriptor.start, operand.descriptor.swizzle
+        boxes = [site.copy for site in copies if site.copy is not None and site.copy.map is not None]
+        read = [copy for copy in boxes if (at := copy.target.one) is not None and at <= start < at + (copy.size or 0)]
+        kinds = {copy.map.swizzle for copy in read if copy.map is not None}
+        if not kinds or swizzle in kinds or (start, swizzle) in seen:
+            continue
+        seen.add((start, swizzle))
+        written = next(iter(kinds))
+        yield Remark(
+            f"{operand.name} reads byte {start} of shared memory with {_named(swizzle)}, and TMA writes it with "
+            f"{_named(written)} ({operand.words})",
+            "Make the tensor map and the descriptor from one layout of shared memory: "
+            "`sm90_utils.make_smem_layout_a` or `make_smem_layout_b`",
+            EngineFault.WRONG_SWIZZLE,
+            operand.instruction,
+        )
+
+
+def _named(swizzle: Swizzle) -> str:
+    return "no swizzle" if swizzle is Swizzle.NONE else f"a {swizzle.row}-byte swizzle"

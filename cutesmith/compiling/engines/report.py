@@ -1,0 +1,80 @@
+"""The report on a launch's engines: descriptors in words, findings with their lines, what is undecided."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import prod
+
+from cutesmith.compiling.engines.barrier_arrays import sort_out
+from cutesmith.compiling.engines.barrier_checks import Remark, check_barriers
+from cutesmith.compiling.engines.operand_checks import DescribedOperand, check_operands, read_descriptors
+from cutesmith.compiling.engines.reach import Reach
+from cutesmith.compiling.engines.register_checks import check_registers
+from cutesmith.compiling.engines.sites import Sites
+from cutesmith.compiling.engines.thread_values import ThreadValues
+from cutesmith.emulator.errors import EmulationError, PtxSyntaxError
+from cutesmith.emulator.faults import UnsupportedInstruction
+from cutesmith.emulator.program.build import build
+from cutesmith.emulator.ptx.parser import parse
+from cutesmith.emulator.ptx.syntax import Location
+from cutesmith.recording.sessions import Launch
+from cutesmith.verdicts import EngineFinding, EngineReport
+
+ENGINES = ("mbarrier.", "wgmma.", "tcgen05.mma", "setmaxnreg.", "cp.async.bulk.")
+"""Instructions whose presence makes a kernel worth the look."""
+
+
+def engine_report(launch: Launch, ptx: str, registers: int, shared_bytes: int, source: str = "") -> EngineReport:
+    """What the kernel of a launch asks of its engines; `registers` a thread, `source` the file whose lines are named."""
+    if not any(word in ptx for word in ENGINES):
+        return EngineReport()
+    try:
+        module = parse(ptx)
+        function = module.functions[launch.kernel]
+        program = build(module, function, lambda _: True)
+    except (PtxSyntaxError, EmulationError, UnsupportedInstruction) as error:
+        return EngineReport(undecided=(f"the engines of this kernel: {error}",))
+    values = ThreadValues(program, launch)
+    reach = Reach(program, values)
+    sites = tuple(Sites(program, launch, values).barriers())
+    read = read_descriptors(program, values, shared_bytes)
+    remarks = [
+        *check_registers(program, reach, registers, prod(launch.block)),
+        *read.remarks,
+        *check_operands(sites, read.operands),
+        *check_barriers(sort_out(sites), reach, launch.cluster),
+    ]
+    return EngineReport(
+        descriptors=_in_words(read.operands),
+        findings=tuple(dict.fromkeys(_finding(remark, source) for remark in remarks if remark.fault is not None)),
+        undecided=tuple(dict.fromkeys(remark.message for remark in remarks if remark.fault is None)),
+    )
+
+
+def _in_words(operands: Iterable[DescribedOperand]) -> tuple[str, ...]:
+    """One line for each kind of operand: the first in the text, and how many more differ in their start alone."""
+    kinds: dict[object, list[DescribedOperand]] = {}
+    for operand in operands:
+        form = operand.descriptor
+        key = (operand.name, operand.tile, form.leading if form.leading < 1 << 12 else 0, form.stride, form.swizzle)
+        kinds.setdefault(key, []).append(operand)
+    return tuple(
+        same[0].words + (f" ({len(same)} such)" if len(same) > 1 else "") for same in kinds.values()
+    )
+
+
+def _finding(remark: Remark, source: str) -> EngineFinding:
+    assert remark.fault is not None
+    location = remark.instruction.location if remark.instruction else None
+    return EngineFinding(fault=remark.fault, message=remark.message, remedy=remark.remedy, place=_place(location, source))
+
+
+def _place(location: Location | None, source: str) -> str:
+    """The line of the kernel's own file, where an instruction of a library was inlined into it."""
+    found = location
+    while location is not None:
+        if source and location.file.endswith(source):
+            found = location
+            break
+        location = location.inlined_at
+    return f"{found.file.rsplit('/', 1)[-1]}:{found.line}" if found else ""

@@ -1,0 +1,69 @@
+"""What `compile` says of TMA, mbarriers, descriptors and registers by role: planted faults, and twins without one."""
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+from cutesmith.compiling.engines.report import engine_report
+from cutesmith.emulator.device import emulated_device
+from cutesmith.emulator.engines.swizzles import Swizzle
+from cutesmith.problems.loading import load_file
+from cutesmith.recording.open_session import session
+from cutesmith.verdicts import EngineFault
+
+SPECIMEN = Path(__file__).with_name("engine_faults.py")
+ROOT = SPECIMEN.parent.parent.parent
+PLANTED = sorted((ROOT / "evals" / "planted_faults").glob("*.py"))
+ARCH = re.compile(r'^ARCH = "(\w+)"$', re.MULTILINE)
+FAULTS = [fault.value for fault in EngineFault if fault is not EngineFault.BAD_TENSOR_MAP]
+
+
+def reports(path, call, arch="sm_90a"):
+    """The reports on what `call(module, inputs)` launches, with lines of the file."""
+    with session(arch, fake=True, line_info=True) as recorded:
+        loaded = load_file(path)
+        call(loaded.module, loaded.get_inputs())
+    found = []
+    for launch in recorded.launches:
+        kernel, module = recorded.kernel(launch.kernel), recorded.module_of(launch.kernel)
+        shared = kernel.static_smem_bytes + launch.dynamic_smem
+        found.append(engine_report(launch, module.ptx, kernel.registers, shared, path.name))
+    return found
+
+
+def specimen(fault):
+    (report,) = reports(SPECIMEN, lambda module, inputs: module.product(*inputs, fault))
+    return report
+
+
+def test_a_sound_kernel_is_decided_without_a_finding_and_its_descriptors_are_words():
+    report = specimen("none")
+    assert not report.findings and not report.undecided
+    a, b = report.descriptors
+    assert a.startswith("A of wgmma: 64 rows x 16, K-major, 128-byte swizzle, from byte 1024 of shared memory")
+    assert b.startswith("B of wgmma: 64 rows x 16, K-major, 128-byte swizzle, from byte 9216 of shared memory")
+    assert all("8 rows further: 1024 bytes (4 such)" in words for words in (a, b))
+
+
+@pytest.mark.slow
+def test_the_sound_specimen_is_right_when_it_is_executed():
+    with emulated_device("sm_90a") as device:
+        loaded = load_file(SPECIMEN)
+        inputs = loaded.get_inputs()
+        got, expected = loaded.kernel_fn(*inputs).cpu(), loaded.reference_fn(*inputs).cpu()
+        device.check()
+    assert not device.findings
+    torch.testing.assert_close(got, expected, rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_planted_fault_is_found_at_a_line_of_the_file_and_has_a_remedy(fault):
+    report = specimen(fault)
+    assert {finding.fault.value for finding in report.findings} == {fault}
+    lines = SPECIMEN.read_text().splitlines()
+    for finding in report.findings:
+        name, _, line = finding.place.partition(":")
+        assert name == SPECIMEN.name and lines[int(line) - 1].strip() and finding.remedy
