@@ -65,7 +65,9 @@ def _compile(request: CompileFile) -> CompiledFile:
     found = any(kernel.engines.findings for kernel in report.kernels)
     if error is None and (found or any(note.line for note in notes)):
         again, failed = _record(path, problem, arch, ["known"], fake=fake, line_info=True)
-        report = report if failed else replace(report, kernels=kernel_reports(again, path.name))  # with the lines of Python
+        report = (
+            report if failed else replace(report, kernels=kernel_reports(again, path.name))
+        )  # with the lines of Python
     narrow = ""
     if error is None:  # what the kernel narrows though the problem's types do not ask for it
         counts = Counter(_opcodes(recorded))

@@ -91,7 +91,10 @@ def launch(a: cute.Tensor, b: cute.Tensor, c: cute.Tensor, fault: cutlass.Conste
     major = OperandMajorMode.K
     mma = sm90.make_trivial_tiled_mma(DTYPE, DTYPE, major, major, Float32, (1, 1, 1), tiler_mn=(64, N))
     kernel(atom_a, mA, atom_b, mB, c, mma, written, layout, fault).launch(
-        grid=(1, 1, 1), block=(256, 1, 1), max_number_threads=(256, 1, 1), smem=8192 if fault == "bad_descriptor" else None
+        grid=(1, 1, 1),
+        block=(256, 1, 1),
+        max_number_threads=(256, 1, 1),
+        smem=8192 if fault == "bad_descriptor" else None,
     )
 
 

@@ -8,14 +8,12 @@ import torch
 
 from cutesmith.compiling.engines.report import engine_report
 from cutesmith.emulator.device import emulated_device
-from cutesmith.emulator.engines.swizzles import Swizzle
 from cutesmith.problems.loading import load_file
 from cutesmith.recording.open_session import session
 from cutesmith.verdicts import EngineFault
 
 SPECIMEN = Path(__file__).with_name("engine_faults.py")
 ROOT = SPECIMEN.parent.parent.parent
-PLANTED = sorted((ROOT / "evals" / "planted_faults").glob("*.py"))
 ARCH = re.compile(r'^ARCH = "(\w+)"$', re.MULTILINE)
 FAULTS = [fault.value for fault in EngineFault if fault is not EngineFault.BAD_TENSOR_MAP]
 
@@ -67,3 +65,42 @@ def test_a_planted_fault_is_found_at_a_line_of_the_file_and_has_a_remedy(fault):
     for finding in report.findings:
         name, _, line = finding.place.partition(":")
         assert name == SPECIMEN.name and lines[int(line) - 1].strip() and finding.remedy
+
+
+@pytest.mark.parametrize(
+    ("name", "fault"),
+    [
+        ("bulk_every_thread_announces", EngineFault.TOO_MANY_ARRIVALS),
+        ("bulk_expects_too_few_bytes", EngineFault.WRONG_BYTES),
+        pytest.param("bulk_expects_too_many_bytes", EngineFault.WRONG_BYTES, marks=pytest.mark.slow),
+        pytest.param("bulk_second_copy_not_counted", EngineFault.WRONG_BYTES, marks=pytest.mark.slow),
+        pytest.param("deadlock_message_barrier", EngineFault.TOO_FEW_ARRIVALS, marks=pytest.mark.slow),
+        pytest.param("tcgen05_commit_missing", EngineFault.TOO_FEW_ARRIVALS, marks=pytest.mark.slow),
+    ],
+)
+def test_faults_of_execution_that_show_without_it(name, fault):
+    path = ROOT / "evals" / "planted_faults" / f"{name}.py"
+    (wrong, sound) = reports(path, both, arch_of(path))
+    assert [finding.fault for finding in wrong.findings] == [fault]
+    assert not sound.findings
+
+
+def both(module, inputs):
+    module.kernel_fn(*inputs)
+    module.corrected_fn(*inputs)
+
+
+def arch_of(path):
+    match = ARCH.search(path.read_text())
+    return match[1] if match else "sm_90a"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["gemm_sm90_bias_gelu", "gated_gemm_sm90", "flash_attention_sm90", "tma_copy_pipeline_sm90", "gemm_sm100_bias_gelu"])  # noqa: E501  # fmt: skip
+def test_kernels_of_the_index_are_silent(name):
+    path = ROOT / "examples_index" / "kernels" / f"{name}.py"
+    (report,) = reports(
+        path, lambda module, inputs: module.kernel_fn(*inputs), "sm_100a" if "100" in name else "sm_90a"
+    )
+    assert not report.findings
+    assert not any("mbarrier" in what for what in report.undecided)

@@ -1,4 +1,4 @@
-"""Mbarriers as a kernel initialises them, in arrays: one for each purpose, with an mbarrier for each stage of a ring."""
+"""Mbarriers as a kernel initialises them, in arrays: one for each purpose, an mbarrier for each stage of a ring."""
 
 from __future__ import annotations
 
@@ -54,7 +54,9 @@ def sort_out(sites: Iterable[Site]) -> BarrierArrays:
             return BarrierArrays((), (), tuple(others))
         if counts.setdefault(places.pop(), site.amount.one) != site.amount.one:
             return BarrierArrays((), (), tuple(others))  # a place with two counts: in different branches
-    arrays = _arrays(counts, {int(place) for site in others if site.barrier.local_terms for place in site.barrier.known})
+    arrays = _arrays(
+        counts, {int(place) for site in others if site.barrier.local_terms for place in site.barrier.known}
+    )
     never, unknown = [], []
     for site in others:
         found = {id(array): array for place in np.unique(site.barrier.known) if (array := _at(arrays, int(place)))}

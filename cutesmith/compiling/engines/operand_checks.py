@@ -6,11 +6,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from cutesmith.compiling.engines.barrier_checks import Remark
+from cutesmith.compiling.engines.reach import Reach
 from cutesmith.compiling.engines.sites import Act, Site, instructions
-from cutesmith.compiling.engines.thread_values import ThreadValues, Value, Words
+from cutesmith.compiling.engines.thread_values import Held, ThreadValues, Value, Words
 from cutesmith.emulator.engines.swizzles import Swizzle
 from cutesmith.emulator.faults import UnsupportedInstruction
-from cutesmith.emulator.program.abi import SHARED_BASE
+from cutesmith.emulator.program.abi import SHARED_BASE, Array
 from cutesmith.emulator.program.basic_blocks import Program
 from cutesmith.emulator.ptx.syntax import Instruction, Operand, Register
 from cutesmith.emulator.tensor_cores import instruction_descriptors
@@ -54,12 +55,12 @@ class DescriptorsRead:
     remarks: tuple[Remark, ...]
 
 
-def read_descriptors(program: Program, values: ThreadValues, shared_bytes: int) -> DescriptorsRead:
+def read_descriptors(program: Program, values: ThreadValues, reach: Reach, shared_bytes: int) -> DescriptorsRead:
     """The operands of all `wgmma` and `tcgen05.mma` that come from shared memory."""
     operands, remarks, unknown = [], [], 0
-    for _, instruction in instructions(program):
+    for place, instruction in instructions(program):
         for name, word, format, tile in _operands(instruction, values):
-            value = _descriptor(values, word)
+            value = _descriptor(values.held(word), reach.threads(place))
             if value is None or tile is None:
                 unknown += 1
                 continue
@@ -123,17 +124,17 @@ def _product(
         return None
 
 
-def _descriptor(values: ThreadValues, operand: Operand) -> tuple[int, bool] | None:
-    """The 64 bits with unknown atoms at zero, and whether there are any; None where other fields than the start vary."""
-    held = values.held(operand)
+def _descriptor(held: Held, threads: Array) -> tuple[int, bool] | None:
+    """The 64 bits with atoms at zero, and whether there are any; None where other fields than the start vary."""
     if isinstance(held, Words):
-        low, high = held.low, held.high
+        low, high = held.low.among(threads), held.high.among(threads)
         if not high.whole or high.one is None:
             return None
         return ((high.one & 0xFFFF_FFFF) << 32) | int(low.known[0]) & 0xFFFF_FFFF, _moves(low)
     if not isinstance(held, Value) or any(abs(factor) >= _FIELD for _, factor in held.terms):
         return None
-    return (int(held.known[0]) & (1 << 64) - 1, _moves(held)) if _is_descriptor(held) else None
+    value = held.among(threads)
+    return (int(value.known[0]) & (1 << 64) - 1, _moves(value)) if _is_descriptor(value) else None
 
 
 def _moves(value: Value) -> bool:
@@ -154,8 +155,12 @@ def check_operands(sites: Iterable[Site], operands: Iterable[DescribedOperand]) 
         copy = site.copy
         assert copy is not None
         if copy.map_error:
-            remedy = "Encode it with `cute.nvgpu.cpasync.make_tiled_tma_atom`, or correct the arguments of the driver call"
-            yield Remark(f"a malformed tensor map: {copy.map_error}", remedy, EngineFault.BAD_TENSOR_MAP, site.instruction)
+            remedy = (
+                "Encode it with `cute.nvgpu.cpasync.make_tiled_tma_atom`, or correct the arguments of the driver call"
+            )
+            yield Remark(
+                f"a malformed tensor map: {copy.map_error}", remedy, EngineFault.BAD_TENSOR_MAP, site.instruction
+            )
         if copy.map is None:
             continue
         start = copy.target.one

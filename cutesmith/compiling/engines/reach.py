@@ -158,7 +158,9 @@ class Reach:
         return tuple(
             number
             for number, end in ends
-            if isinstance(end, Branch) and end.guard.register in self._tainted and not self._is_known(end.guard.register)
+            if isinstance(end, Branch)
+            and end.guard.register in self._tainted
+            and not self._is_known(end.guard.register)
         )
 
     def _varying(self) -> set[str]:

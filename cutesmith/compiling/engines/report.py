@@ -25,7 +25,7 @@ ENGINES = ("mbarrier.", "wgmma.", "tcgen05.mma", "setmaxnreg.", "cp.async.bulk."
 
 
 def engine_report(launch: Launch, ptx: str, registers: int, shared_bytes: int, source: str = "") -> EngineReport:
-    """What the kernel of a launch asks of its engines; `registers` a thread, `source` the file whose lines are named."""
+    """What a launched kernel asks of its engines; `registers` a thread, `source` the file whose lines are named."""
     if not any(word in ptx for word in ENGINES):
         return EngineReport()
     try:
@@ -36,8 +36,8 @@ def engine_report(launch: Launch, ptx: str, registers: int, shared_bytes: int, s
         return EngineReport(undecided=(f"the engines of this kernel: {error}",))
     values = ThreadValues(program, launch)
     reach = Reach(program, values)
-    sites = tuple(Sites(program, launch, values).barriers())
-    read = read_descriptors(program, values, shared_bytes)
+    sites = tuple(Sites(program, launch, values, reach).barriers())
+    read = read_descriptors(program, values, reach, shared_bytes)
     remarks = [
         *check_registers(program, reach, registers, prod(launch.block)),
         *read.remarks,
@@ -58,15 +58,15 @@ def _in_words(operands: Iterable[DescribedOperand]) -> tuple[str, ...]:
         form = operand.descriptor
         key = (operand.name, operand.tile, form.leading if form.leading < 1 << 12 else 0, form.stride, form.swizzle)
         kinds.setdefault(key, []).append(operand)
-    return tuple(
-        same[0].words + (f" ({len(same)} such)" if len(same) > 1 else "") for same in kinds.values()
-    )
+    return tuple(same[0].words + (f" ({len(same)} such)" if len(same) > 1 else "") for same in kinds.values())
 
 
 def _finding(remark: Remark, source: str) -> EngineFinding:
     assert remark.fault is not None
     location = remark.instruction.location if remark.instruction else None
-    return EngineFinding(fault=remark.fault, message=remark.message, remedy=remark.remedy, place=_place(location, source))
+    return EngineFinding(
+        fault=remark.fault, message=remark.message, remedy=remark.remedy, place=_place(location, source)
+    )
 
 
 def _place(location: Location | None, source: str) -> str:

@@ -6,7 +6,7 @@ import enum
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from cutesmith.compiling.engines.reach import Place
+from cutesmith.compiling.engines.reach import Place, Reach
 from cutesmith.compiling.engines.thread_values import ThreadValues, Value, parameter_bytes
 from cutesmith.emulator.engines.tensor_maps import TensorMap, TensorMapError, decode
 from cutesmith.emulator.program.basic_blocks import Program
@@ -45,7 +45,10 @@ class Copy:
 
 @dataclass(frozen=True, eq=False)
 class Site:
-    """An instruction that acts on the mbarrier at `barrier`; `amount`: of arrivals or bytes, or the parity that it waits for."""
+    """An instruction that acts on the mbarrier at `barrier`.
+
+    `amount`: of arrivals or bytes, or the parity that it waits for.
+    """
 
     act: Act
     place: Place
@@ -58,8 +61,8 @@ class Site:
 class Sites:
     """Finds them in one kernel."""
 
-    def __init__(self, program: Program, launch: Launch, values: ThreadValues) -> None:
-        self._program, self._launch, self._values = program, launch, values
+    def __init__(self, program: Program, launch: Launch, values: ThreadValues, reach: Reach) -> None:
+        self._program, self._launch, self._values, self._reach = program, launch, values, reach
 
     def barriers(self) -> Iterator[Site]:
         """All that act on an mbarrier, in the order of the text."""
@@ -76,7 +79,9 @@ class Sites:
                 yield self._site(Act.OTHER, place, instruction, addresses[-1], Immediate(0))
 
     def _site(self, act: Act, place: Place, instruction: Instruction, address: Operand, amount: Operand) -> Site:
-        return Site(act, place, instruction, self.address(address), self._values.number(amount))
+        threads = self._reach.threads(place)
+        barrier, number = self.address(address), self._values.number(amount)
+        return Site(act, place, instruction, barrier.among(threads), number.among(threads))
 
     def address(self, operand: Operand) -> Value:
         """The shared address in `[base + offset]`."""
@@ -113,24 +118,28 @@ class Sites:
         target, source, *rest = instruction.operands
         tensor = "tensor" in instruction.modifiers
         size, barrier = (None, rest[0]) if tensor else (rest[0], rest[1])
-        if not any(word.startswith("shared") for word in instruction.modifiers[2:5]) or not isinstance(barrier, Address):
+        if not any(word.startswith("shared") for word in instruction.modifiers[2:5]) or not isinstance(
+            barrier, Address
+        ):
             return self._site(Act.OTHER, place, instruction, target, Immediate(0))
         blocks: int | None = 1
         if any("multicast" in word for word in instruction.modifiers):
             mask = self._values.number(rest[1 if tensor else 2])
             blocks = None if not mask.whole or mask.one is None else bin(mask.one & 0xFFFF).count("1")
+        here = self.address(target).among(self._reach.threads(place))
         pair = "cta_group::2" in instruction.modifiers
         if tensor:
             assert isinstance(source, Address)
             described, error = self.map_of(source)
             box = described.tile_bytes if described else None
             strange = {"im2col", "im2col::w", "tile::gather4", "tile::scatter4"} & set(instruction.modifiers)
-            copy = Copy(self.address(target), None if strange else box, blocks, described, error, pair)
+            copy = Copy(here, None if strange else box, blocks, described, error, pair)
         else:
             assert size is not None
             count = self._values.number(size)
-            copy = Copy(self.address(target), count.one if count.whole else None, blocks, pair=pair)
-        return Site(Act.COPY, place, instruction, self.address(barrier), self._values.constant(0), copy)
+            copy = Copy(here, count.one if count.whole else None, blocks, pair=pair)
+        where = self.address(barrier).among(self._reach.threads(place))
+        return Site(Act.COPY, place, instruction, where, self._values.constant(0), copy)
 
     def map_of(self, operand: Address) -> tuple[TensorMap | None, str]:
         """The tensor map that a copy names, if it is a parameter of the launch; else None, and why it is malformed."""

@@ -44,6 +44,12 @@ class Value:
         """The known part where all threads share it."""
         return int(self.known[0]) if (self.known == self.known[0]).all() else None
 
+    def among(self, threads: Array) -> Value:
+        """The value with what these threads hold alone, bool (threads,)."""
+        if not threads.any():
+            return self
+        return Value(np.where(threads, self.known, self.known[threads.argmax()]), self.terms)
+
     @property
     def local_terms(self) -> tuple[tuple[str, int], ...]:
         """The terms but for which block of the cluster it lies in."""
@@ -197,9 +203,7 @@ class ThreadValues:
         if isinstance(held, Value):
             if any(abs(factor) >> 32 for _, factor in held.terms):
                 return None
-            held = Words(
-                Value(_narrow(held.known, 32, False), held.terms), Value(_narrow(held.known >> 32, 32, False))
-            )
+            held = Words(Value(_narrow(held.known, 32, False), held.terms), Value(_narrow(held.known >> 32, 32, False)))
         which = [name in registers_in(element) for element in target.elements].index(True)
         return (held.low, held.high)[which] if isinstance(held, Words) else None
 
@@ -216,13 +220,7 @@ class ThreadValues:
 
     def _predicate(self, opcode: str, words: tuple[str, ...], sources: tuple[Operand, ...]) -> Held | None:
         if opcode == "setp":
-            a, b = self.number(sources[0]), self.number(sources[1])
-            if words[0] not in _COMPARED or a.terms != b.terms or len(sources) > 2 or words[-1][:1] not in "bus":
-                return None
-            bits, signed = int(words[-1][1:]), words[-1][0] == "s"
-            left, right = (n.known if n.terms else _narrow(n.known, bits, signed) for n in (a, b))
-            holds = _COMPARED[words[0]](left, right)
-            return Truth(holds, ~holds)
+            return self._compared(words, sources)
         truths = [self._truth_of(source) for source in sources]
         if opcode == "not":
             return Truth(truths[0].no, truths[0].yes)
@@ -232,6 +230,16 @@ class ThreadValues:
         if opcode == "or":
             return Truth(a.yes | b.yes, a.no & b.no)
         return Truth(a.yes & b.no | a.no & b.yes, a.yes & b.yes | a.no & b.no)
+
+    def _compared(self, words: tuple[str, ...], sources: tuple[Operand, ...]) -> Truth | None:
+        """`setp` of integers whose unknown parts are the same."""
+        a, b = self.number(sources[0]), self.number(sources[1])
+        if words[0] not in _COMPARED or a.terms != b.terms or len(sources) > 2 or words[-1][:1] not in "bus":
+            return None
+        bits, signed = int(words[-1][1:]), words[-1][0] == "s"
+        left, right = (number.known if number.terms else _narrow(number.known, bits, signed) for number in (a, b))
+        holds = _COMPARED[words[0]](left, right)
+        return Truth(holds, ~holds)
 
     def _truth_of(self, operand: Operand) -> Truth:
         held = self.held(operand)
@@ -273,14 +281,19 @@ class ThreadValues:
             return Value(numbers[0].known, _sum(numbers[0].local_terms, ((REMOTE, 1),)))
         if opcode == "or" and numbers[1].whole and _disjoint(numbers[0], numbers[1]):
             return _plus(numbers[0], numbers[1], 1)
-        if opcode in _EXACT and all(number.whole for number in numbers):
-            a, b = numbers[0].known, numbers[1].known
-            if opcode == "shr":
-                a, b = _narrow(a, bits, signed), np.minimum(b, 63)
-            return Value(_narrow(_EXACT[opcode](a, b), bits, signed))
-        if opcode in ("div", "rem") and all(n.whole and (n.known >= 0).all() for n in numbers) and numbers[1].known.all():
-            return Value(numbers[0].known // numbers[1].known if opcode == "div" else numbers[0].known % numbers[1].known)
+        if opcode in ("div", "rem", *_EXACT) and all(number.whole for number in numbers):
+            return self._of_known(opcode, numbers[0].known, numbers[1].known, bits, signed)
         return None
+
+    def _of_known(self, opcode: str, a: Array, b: Array, bits: int, signed: bool) -> Value | None:
+        """What needs both numbers whole."""
+        if opcode in ("div", "rem"):
+            if (a < 0).any() or (b <= 0).any():
+                return None  # PTX rounds towards zero
+            return Value(a // b if opcode == "div" else a % b)
+        if opcode == "shr":
+            a, b = _narrow(a, bits, signed), np.minimum(b, 63)
+        return Value(_narrow(_EXACT[opcode](a, b), bits, signed))
 
     def _fitted(self, value: Value, bits: int, signed: bool) -> Value:
         return Value(_narrow(value.known, bits, signed or bool(value.terms)), value.terms)
