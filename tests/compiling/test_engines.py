@@ -80,14 +80,10 @@ def test_a_planted_fault_is_found_at_a_line_of_the_file_and_has_a_remedy(fault):
 )
 def test_faults_of_execution_that_show_without_it(name, fault):
     path = ROOT / "evals" / "planted_faults" / f"{name}.py"
-    (wrong, sound) = reports(path, both, arch_of(path))
+    (wrong,) = reports(path, lambda module, inputs: module.kernel_fn(*inputs), arch_of(path))
+    (sound,) = reports(path, lambda module, inputs: module.corrected_fn(*inputs), arch_of(path))
     assert [finding.fault for finding in wrong.findings] == [fault]
     assert not sound.findings
-
-
-def both(module, inputs):
-    module.kernel_fn(*inputs)
-    module.corrected_fn(*inputs)
 
 
 def arch_of(path):
