@@ -151,7 +151,7 @@ def _arrivals(
         return  # a wait for the phase before the first one passes
     most = sum(_most(site, reach, cluster) for site in arriving)
     if most < array.count:
-        who = f"at most {most} arrivals can come" if arriving else "nobody arrives"
+        who = f"at most {most} arrivals can come" if arriving else "no thread arrives"
         yield Remark(
             f"{array.name} waits for {array.count} arrivals a phase, and {who}: its phase never ends",
             "Initialise it with the number of threads that arrive, or let those arrive that it counts",
