@@ -1,8 +1,8 @@
 """A problem file with the whole numbers at module scope made smaller, for where its full sizes take too long.
 
-Even numbers are halved until they are at most 16. Where a file does not take that, large ones are divided by 32; then
-the batch is made 2; then numbers that `get_inputs` alone uses are halved to 64; then none is changed. Which of these a
-file takes is for the caller to try, in this order.
+Even numbers are halved until they are at most 16, and the batch until it is 2. Where a file does not take that, the
+batch is 16 as well; then large numbers are divided by 32; then the batch alone is made 2; then numbers that `get_inputs`
+alone uses are halved to 64; then none is changed. Which of these a file takes is for the caller to try, in this order.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterator
 
+Change = Callable[[int], int]
 WHOLE = "whole"
 """The way that changes nothing."""
 
@@ -18,10 +19,10 @@ def smaller_sources(source: str) -> Iterator[tuple[str, str]]:
     """(way, text) of the file with smaller numbers, the smallest first, then as it is. Raises SyntaxError."""
     tree = ast.parse(source)
     shared = _names_used(tree, lambda name: name != "get_inputs")
-    for way, (smaller, is_meant) in _WAYS.items():
+    for way, rule in _WAYS.items():
         changed = ast.parse(source)
         for statement in changed.body:
-            if isinstance(statement, ast.Assign) and is_meant(_names_of(statement), shared):
+            if isinstance(statement, ast.Assign) and (smaller := rule(_names_of(statement), shared)) is not None:
                 _Smaller(smaller).visit(statement.value)
         yield way, f"{ast.unparse(changed)}\n"
     yield WHOLE, source
@@ -30,7 +31,7 @@ def smaller_sources(source: str) -> Iterator[tuple[str, str]]:
 class _Smaller(ast.NodeTransformer):
     """Changes whole numbers, in place."""
 
-    def __init__(self, smaller: Callable[[int], int]) -> None:
+    def __init__(self, smaller: Change) -> None:
         self.smaller = smaller
 
     def visit_Constant(self, node: ast.Constant) -> ast.Constant:
@@ -40,20 +41,30 @@ class _Smaller(ast.NodeTransformer):
         return node
 
 
-def _halved(value: int, most: int) -> int:
-    """Halved while it is larger than `most`, and even."""
-    while value > most and value % 2 == 0:
-        value //= 2
-    return value
+def _halved_to(most: int) -> Change:
+    """What halves a number while it is larger than `most`, and even."""
+
+    def halved(value: int) -> int:
+        while value > most and value % 2 == 0:
+            value //= 2
+        return value
+
+    return halved
 
 
-_WAYS: dict[str, tuple[Callable[[int], int], Callable[[set[str], set[str]], bool]]] = {
-    "all to 16": (lambda value: _halved(value, 16), lambda names, shared: True),
-    "large ones by 32": (lambda value: value // 32 if value % 512 == 0 else value, lambda names, shared: True),
-    "batch to 2": (lambda value: _halved(value, 2), lambda names, shared: names <= {"batch_size", "batch", "N"}),
-    "those of get_inputs to 64": (lambda value: _halved(value, 64), lambda names, shared: not names & shared),
+def _by_32(value: int) -> int:
+    return value // 32 if value % 512 == 0 else value
+
+
+_BATCH = frozenset({"batch_size", "batch", "N"})
+_WAYS: dict[str, Callable[[set[str], set[str]], Change | None]] = {
+    "all to 16, the batch to 2": lambda names, shared: _halved_to(2 if names <= _BATCH else 16),
+    "all to 16": lambda names, shared: _halved_to(16),
+    "large ones by 32": lambda names, shared: _by_32,
+    "batch to 2": lambda names, shared: _halved_to(2) if names <= _BATCH else None,
+    "those of get_inputs to 64": lambda names, shared: None if names & shared else _halved_to(64),
 }
-"""How numbers change, and in which assignments, by their names and those that other parts than get_inputs use."""
+"""How the numbers of an assignment change, by the names that it binds and those that other parts than get_inputs use."""
 
 
 def _names_of(statement: ast.Assign) -> set[str]:

@@ -67,7 +67,8 @@ UNARY = {
     "where": lambda x: torch.where(x > 0.5, x, 0.0), "compare": lambda x: (x >= 0.5) & (x != 3.0) | ~(x < 2.0), "logit": lambda x: torch.logit(x, 1e-3),
     "lerp": lambda x: torch.lerp(x, x * 2, 0.3), "to_int": lambda x: torch.nan_to_num(x.clamp(-1e3, 1e3)).to(torch.int32),
     "ones_like": lambda x: torch.ones_like(x) + x, "clone": lambda x: x.clone(), "detach": lambda x: x.detach() * 2, "double": lambda x: x.double() + 1,
-    "in_place": lambda x: (x * 2).add_(1).relu_().mul_(0.5), "float": lambda x: x.float() * 3, "tensor": lambda x: x * torch.tensor(3.0),
+    "in_place": lambda x: (x * 2).add_(1).relu_().mul_(0.5), "float": lambda x: x.float() * 3, "tensor": lambda x: x * torch.tensor(3.0), "tensor_there": lambda x: torch.min(x, torch.tensor(0.5, device=x.device)) + torch.tensor([2, 2], device=x.device).sum(),
+    "dropout_in_evaluation": lambda x: F.dropout(x, 0.5, training=False) * 2,
     "xlogy": lambda x: torch.xlogy(x, x.abs()), "full": lambda x: torch.full_like(x, 2.5) - x,
 }  # fmt: skip
 

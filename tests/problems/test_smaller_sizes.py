@@ -26,7 +26,8 @@ def get_inputs():
 
 def test_each_way_changes_whole_numbers_at_module_scope_alone():
     found = dict(smaller_sources(SOURCE))
-    assert list(found) == ["all to 16", "large ones by 32", "batch to 2", "those of get_inputs to 64", WHOLE]
+    first = "all to 16, the batch to 2"
+    assert list(found) == [first, "all to 16", "large ones by 32", "batch to 2", "those of get_inputs to 64", WHOLE]
     assert "batch_size, width = (16, 125)" in found["all to 16"] and "classes = 16" in found["all to 16"]
     assert (
         "batch_size, width = (128, 1000)" in found["large ones by 32"] and "classes = 16" in found["large ones by 32"]
@@ -41,4 +42,6 @@ def test_each_way_changes_whole_numbers_at_module_scope_alone():
 
 def test_a_batch_alone_becomes_2():
     source = "batch_size = 128\nfeatures = 1024\n\ndef get_inputs():\n    return [batch_size * features]\n"
-    assert dict(smaller_sources(source))["batch to 2"].startswith("batch_size = 2\nfeatures = 1024\n")
+    found = dict(smaller_sources(source))
+    assert found["batch to 2"].startswith("batch_size = 2\nfeatures = 1024\n")
+    assert found["all to 16, the batch to 2"].startswith("batch_size = 2\nfeatures = 16\n")

@@ -244,14 +244,15 @@ class FunctionWriter:
             given, missing = Input.of(node), self.rank - len(node.shape)
             argument = self.arguments[given.index]
             steps = (0 if size == 1 else step for size, step in zip(node.shape, given.stride, strict=True))
+            code = given.code(self.arguments)
             self._operands[id(node)] = Operand(
                 name=self._fresh(f"{argument}_{self.suffix}"),
                 argument=argument,
-                code=given.code(self.arguments),
+                code=code if node.shape else f"{code}.view(1)",
                 dtype=node.dtype,
                 shape=(1,) * missing + node.shape,
                 strides=(0,) * missing + tuple(steps),
-                rank=len(node.shape),
+                rank=max(1, len(node.shape)),
             )
         self.operands[id(node)] = self._operands[id(node)]
         return self.operands[id(node)]

@@ -42,6 +42,7 @@ from cutesmith.patterns.tracing.lowering import (
     windows,
 )
 from cutesmith.patterns.tracing.lowering.dispatch import Lowering, Rule, rule_for
+from cutesmith.patterns.tracing.made_tensors import MadeTensors
 from cutesmith.patterns.tracing.scalars import Scalars, untraceable
 from cutesmith.patterns.tracing.sizes import follow_sizes
 from cutesmith.recording.facade import ValuesNeeded, active_facade, cuda_as_cpu
@@ -156,7 +157,8 @@ class _Run:
         return tensor
 
     def _call(self, values: Sequence[Any]) -> Any:
-        with torch.inference_mode(), warnings.catch_warnings(), self.recorder:
+        made = MadeTensors(self.recorder.constant)
+        with torch.inference_mode(), warnings.catch_warnings(), made, self.recorder:
             warnings.simplefilter("ignore")
             try:
                 return self.function(*values)
@@ -240,6 +242,15 @@ class _Recorder(LightMode):  # type: ignore[no-untyped-call,unused-ignore]
         """The node of a tensor; a number or a constant tensor that the function made for itself becomes a constant."""
         entry = self._tensors.get(id(value))
         return entry[1] if entry is not None and entry[0]() is value else self._literal(value)
+
+    def constant(self, number: Any, value: torch.Tensor) -> torch.Tensor:
+        """A tensor without storage in place of `value`, made of `number` or of several equal ones."""
+        made = torch.empty_like(value, device="meta")
+        if isinstance(number, (list, tuple)):
+            self.track(made, self._literal(value))
+        else:
+            self.track(made, self.scalars.node(self.build, number, dtype_name(value.dtype)))
+        return made
 
     def unmatched(self, operation: str, reason: str) -> UnmatchedError:
         """The error that names an operation and its source line."""

@@ -91,6 +91,14 @@ def _gelu(low: Lowering, x: Node, *, approximate: str = "none") -> Node:
     return build("mul", x, build("sigmoid", twice))
 
 
+@lowers("dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout")
+def _dropout(low: Lowering, x: Node, p: float, train: bool) -> Node:
+    """The input itself, unless elements are dropped at random."""
+    if train and p:
+        raise low.build.unmatched("draws random numbers")
+    return x
+
+
 def _hard_gate(low: Lowering, x: Node) -> Node:
     """relu6(x + 3) / 6."""
     shifted = low.build("maximum", low.build("add", x, 3.0), 0.0)

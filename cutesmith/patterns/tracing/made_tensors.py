@@ -1,0 +1,37 @@
+"""Tensors that a function makes of Python numbers, such as `torch.tensor(0.0, device=x.device)`.
+
+Where the function runs on tensors without storage, such a tensor has no values either; a torch-function mode knows its
+numbers before they are gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import _disable_current_modes
+
+_MAKERS = (torch.tensor, torch.as_tensor, torch.scalar_tensor, torch.asarray)
+
+
+class MadeTensors(TorchFunctionMode):
+    """Gives each tensor that is made of numbers to `constant(tensor on the CPU)`, which returns its stand-in."""
+
+    def __init__(self, constant: Callable[[Any, torch.Tensor], torch.Tensor]) -> None:
+        super().__init__()
+        self._constant = constant
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        named = dict(kwargs or {})
+        if func not in _MAKERS or not args or not _of_numbers(args[0]) or "device" not in named:
+            return func(*args, **named)
+        with _disable_current_modes():
+            return self._constant(args[0], torch.tensor(args[0], dtype=named.get("dtype")))
+
+
+def _of_numbers(data: Any) -> bool:
+    return all(map(_of_numbers, data)) if isinstance(data, (list, tuple)) else isinstance(data, (bool, int, float))
