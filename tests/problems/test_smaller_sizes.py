@@ -26,7 +26,7 @@ def get_inputs():
 
 def test_each_way_changes_whole_numbers_at_module_scope_alone():
     found = dict(smaller_sources(SOURCE))
-    first = "all to 16, the batch to 2"
+    first = "all to 16, images to 8, the batch to 2"
     assert list(found) == [first, "all to 16", "large ones by 32", "batch to 2", "those of get_inputs to 64", WHOLE]
     assert "batch_size, width = (16, 125)" in found["all to 16"] and "classes = 16" in found["all to 16"]
     assert (
@@ -41,7 +41,7 @@ def test_each_way_changes_whole_numbers_at_module_scope_alone():
 
 
 def test_a_batch_alone_becomes_2():
-    source = "batch_size = 128\nfeatures = 1024\n\ndef get_inputs():\n    return [batch_size * features]\n"
+    source = "batch_size = 128\nfeatures = 1024\nheight = width = 64\n\ndef get_inputs():\n    return [batch_size * features]\n"
     found = dict(smaller_sources(source))
-    assert found["batch to 2"].startswith("batch_size = 2\nfeatures = 1024\n")
-    assert found["all to 16, the batch to 2"].startswith("batch_size = 2\nfeatures = 16\n")
+    assert found["batch to 2"].startswith("batch_size = 2\nfeatures = 1024\nheight = width = 64\n")
+    assert found["all to 16, images to 8, the batch to 2"].startswith("batch_size = 2\nfeatures = 16\nheight = width = 8\n")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 
 from cutesmith.patterns.writing.kernel_file import KERNEL_NAME, renamed
 from cutesmith.problems.contract import defined_names, module_scope, parse
@@ -15,32 +15,38 @@ def join_sections(sections: Mapping[str, str]) -> str:
     A statement of a later section is dropped when an earlier one has the same and it reads nothing that differs.
     """
     (function, section), *others = sections.items()
-    joined = renamed(section.strip("\n"), {KERNEL_NAME: function})
+    joined = [renamed(section.strip("\n"), {KERNEL_NAME: function})]
+    known = _statements(joined[0])
     for function, section in others:
-        joined = _with_section(joined, section, function)
-    return f"{joined}\n"
+        joined.append(_own_part(section, known, function))
+        known |= _statements(joined[-1])
+    return "\n\n\n".join(joined) + "\n"
 
 
-def _with_section(first: str, second: str, function: str) -> str:
-    own = parse(second, "second section")
-    theirs = {ast.unparse(statement) for statement in parse(first, "first section").body}
-    statements = [(statement, set(defined_names(statement))) for statement in module_scope(own.body)]
-    differing = _differing(statements, theirs)
+def _statements(section: str) -> set[str]:
+    return {ast.unparse(statement) for statement in parse(section, "section").body}
+
+
+def _own_part(section: str, known: Set[str], function: str) -> str:
+    """What a section adds to a file that has the statements `known`."""
+    body = module_scope(parse(section, "section").body)
+    statements = [(statement, set(defined_names(statement)), ast.unparse(statement)) for statement in body]
+    differing = _differing(statements, known)
     renames = {name: _own_name(name, function) for name in differing} | {KERNEL_NAME: function}
-    kept = [s for s, names in statements if names & differing or not names and ast.unparse(s) not in theirs]
-    lines = second.split("\n")
-    rest = "\n\n\n".join("\n".join(lines[_first_line(s) - 1 : s.end_lineno]) for s in kept)
-    return f"{first}\n\n\n{renamed(rest, renames)}"
+    kept = [s for s, names, text in statements if names & differing or not names and text not in known]
+    lines = section.split("\n")
+    return renamed("\n\n\n".join("\n".join(lines[_first_line(s) - 1 : s.end_lineno]) for s in kept), renames)
 
 
-def _differing(statements: list[tuple[ast.stmt, set[str]]], theirs: set[str]) -> set[str]:
-    """The names whose statements the other section lacks, hold state of their own, or read such names."""
+def _differing(statements: list[tuple[ast.stmt, set[str], str]], known: Set[str]) -> set[str]:
+    """The names whose statements the file lacks, hold state of their own, or read such names."""
     differing: set[str] = set()
-    for statement, names in statements:
-        if _is_state(statement) or ast.unparse(statement) not in theirs:
+    for statement, names, text in statements:
+        if _is_state(statement) or text not in known:
             differing |= names
+    read = [(names, _read_names(statement)) for statement, names, _ in statements]
     while True:
-        reading = [names for s, names in statements if not names <= differing and _read_names(s) & differing]
+        reading = [names for names, theirs in read if not names <= differing and theirs & differing]
         if not reading:
             return differing
         differing = differing.union(*reading)
