@@ -44,4 +44,6 @@ def test_a_batch_alone_becomes_2():
     source = "batch_size = 128\nfeatures = 1024\nheight = width = 64\n\ndef get_inputs():\n    return [batch_size * features]\n"
     found = dict(smaller_sources(source))
     assert found["batch to 2"].startswith("batch_size = 2\nfeatures = 1024\nheight = width = 64\n")
-    assert found["all to 16, images to 8, the batch to 2"].startswith("batch_size = 2\nfeatures = 16\nheight = width = 8\n")
+    assert found["all to 16, images to 8, the batch to 2"].startswith(
+        "batch_size = 2\nfeatures = 16\nheight = width = 8\n"
+    )
