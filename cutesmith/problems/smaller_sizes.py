@@ -1,8 +1,9 @@
 """A problem file with the whole numbers at module scope made smaller, for where its full sizes take too long.
 
 Even numbers are halved until they are at most 16, the batch until it is 2 and the sides of an image until they are at
-most 8. Where a file does not take that, those are 16 as well; then large numbers are divided by 32; then the batch alone is made 2; then numbers that `get_inputs`
-alone uses are halved to 64; then none is changed. Which of these a file takes is for the caller to try, in this order.
+most 8. Where a file does not take that, those are 16 as well; then large numbers are divided by 32; then the batch
+alone is made 2; then numbers that `get_inputs` alone uses are halved to 64; then none is changed. Which of these a file
+takes is for the caller to try, in this order.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ _WAYS: dict[str, Callable[[set[str], set[str]], Change | None]] = {
     "batch to 2": lambda names, shared: _halved_to(2) if names <= _BATCH else None,
     "those of get_inputs to 64": lambda names, shared: None if names & shared else _halved_to(64),
 }
-"""How the numbers of an assignment change, by the names that it binds and those that other parts than get_inputs use."""
+"""How numbers change, by the names that an assignment binds and those that other parts than get_inputs use."""
 
 
 def _names_of(statement: ast.Assign) -> set[str]:

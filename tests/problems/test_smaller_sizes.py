@@ -40,8 +40,9 @@ def test_each_way_changes_whole_numbers_at_module_scope_alone():
         assert "width, 128)" in source
 
 
-def test_a_batch_alone_becomes_2():
-    source = "batch_size = 128\nfeatures = 1024\nheight = width = 64\n\ndef get_inputs():\n    return [batch_size * features]\n"
+def test_a_batch_becomes_2_and_an_image_8():
+    numbers = "batch_size = 128\nfeatures = 1024\nheight = width = 64\n"
+    source = f"{numbers}\ndef get_inputs():\n    return [batch_size * features]\n"
     found = dict(smaller_sources(source))
     assert found["batch to 2"].startswith("batch_size = 2\nfeatures = 1024\nheight = width = 64\n")
     assert found["all to 16, images to 8, the batch to 2"].startswith(

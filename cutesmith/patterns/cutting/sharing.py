@@ -8,6 +8,8 @@ from dataclasses import replace
 from cutesmith.patterns.attention.plan import AttentionPlan
 from cutesmith.patterns.attention.plan import match as attention
 from cutesmith.patterns.chains.chain import Launch, SinglePlan
+from cutesmith.patterns.columns.plan import ColumnsPlan
+from cutesmith.patterns.columns.plan import match as columns
 from cutesmith.patterns.contraction.plan import ContractionPlan
 from cutesmith.patterns.contraction.plan import match as contraction
 from cutesmith.patterns.elementwise.plan import ElementwisePlan
@@ -54,4 +56,6 @@ def _matched(plan: SinglePlan, graph: Graph) -> SinglePlan:
         return scans(graph)
     if isinstance(plan, WindowsPlan):
         return windows(graph)
+    if isinstance(plan, ColumnsPlan):
+        return columns(graph)
     return elementwise(graph) if isinstance(plan, ElementwisePlan) else rows(graph)
