@@ -59,6 +59,7 @@ def assemble(section: str = SECTION, problem: str = PROBLEM) -> str:
         pattern="rows",
         configuration={"threads": 128, "early": False},
         arch="sm_90a",
+        reasons="3 MB to move in one launch.",
     )
 
 
@@ -80,7 +81,7 @@ def test_problem_stands_verbatim_below_the_kernel(write_file: Callable[..., Path
 def test_header_says_what_it_is() -> None:
     docstring = ast.get_docstring(ast.parse(assemble()))
     assert docstring is not None
-    for expected in ("double.py", "sm_90a", "pattern rows", "threads=128", "early=false", "cutesmith 0."):
+    for expected in ("double.py", "sm_90a", "pattern rows", "threads=128", "early=false", "cutesmith 0.", "3 MB to move"):
         assert expected in docstring
 
 

@@ -15,6 +15,7 @@ from cutesmith.patterns.contraction.plan import ContractionPlan
 class Machine:
     """Rates of a GPU: bytes and floating-point operations a second, and the seconds that a launch takes at least."""
 
+    name: str
     bytes_per_second: float
     flops_per_second: dict[Arithmetic, float]
     scalar_flops_per_second: float
@@ -31,6 +32,13 @@ class Machine:
         rate = self.flops_per_second[Arithmetic.HALF] if attends else self.scalar_flops_per_second
         return self.launch_seconds + max(plan.algorithmic_bytes / self.bytes_per_second, plan.algorithmic_flops / rate)
 
+    def prediction(self, plan: SinglePlan | ChainPlan) -> str:
+        """A sentence: what the plan moves and computes at the traced shapes, and the time that is predicted for it."""
+        launches = f"{len(plan.launches)} launches" if isinstance(plan, ChainPlan) else "one launch"
+        slowest = f", most of it in {plan.launches[plan.tuned].name}" if isinstance(plan, ChainPlan) else ""
+        work = f"{plan.algorithmic_bytes / 1e6:.3g} MB to move and {plan.algorithmic_flops / 1e9:.3g} GFLOP in {launches}"
+        return f"{work}: {self.seconds(plan) * 1e6:.3g} µs are predicted on an {self.name}{slowest} (a prediction, no measurement)."
+
     def _product_seconds(self, plan: ContractionPlan) -> float:
         """Whole tiles in whole waves of blocks; memory too is slower where few blocks ask for it."""
         problem, c = plan.problem, plan.configurations()[0]
@@ -42,6 +50,7 @@ class Machine:
 
 
 H200 = Machine(
+    name="H200",
     bytes_per_second=4.2e12,
     flops_per_second={
         Arithmetic.HALF: 400e12,

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from cutesmith.errors import CandidateError, ContractError, UnmatchedError
-from cutesmith.patterns.pattern_plan import AnyConfiguration, C, PatternPlan
+from cutesmith.patterns.pattern_plan import AnyConfiguration, C, HopperConfiguration, PatternPlan
 from cutesmith.patterns.writing.kernel_file import assemble_kernel
 from cutesmith.problems.contract import hold, inspect
 from cutesmith.runtime.tiling import Tiling
@@ -131,11 +132,23 @@ class Drafter:
                 pattern=plan.pattern,
                 configuration=section.configuration.to_dict(),
                 arch=request.arch,
+                reasons=_reasons(plan, section, len(kernels)),
             )
             kernels.append(replace(section, source=source))
         return Draft(
             plan.pattern, tuple(kernels), plan.algorithmic_bytes, plan.algorithmic_flops, skipped=tuple(skipped)
         )
+
+
+def _reasons(plan: PatternPlan[Any], drafted: Drafted, place: int) -> str:
+    """Why a kernel has this configuration, and what time is predicted; those of Hopper's products say it themselves."""
+    if isinstance(drafted.configuration, HopperConfiguration):
+        return ""
+    from cutesmith.patterns.cutting.machine import H200
+
+    rank = "the most promising" if place == 0 else f"number {place + 1} in order of promise"
+    why = f"Of the configurations that this GPU can run it is {rank}."
+    return f"{why} {H200.prediction(plan)}"
 
 
 def render_valid(plan: PatternPlan[C], arch: str, limit: int) -> tuple[list[Drafted], list[Drafted]]:

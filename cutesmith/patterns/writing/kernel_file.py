@@ -36,8 +36,9 @@ def assemble_kernel(
     pattern: str,
     configuration: Mapping[str, Any],
     arch: str,
+    reasons: str = "",
 ) -> str:
-    """The text of a whole kernel file.
+    """The text of a whole kernel file; `reasons` are sentences for its head: why this configuration, what is predicted.
 
     `problem_source` must define `reference_fn` and `get_inputs` (a KernelBench file: with its adapter, as
     `load_file(path).source` gives it). Raises ContractError when it defines `kernel_fn` itself or is not Python.
@@ -48,7 +49,7 @@ def assemble_kernel(
     section = rename_clashes(with_used_imports(kernel_section), problem_tree)
     if "cute.struct" in section:  # it reads annotations as objects, not as text
         futures = [name for name in futures if name != "annotations"]
-    parts = [_header(problem, pattern, configuration, arch)]
+    parts = [_header(problem, pattern, configuration, arch, reasons)]
     if futures:
         parts.append(f"from __future__ import {', '.join(futures)}\n")
     parts.append(section.strip("\n") + "\n")
@@ -70,10 +71,11 @@ def with_used_imports(section: str) -> str:
     return re.sub(r"^from cutlass import (.*)$", used, section, flags=re.MULTILINE)
 
 
-def _header(problem: str, pattern: str, configuration: Mapping[str, Any], arch: str) -> str:
+def _header(problem: str, pattern: str, configuration: Mapping[str, Any], arch: str, reasons: str) -> str:
     settings = ", ".join(f"{key}={json.dumps(value)}" for key, value in configuration.items()) or "none"
     facts = (
         f"Written by cutesmith {__version__} for {arch}: pattern {pattern}, configuration {settings}.",
+        *([reasons] if reasons else []),
         "Standalone: needs torch and nvidia-cutlass-dsl only; kernel_fn computes what reference_fn below does.",
     )
     wrapped = "\n".join(textwrap.fill(fact, 118, break_long_words=False) for fact in facts)
