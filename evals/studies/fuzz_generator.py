@@ -7,8 +7,8 @@ of any rank, dtype and stride, with sizes such as 0, 1, primes and thousands. It
 does, and the first kernel's results are compared with the function in float64. An element may be off by the rounding
 of the coarsest dtype on the way, by some times what PyTorch is off, and by some times what a change of the inputs in
 their last digits makes. An element where those differ in kind (a NaN, another integer) is not decided. Floats are
-cast to integers within their range, since PyTorch's CPU and GPU differ outside. `--show` prints each failure's
-problem, `--keep` writes it as a file that `cutesmith verify` takes.
+cast to integers within their range, and no sign of a NaN is asked for: there PyTorch's CPU and GPU differ. `--show`
+prints each failure's problem, `--keep` writes it as a file that `cutesmith verify` takes.
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ torch.rsqrt({0}.abs()+0.5) F.gelu({0}) F.gelu({0},approximate='tanh') F.silu({0}
 F.leaky_relu({0},0.1) F.hardswish({0}) F.mish({0}) F.hardtanh({0}) torch.floor({0}) torch.ceil({0}) torch.round({0})
 torch.trunc({0}) torch.frac({0}) torch.sin({0}) torch.cos({0}) torch.erf({0}) torch.expm1({0}) torch.log1p({0}.abs())
 torch.nan_to_num({0}) torch.reciprocal({0}) torch.sinc({0}) torch.logit({0},1e-3) torch.atan({0}) torch.deg2rad({0})
-torch.angle({0}) torch.signbit({0}) torch.isnan({0}) torch.isfinite({0}) {0}**2 {0}**-1 {0}.abs()**0.5 2**{0}
+torch.angle({0}) torch.signbit({0}.nan_to_num()) torch.isnan({0}) torch.isfinite({0}) {0}**2 {0}**-1
+{0}.abs()**0.5 2**{0}
 torch.softmax({0},-1) torch.log_softmax({0},-1) F.layer_norm({0},{0}.shape[-1:]) F.rms_norm({0},{0}.shape[-1:])
 F.normalize({0},dim=-1) {0}.std(-1) {0}.var(-1,keepdim=True) {0}.norm(dim=-1) {0}.logsumexp(-1)
 {0}.mean(-1,keepdim=True) {0}.mean() {0}.softmax(-1).max(-1).values
@@ -86,7 +87,7 @@ torch.minimum({0},{1}) torch.maximum({0},{1}) torch.where({0}>{1},{0},{1}) torch
 """.split()
 FLOAT_BINARY = """
 torch.atan2({0},{1}) torch.heaviside({0},{1}) torch.xlogy({0},{1}) torch.special.xlog1py({0},{1}) torch.hypot({0},{1})
-torch.copysign({0},{1}) torch.logaddexp({0},{1}) torch.fmax({0},{1}) torch.lerp({0},{1},0.3) {0}.abs()**{1}
+torch.copysign({0},{1}.nan_to_num()) torch.logaddexp({0},{1}) torch.fmax({0},{1}) torch.lerp({0},{1},0.3) {0}.abs()**{1}
 F.mse_loss({0},{1}) F.l1_loss({0},{1},reduction='sum') F.smooth_l1_loss({0},{1}) F.huber_loss({0},{1},reduction='none')
 F.binary_cross_entropy_with_logits({0},{1}.sigmoid()) F.cosine_similarity({0},{1},dim=-1) F.kl_div({0},{1}.softmax(-1))
 F.gaussian_nll_loss({0},{1},{0}.abs()+0.1) ({0}*{1}).sum(-1) F.soft_margin_loss({0},{1}.sign()) {0}.where({1}>0,0.0)

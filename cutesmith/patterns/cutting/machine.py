@@ -34,10 +34,12 @@ class Machine:
 
     def prediction(self, plan: SinglePlan | ChainPlan) -> str:
         """A sentence: what the plan moves and computes at the traced shapes, and the time that is predicted for it."""
-        launches = f"{len(plan.launches)} launches" if isinstance(plan, ChainPlan) else "one launch"
-        slowest = f", most of it in {plan.launches[plan.tuned].name}" if isinstance(plan, ChainPlan) else ""
-        work = f"{plan.algorithmic_bytes / 1e6:.3g} MB to move and {plan.algorithmic_flops / 1e9:.3g} GFLOP in {launches}"
-        return f"{work}: {self.seconds(plan) * 1e6:.3g} µs are predicted on an {self.name}{slowest} (a prediction, no measurement)."
+        count, slowest = "one launch", ""
+        if isinstance(plan, ChainPlan):
+            count, slowest = f"{len(plan.launches)} launches", f", most of it in {plan.launches[plan.tuned].name}"
+        gigaflops, microseconds = plan.algorithmic_flops / 1e9, self.seconds(plan) * 1e6
+        work = f"{plan.algorithmic_bytes / 1e6:.3g} MB to move and {gigaflops:.3g} GFLOP in {count}"
+        return f"{work}: the prediction for an {self.name} is {microseconds:.3g} µs{slowest}."
 
     def _product_seconds(self, plan: ContractionPlan) -> float:
         """Whole tiles in whole waves of blocks; memory too is slower where few blocks ask for it."""
