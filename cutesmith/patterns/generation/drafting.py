@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from cutesmith.errors import CandidateError, ContractError, UnmatchedError
 from cutesmith.patterns.pattern_plan import AnyConfiguration, C, HopperConfiguration, PatternPlan
@@ -123,7 +123,7 @@ class Drafter:
             rendered, skipped = render_valid(plan, request.arch, request.limit)
         except UnmatchedError as refusal:
             return Unmatched(refusal.message, refusal.operation, refusal.hint)
-        kernels = []
+        kernels = list[Drafted]()
         for section in rendered:
             source = assemble_kernel(
                 section.source,
@@ -144,11 +144,13 @@ def _reasons(plan: PatternPlan[Any], drafted: Drafted, place: int) -> str:
     """Why a kernel has this configuration, and what time is predicted; those of Hopper's products say it themselves."""
     if isinstance(drafted.configuration, HopperConfiguration):
         return ""
+    from cutesmith.patterns.chains.chain import ChainPlan, SinglePlan
     from cutesmith.patterns.cutting.machine import H200
 
+    known = cast(SinglePlan | ChainPlan, plan)  # whatever `plan_kernel` returns is one of these
     rank = "the most promising" if place == 0 else f"number {place + 1} in order of promise"
     why = f"Of the configurations that this GPU can run it is {rank}."
-    return f"{why} {H200.prediction(plan)}"
+    return f"{why} {H200.prediction(known)}"
 
 
 def render_valid(plan: PatternPlan[C], arch: str, limit: int) -> tuple[list[Drafted], list[Drafted]]:
