@@ -115,3 +115,61 @@ def test_a_result_moves_as_much_as_its_terms_were_rounded():
     (moved,) = movements(lambda x: x.sum(-1), [values], [values.double().sum(-1)])
     one_rounding = 2.0**-24 * float(values.double().square().sum().sqrt()) / 3**0.5
     assert 0.2 * one_rounding < moved < 4 * one_rounding
+
+
+def centred(values):
+    """`x - x.mean()` with a mean whose 256 partial sums are each those of one thread."""
+    return values - (sum(values.view(-1, 256).unbind(0), torch.zeros(256)).sum() / values.numel())
+
+
+def standardized(values):
+    """Rows without mean and with variance 1, in two passes over float32."""
+    moved = values - in_float32(values).div(values.shape[-1]).unsqueeze(-1)
+    return moved * (in_float32(moved.square()).div(values.shape[-1]).unsqueeze(-1) + 1e-5).rsqrt()
+
+
+HONEST_AT_AN_OFFSET = {
+    "centred": ("x - x.mean()", centred),
+    "standardized": ("torch.nn.functional.layer_norm(x, x.shape[-1:])", standardized),
+    "deviation of all": ("(x - x.mean()).abs().amax(-1)", lambda x: centred(x).abs().amax(-1)),
+    "variance": (
+        "x.var(-1)",
+        lambda x: (x - x.double().mean(-1, keepdim=True).float()).square().sum(-1) / (x.shape[-1] - 1),
+    ),
+}
+
+
+@pytest.mark.parametrize("offset", [1000.0, -1000.0])
+@pytest.mark.parametrize(("formula", "kernel"), HONEST_AT_AN_OFFSET.values(), ids=HONEST_AT_AN_OFFSET)
+def test_an_honest_float32_kernel_passes_at_a_large_offset_whatever_the_draw(tmp_path, formula, kernel, offset):
+    reference = reference_of(tmp_path, formula)
+    for seed in range(12):
+        torch.manual_seed(seed)
+        values = torch.randn(32, 512) + offset
+        judged = said_of(reference, tmp_path, values, kernel(values), derived=True, strict=True)
+        assert judged.violation is None, (seed, judged.violation)
+
+
+def of_one_pass(x):
+    return ((x * x).mean(-1) - x.mean(-1).square()) * (x.shape[-1] / (x.shape[-1] - 1))
+
+
+WRONG_AT_AN_OFFSET = {
+    "variance of one pass": ("x.var(-1)", of_one_pass),
+    "layer norm of one pass": (
+        "torch.nn.functional.layer_norm(x, x.shape[-1:])",
+        lambda x: (x - x.mean(-1, keepdim=True)) * (of_one_pass(x).clamp(min=0) + 1e-5).rsqrt().unsqueeze(-1),
+    ),
+    "mean in bfloat16": ("x - x.mean()", lambda x: x - x.mean().bfloat16().float()),
+    "mean in float16": ("x - x.mean()", lambda x: x - x.mean().half().float()),
+    "mean of one element more": ("x - x.mean()", lambda x: x - x.sum() / (x.numel() + 1)),
+}
+
+
+@pytest.mark.parametrize(("formula", "kernel"), WRONG_AT_AN_OFFSET.values(), ids=WRONG_AT_AN_OFFSET)
+def test_a_wrong_one_is_found_there_whatever_the_draw(tmp_path, formula, kernel):
+    reference = reference_of(tmp_path, formula)
+    for seed in range(12):
+        torch.manual_seed(seed)
+        values = torch.randn(32, 512) + 1000.0
+        assert said_of(reference, tmp_path, values, kernel(values), derived=True, strict=True).violation, seed

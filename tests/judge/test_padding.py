@@ -1,0 +1,92 @@
+"""Zeros around and between the inputs of convolutions, which a kernel may multiply with weights that are Inf."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.nn import functional
+
+from cutesmith.judge.reference_side.padding import _ByTaps, open_elements
+from tests.judge.in_process import reference_of, said_of
+
+FORMS = {
+    "conv1d": (functional.conv1d, (2, 4, 17), (6, 4, 5), {"padding": 2, "stride": 2}),
+    "conv2d": (functional.conv2d, (2, 4, 9, 12), (6, 2, 3, 4), {"padding": (1, 3), "groups": 2, "dilation": (2, 1)}),
+    "same": (functional.conv2d, (1, 3, 8, 9), (2, 3, 4, 3), {"padding": "same"}),
+    "one image": (functional.conv2d, (3, 8, 9), (2, 3, 3, 3), {"padding": 1}),
+    "conv3d": (functional.conv3d, (1, 2, 5, 6, 7), (3, 2, 3, 2, 3), {"padding": 1, "stride": (1, 2, 1)}),
+    "transposed 1d": (functional.conv_transpose1d, (2, 4, 7), (4, 3, 4), {"stride": 3, "output_padding": 2}),
+    "transposed 2d": (
+        functional.conv_transpose2d,
+        (2, 4, 5, 6),
+        (4, 3, 3, 2),
+        {"stride": (2, 1), "padding": (2, 1), "groups": 2, "dilation": (1, 2), "output_padding": (1, 0)},
+    ),
+    "cut by padding": (functional.conv_transpose2d, (1, 2, 6, 6), (2, 3, 2, 2), {"padding": 2}),
+    "transposed 3d": (functional.conv_transpose3d, (1, 2, 3, 4, 3), (2, 2, 3, 3, 2), {"stride": 2, "padding": 1}),
+}
+
+
+@pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel lengths")
+@pytest.mark.parametrize("multiplies", [True, False])
+@pytest.mark.parametrize(("function", "image", "weight", "named"), FORMS.values(), ids=FORMS)
+def test_of_finite_weights_both_sums_are_the_convolution(function, image, weight, named, multiplies):
+    torch.manual_seed(0)
+    values = [torch.randn(image).double(), torch.randn(weight).double()]
+    outputs = weight[1] * named.get("groups", 1) if "transpose" in function.__name__ else weight[0]
+    bias = torch.randn(outputs).double()
+    with _ByTaps(multiplies=multiplies) as mode:
+        actual = function(*values, bias, **named)
+    assert mode.replaced == 1
+    torch.testing.assert_close(actual, function(*values, bias, **named), rtol=1e-12, atol=1e-12)
+
+
+def with_an_infinite_tap(*shape):
+    torch.manual_seed(1)
+    weight = torch.randn(shape)
+    weight[0, 0, 0, 0] = torch.inf
+    return weight
+
+
+def by_taps(function, *values, multiplies):
+    with _ByTaps(multiplies=multiplies):
+        return function(*values)
+
+
+PADDED = "torch.relu(torch.nn.functional.conv2d({image}, x, padding=1))"
+SPACED = "torch.nn.functional.conv_transpose2d({image}, x, stride=2)"
+IMAGE = "torch.linspace(-1, 1, 2 * 3 * 36).view(2, 3, 6, 6).to(x.dtype)"
+
+
+@pytest.mark.parametrize(
+    ("formula", "weight"), [(PADDED, (4, 3, 3, 3)), (SPACED, (3, 4, 3, 3))], ids=["padded", "spaced"]
+)
+def test_a_kernel_may_multiply_the_zeros_and_may_leave_them_out(tmp_path, formula, weight):
+    reference, weight = reference_of(tmp_path, formula.format(image=IMAGE)), with_an_infinite_tap(*weight)
+    function = reference.loaded.reference_fn
+    without, zeros = (by_taps(function, weight, multiplies=multiplies) for multiplies in (False, True))
+    assert int(zeros.isnan().sum()) > int(without.isnan().sum()), "the zeros matter here"
+    verdicts = [said_of(reference, tmp_path, weight, output, derived=True) for output in (without, zeros)]
+    assert [verdict.violation for verdict in verdicts] == [None, None]
+    assert any("not decided" in verdict.note for verdict in verdicts), "PyTorch's own result is one of the two"
+
+
+@pytest.mark.parametrize(
+    ("formula", "weight"), [(PADDED, (4, 3, 3, 3)), (SPACED, (3, 4, 3, 3))], ids=["padded", "spaced"]
+)
+@pytest.mark.parametrize("fault", ["taken for zero", "NaN everywhere"])
+def test_a_kernel_that_is_wrong_about_inf_where_no_zero_is_read_is_found(tmp_path, formula, weight, fault):
+    reference, weight = reference_of(tmp_path, formula.format(image=IMAGE)), with_an_infinite_tap(*weight)
+    output = reference.loaded.reference_fn(weight.nan_to_num(0, 0, 0))
+    if fault == "NaN everywhere":
+        output = torch.full_like(output, torch.nan)
+    violation = said_of(reference, tmp_path, weight, output, derived=True).violation
+    assert violation is not None and "NaN" in violation.text
+
+
+def test_finite_weights_and_functions_without_convolution_leave_nothing_open():
+    finite, infinite = torch.randn(4, 3, 3, 3), with_an_infinite_tap(4, 3, 3, 3)
+    image = torch.full((1, 3, 6, 6), torch.inf)
+    assert open_elements(lambda x, w: functional.conv2d(x, w, padding=1), [image, finite]) == [None]
+    assert open_elements(lambda x, w: functional.conv2d(x, w), [torch.ones(1, 3, 6, 6), infinite]) == [None]
+    assert open_elements(lambda w: w.relu(), [infinite]) == []
