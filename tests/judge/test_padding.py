@@ -68,7 +68,8 @@ def test_a_kernel_may_multiply_the_zeros_and_may_leave_them_out(tmp_path, formul
     assert int(zeros.isnan().sum()) > int(without.isnan().sum()), "the zeros matter here"
     verdicts = [said_of(reference, tmp_path, weight, output, derived=True) for output in (without, zeros)]
     assert [verdict.violation for verdict in verdicts] == [None, None]
-    assert any("not decided" in verdict.note for verdict in verdicts), "PyTorch's own result is one of the two"
+    if formula is SPACED:  # PyTorch multiplies zeros around an image in float64, not in float32, and none between
+        assert any("not decided" in verdict.note for verdict in verdicts)
 
 
 @pytest.mark.parametrize(
