@@ -109,14 +109,14 @@ class _ByTaps(TorchFunctionMode):  # type: ignore[misc,no-untyped-call,unused-ig
         """The convolution of the inputs with zeros between them with the weights turned round."""
         steps, spread = _each(stride, dims), _each(dilation, dims)
         sizes = [(size - 1) * step + 1 for size, step in zip(input.shape[2:], steps)]
-        places = (..., *(slice(None, None, step) for step in steps))
+        places: tuple[Any, ...] = (..., *(slice(None, None, step) for step in steps))
         spaced, present = input.new_zeros(*input.shape[:2], *sizes), torch.zeros(sizes, dtype=torch.bool)
         present = present.to(input.device)
         spaced[places], present[places] = input, True
         spans = [apart * (size - 1) for apart, size in zip(spread, weight.shape[2:])]
         ends = zip(spans, _each(padding, dims), _each(output_padding, dims))
         around = [(span - cut, span - cut + more) for span, cut, more in ends]
-        of_groups = weight.unflatten(0, (groups, -1)).transpose(1, 2).flatten(0, 1)
+        of_groups = weight.reshape(groups, -1, *weight.shape[1:]).transpose(1, 2).flatten(0, 1)
         turned = of_groups.flip(tuple(range(2, 2 + dims)))
         order = ([1] * dims, spread, groups)
         return self._sum(_padded(spaced, around), _padded(present, around), turned, bias, order)
@@ -137,7 +137,10 @@ class _ByTaps(TorchFunctionMode):  # type: ignore[misc,no-untyped-call,unused-ig
         convolve = getattr(functional, f"conv{dims}d")
         for tap in itertools.product(*map(range, weight.shape[2:])):
             where = zip(tap, spread, counts, steps)
-            read = (..., *(slice(t * apart, t * apart + (n - 1) * step + 1, step) for t, apart, n, step in where))
+            read: tuple[Any, ...] = (
+                ...,
+                *(slice(t * apart, t * apart + (n - 1) * step + 1, step) for t, apart, n, step in where),
+            )
             of_tap = weight[(slice(None), slice(None), *(slice(t, t + 1) for t in tap))]
             product = convolve(image[read], of_tap, groups=groups)
             product = product if self.multiplies else torch.where(present[read], product, 0.0)
