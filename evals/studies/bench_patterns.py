@@ -20,7 +20,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -343,7 +343,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("studies", nargs="+", choices=list(STUDIES))
     parser.add_argument("--out", type=Path, required=True, help="folder for patterns.json and patterns.md")
-    parser.add_argument("--only", default="", help="cases whose names begin so")
+    parser.add_argument("--only", action="append", metavar="NAME", help="cases whose names begin so")
+    parser.add_argument("--configurations", type=int, help="of each case, in place of its own number")
     parser.add_argument(
         "--kernel", action="append", default=[], metavar="NAME=FILE", help="another kernel of those cases"
     )
@@ -353,7 +354,10 @@ def main() -> int:
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     begun = time.monotonic()
-    chosen = [case for study in options.studies for case in STUDIES[study]() if case.name.startswith(options.only)]
+    chosen = [case for study in options.studies for case in STUDIES[study]()]
+    chosen = [case for case in chosen if case.name.startswith(tuple(options.only or [""]))]
+    if options.configurations:
+        chosen = [replace(case, configurations=options.configurations) for case in chosen]
     added = [(name, Path(file)) for name, _, file in (word.partition("=") for word in options.kernel)]
     with tempfile.TemporaryDirectory(prefix="cutesmith-") as scratch:
         folder = Path(scratch)

@@ -126,7 +126,7 @@ def test_more_results_of_the_hopper_kernel(name, tmp_path):
 HOPPER_FORMS = {
     "rows_of_zeros": (causal, heads(200, 70)),  # later blocks see the keys that there are, the first a part of a tile
     "far_window": (windowed, (*heads(300, 40), 30)),  # the last blocks see no tile of keys at all
-    "three_warpgroups": (causal, heads(250, 250)),
+    "one_warpgroup": (causal, heads(250, 250)),
     "other_value_width": (causal, heads(70, 90, 32, 64)),
     "half_a_step": (written_out, heads(20, 20, 72, 40, dtype=F16)),
 }
@@ -135,7 +135,7 @@ HOPPER_FORMS = {
 @pytest.mark.slow
 @pytest.mark.parametrize("name", HOPPER_FORMS)
 def test_forms_of_the_hopper_kernel(name, tmp_path):
-    count = 3 if name == "three_warpgroups" else 2
+    count = 1 if name == "one_warpgroup" else 2
     check(*HOPPER_FORMS[name], tmp_path, "sm_90a", lambda found: next(c for c in found if c.warpgroups == count))
 
 

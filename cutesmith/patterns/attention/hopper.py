@@ -18,18 +18,24 @@ MOST_TMA_BATCH_DIMS = 3
 BARRIER_BYTES = 512
 """For the barriers of the rings."""
 
-REGISTERS = {1: 250, 2: 240, 3: 160}
+REGISTERS = {1: 250, 2: 240}
 """A thread's, by math warpgroups: what the loading warps leave, and a multiple of 8."""
 
 OTHER_REGISTERS = 44
 """Addresses, states of rings, maxima; measured as what ptxas needs beside sums, scores and weights."""
 
 CONFIGURATIONS = tuple(
-    HopperAttentionConfiguration(warpgroups, keys, 2, turns=warpgroups == 2 and keys > 64)
-    for warpgroups, keys in ((2, 128), (2, 112), (2, 96), (2, 80), (2, 64), (3, 96), (1, 128), (1, 64))
+    HopperAttentionConfiguration(warpgroups, keys, 2, turns)
+    for warpgroups, keys, turns in (
+        *((2, keys, turns) for keys in (128, 112, 96, 80) for turns in (True, False)),
+        *((warpgroups, keys, False) for warpgroups, keys in ((2, 64), (1, 128), (1, 64))),
+    )
 )
 """The most keys first: fewer steps. On an H200 (8192 queries and keys, heads of 128) turns took 3072 us, 3173 without;
-160 keys spilled (4554). For heads of 64 and 4096 rows three warpgroups took 682, two 639."""
+160 keys spilled (4554). For heads of 64 they took 2410, 2371 without; three warpgroups took 2514."""
+
+TURNS_WIDTH = 64
+"""Wider heads than that profit from turns: the products of a step take longer than its softmax."""
 
 
 def obstacles(problem: AttentionProblem, sm: SmVersion) -> Iterator[str]:

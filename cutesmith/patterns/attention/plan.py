@@ -131,7 +131,9 @@ def _predicted_cost(problem: AttentionProblem, c: Form) -> float:
     """Of all waves of blocks: scores, edges of tiles included, and keys and values that each block reads again."""
     blocks = math.prod(problem.batch) * math.ceil(problem.queries / c.queries)
     if isinstance(c, HopperAttentionConfiguration):
-        return math.ceil(blocks / SM_COUNT) * math.ceil(problem.keys / c.keys) * (c.keys + STEP_KEYS) * (c.queries + 48)
+        favoured = 0.999 if c.turns == (problem.value_width > hopper.TURNS_WIDTH) else 1
+        steps = math.ceil(problem.keys / c.keys) * (c.keys + STEP_KEYS)
+        return favoured * math.ceil(blocks / SM_COUNT) * steps * (c.queries + 48)
     resident = max(1, 8 // c.warps)
     waves = math.ceil(blocks / (SM_COUNT * resident))
     return waves * resident * math.ceil(problem.keys / c.keys) * c.keys * (c.queries + 48)
