@@ -12,7 +12,7 @@ import struct
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol, TypeAlias
 
-from cutesmith.recording.tensor_map_calls import encode_tiled
+from cutesmith.recording.tensor_map_calls import encode_im2col, encode_tiled
 
 _POINTER, _INT, _SIZE = ctypes.c_void_p, ctypes.c_int32, ctypes.c_size_t
 _HANDLE = 0x7E00_0000_0000  # of every stream and event
@@ -222,6 +222,10 @@ _CALLS: dict[str, tuple[Callable[..., int], list[Any]]] = {
     "_cudaMemcpyAsync": (_copy, [_POINTER, _POINTER, _SIZE, _INT, _POINTER]),
     "_cudaLibraryUnload": (_succeed, [_POINTER]),
     "_cuTensorMapEncodeTiled": (encode_tiled, [_POINTER, _INT, _INT] + [_POINTER] * 5 + [_INT] * 4),
+    "_cuTensorMapEncodeIm2col": (
+        encode_im2col,
+        [_POINTER, _INT, _INT] + [_POINTER] * 5 + [_INT] * 2 + [_POINTER] + [_INT] * 4,
+    ),
 }
 _UNANSWERED = (
     "_cuLibraryGetGlobal _cuLibraryGetKernel _cuLibraryGetKernelCount _cuLibraryGetManaged _cuLibraryGetModule "

@@ -1,4 +1,4 @@
-"""`cuTensorMapEncodeTiled` without a driver: what host code asks for is kept in the 128 bytes of the map.
+"""`cuTensorMapEncodeTiled` and `…Im2col` without a driver: what host code asks for is kept in the map's 128 bytes.
 
 The driver's own encoding is opaque. Ours begins with the global address, as the DSL's inline encoding does, and has a
 mark where that one leaves bytes unused.
@@ -17,6 +17,8 @@ _MARK = 0x6375_7465_736D_6974
 _HEAD = struct.Struct("<Q5I4B5B5B")  # address; sizes - 1; type, rank, swizzle, fill; boxes - 1; steps
 _MARK_AT = 64
 _STRIDES = struct.Struct("<Q4Q")
+_IM2COL = struct.Struct("<BH6h")  # 1, pixels, corners: lower of each dimension, then upper
+_IM2COL_AT = 48
 _INVALID_VALUE = 1  # CUDA_ERROR_INVALID_VALUE
 
 
@@ -25,6 +27,8 @@ class TiledMapCall:
     """The arguments, by the names and codes of the driver's manual; `fill` is 1 for NaN outside of the tensor.
 
     `sizes`, `box` and `steps` have an element for each dimension, the contiguous one first, `strides` (bytes) one less.
+    With `corners` (lower and upper ones of the pixels, each of rank - 2 dimensions) it is a map for im2col, whose `box`
+    are the channels and the pixels of a copy.
     """
 
     address: int
@@ -35,6 +39,7 @@ class TiledMapCall:
     steps: tuple[int, ...]
     swizzle: int = 0
     fill: int = 0
+    corners: tuple[tuple[int, ...], tuple[int, ...]] | None = None
 
     def pack(self) -> bytes:
         """The map's 128 bytes; raises struct.error for what does not fit."""
@@ -43,7 +48,11 @@ class TiledMapCall:
             return (*(value - less for value in values), *[0] * (MOST_DIMENSIONS - len(values)))
 
         codes = (self.data_type, len(self.sizes), self.swizzle, self.fill)
-        head = _HEAD.pack(self.address, *padded(self.sizes, 1), *codes, *padded(self.box, 1), *padded(self.steps))
+        box = self.box if self.corners is None else self.box[:1]
+        head = _HEAD.pack(self.address, *padded(self.sizes, 1), *codes, *padded(box, 1), *padded(self.steps))
+        if self.corners is not None:
+            corners = (value for corner in self.corners for value in padded(corner)[:3])
+            head = head.ljust(_IM2COL_AT, b"\0") + _IM2COL.pack(1, self.box[1], *corners)
         tail = _STRIDES.pack(_MARK, *padded(self.strides)[:4])
         return (head.ljust(_MARK_AT, b"\0") + tail).ljust(MAP_BYTES, b"\0")
 
@@ -56,9 +65,11 @@ class TiledMapCall:
         address, *rest = _HEAD.unpack_from(data)
         data_type, rank, swizzle, fill = rest[5:9]
         sizes, box = (tuple(value + 1 for value in rest[start : start + rank]) for start in (0, 9))
-        return cls(
-            address, data_type, sizes, tuple(strides[: rank - 1]), box, tuple(rest[14 : 14 + rank]), swizzle, fill
-        )
+        steps, corners = tuple(rest[14 : 14 + rank]), None
+        windows, pixels, *found = _IM2COL.unpack_from(data, _IM2COL_AT)
+        if windows:
+            box, corners = (box[0], pixels), (tuple(found[: rank - 2]), tuple(found[3 : 1 + rank]))
+        return cls(address, data_type, sizes, tuple(strides[: rank - 1]), box, steps, swizzle, fill, corners)
 
 
 class MapField(enum.Enum):
@@ -92,7 +103,8 @@ def replaced(data: bytes, field: MapField, index: int, value: int) -> bytes:
     slots = [*head, *strides]
     slots[start + index] = value - less
     try:
-        packed = _HEAD.pack(*slots[: len(head)]).ljust(_MARK_AT, b"\0") + _STRIDES.pack(mark, *slots[len(head) :])
+        between = data[_HEAD.size : _MARK_AT]
+        packed = _HEAD.pack(*slots[: len(head)]) + between + _STRIDES.pack(mark, *slots[len(head) :])
     except struct.error:
         raise ValueError(f"{name} cannot be {value}") from None
     return packed.ljust(MAP_BYTES, b"\0")
@@ -105,22 +117,45 @@ def encode_tiled(
     """`cuTensorMapEncodeTiled` by the addresses of its arrays: a CUresult. Interleaved layouts are refused."""
     if not 1 <= rank <= MOST_DIMENSIONS or interleave:
         return _INVALID_VALUE
+    return _write(target, TiledMapCall(
+        address=address or 0,
+        data_type=data_type,
+        sizes=_read(ctypes.c_uint64, sizes, rank),
+        strides=_read(ctypes.c_uint64, strides, rank - 1),
+        box=_read(ctypes.c_uint32, box, rank),
+        steps=(1, *_read(ctypes.c_uint32, steps, rank)[1:]),  # the contiguous dimension has no step
+        swizzle=swizzle,
+        fill=fill,
+    ))  # fmt: skip
 
-    def read(kind: type[ctypes.c_uint32] | type[ctypes.c_uint64], where: int, count: int) -> tuple[int, ...]:
-        return tuple((kind * count).from_address(where)) if count else ()
 
+def encode_im2col(
+    target: int, data_type: int, rank: int, address: int | None, sizes: int, strides: int, lower: int, upper: int,
+    channels: int, pixels: int, steps: int, interleave: int, swizzle: int, promotion: int, fill: int,
+) -> int:  # fmt: skip
+    """`cuTensorMapEncodeIm2col` by the addresses of its arrays: a CUresult. Interleaved layouts are refused."""
+    if not 3 <= rank <= MOST_DIMENSIONS or interleave:
+        return _INVALID_VALUE
+    return _write(target, TiledMapCall(
+        address=address or 0,
+        data_type=data_type,
+        sizes=_read(ctypes.c_uint64, sizes, rank),
+        strides=_read(ctypes.c_uint64, strides, rank - 1),
+        box=(channels, pixels),
+        steps=(1, *_read(ctypes.c_uint32, steps, rank)[1:]),
+        swizzle=swizzle,
+        fill=fill,
+        corners=(_read(ctypes.c_int32, lower, rank - 2), _read(ctypes.c_int32, upper, rank - 2)),
+    ))  # fmt: skip
+
+
+def _read(kind: type[ctypes.c_uint32] | type[ctypes.c_uint64] | type[ctypes.c_int32], where: int, count: int) -> tuple[int, ...]:  # noqa: E501  # fmt: skip
+    return tuple((kind * count).from_address(where)) if count else ()
+
+
+def _write(target: int, call: TiledMapCall) -> int:
     try:
-        packed = TiledMapCall(
-            address=address or 0,
-            data_type=data_type,
-            sizes=read(ctypes.c_uint64, sizes, rank),
-            strides=read(ctypes.c_uint64, strides, rank - 1),
-            box=read(ctypes.c_uint32, box, rank),
-            steps=(1, *read(ctypes.c_uint32, steps, rank)[1:]),  # the contiguous dimension has no step
-            swizzle=swizzle,
-            fill=fill,
-        ).pack()
+        ctypes.memmove(target, call.pack(), MAP_BYTES)
     except struct.error:
         return _INVALID_VALUE
-    ctypes.memmove(target, packed, MAP_BYTES)
     return 0

@@ -133,6 +133,36 @@ def box_at(tensor: TensorMap, coordinates: tuple[int, ...]) -> Box:
     return Box(addresses, rows, left, length, (len(inside), tile[0] * size))
 
 
+def windows_at(tensor: TensorMap, coordinates: tuple[int, ...], offsets: tuple[int, ...]) -> Box:
+    """The rows of channels of the pixels from these coordinates on (PTX ISA, "Im2col mode").
+
+    Pixels follow one another within the box of the corners, by the steps of the map, line after line and image after
+    image; `offsets` are added to each, one for each dimension between channels and images, none for a store.
+    """
+    assert tensor.corners is not None
+    lower, upper = tensor.corners
+    channels, pixels = tensor.box
+    last = [size - 1 + corner for size, corner in zip(tensor.sizes[1:-1], upper, strict=True)]
+    where, places = [*coordinates[1:]], np.empty((pixels, tensor.rank - 1), np.int64)
+    for pixel in range(pixels):
+        places[pixel] = where
+        for axis in range(len(lower)):
+            where[axis] += tensor.steps[axis + 1]
+            if where[axis] <= last[axis]:
+                break
+            where[axis] = lower[axis]
+        else:
+            where[-1] += 1
+    places[:, : len(offsets)] += np.array(offsets, np.int64)
+    inside = ((places >= 0) & (places < np.array(tensor.sizes[1:]))).all(axis=1)
+    size, begin = tensor.element.bytes, coordinates[0]
+    first, end = max(0, begin), min(tensor.sizes[0], begin + channels)
+    rows = np.flatnonzero(inside) if end > first else np.zeros(0, np.int64)
+    addresses = tensor.address + first * size + places[rows] @ np.array(tensor.strides, np.int64)
+    left, length = (first - begin) * size, max(0, end - first) * size
+    return Box(addresses.astype(np.uint64), rows, left, length, (pixels, channels * size))
+
+
 def outside(tensor: TensorMap) -> Array | None:
     """What elements outside of the tensor read as, as bytes; None for zeros."""
     return np.array([_NAN], np.uint16).view(np.uint8) if tensor.fill_nan else None

@@ -28,6 +28,7 @@ from cutesmith.recording.tensor_map_calls import MOST_DIMENSIONS, MapField, Tile
 
 MAP_ALIGN = 64
 _SWIZZLES = (Swizzle.NONE, Swizzle.B32, Swizzle.B64, Swizzle.B128, Swizzle.B128_ATOM_32B)  # codes of the driver
+_MOST_PIXELS = 1024
 _PACKED_HALVES = 11  # the code of e2m1 in pairs
 _KNOWN_BITS = 0xFFFF_FFFF_003F_67FF
 
@@ -63,7 +64,9 @@ class TensorMap:
 
     `strides`: bytes between neighbours along every dimension but the first. `box`: elements along each dimension as
     they are counted in the tensor, of which every `steps`-th is copied. `per_byte`: two elements of four bits share a
-    byte; sizes and boxes count bytes then, the coordinates of a copy elements.
+    byte; sizes and boxes count bytes then, the coordinates of a copy elements. `corners`: a map for im2col, whose box
+    are the channels and the pixels of a copy; how far the first and the last pixel of a window's corner lie from those
+    of the image, along each dimension between channels and images.
     """
 
     address: int
@@ -75,6 +78,7 @@ class TensorMap:
     swizzle: Swizzle = Swizzle.NONE
     fill_nan: bool = False
     per_byte: int = 1
+    corners: tuple[tuple[int, ...], tuple[int, ...]] | None = None
 
     @property
     def rank(self) -> int:
@@ -84,6 +88,8 @@ class TensorMap:
     @property
     def tile(self) -> tuple[int, ...]:
         """Elements that a copy moves along each dimension."""
+        if self.corners is not None:
+            return self.box
         return tuple(-(-box // step) for box, step in zip(self.box, self.steps, strict=True))
 
     @property
@@ -100,7 +106,10 @@ class TensorMap:
             raise TensorMapError(f"a stride of {wrong[0]} bytes is not a multiple of 16 below 2^40")
         if not all(1 <= size <= 1 << 32 for size in self.sizes):
             raise TensorMapError(f"sizes {self.sizes}: 1 to 2^32")
-        if not all(1 <= box <= 256 for box in self.box) or not all(1 <= step <= 8 for step in self.steps):
+        most = (256,) * self.rank if self.corners is None else (256, _MOST_PIXELS)
+        if not all(1 <= box <= limit for box, limit in zip(self.box, most)) or not all(
+            1 <= step <= 8 for step in self.steps
+        ):
             raise TensorMapError(f"a box of {self.box} elements in steps of {self.steps}: 1 to 256, steps of 1 to 8")
         if inner % 16:
             raise TensorMapError(f"rows of {inner} bytes in its box: a multiple of 16 is needed")
@@ -112,7 +121,7 @@ class TensorMap:
         """128 bytes for a map that the driver was asked for; `decode` understands them."""
         code, swizzle = int(self.element.value[3]), _SWIZZLES.index(self.swizzle)
         shape = (self.sizes, self.strides, self.box, self.steps)
-        return TiledMapCall(self.address, code, *shape, swizzle, int(self.fill_nan)).pack()
+        return TiledMapCall(self.address, code, *shape, swizzle, int(self.fill_nan), self.corners).pack()
 
 
 @cache
@@ -142,7 +151,8 @@ def _of_call(call: TiledMapCall) -> TensorMap:
     fill, swizzle = bool(call.fill), _SWIZZLES[call.swizzle]
     if fill and element not in (Element.F16, Element.BF16):
         raise TensorMapError(f"which NaN fills elements of {element.value[2]} outside of the tensor is not settled")
-    return TensorMap(call.address, element, call.sizes, call.strides, call.box, call.steps, swizzle, fill)
+    shape = (call.sizes, call.strides, call.box, call.steps)
+    return TensorMap(call.address, element, *shape, swizzle, fill, corners=call.corners)
 
 
 def _decode_inline(data: bytes) -> TensorMap:

@@ -1,6 +1,6 @@
 """`cp.async.bulk.tensor` and `cp.reduce.async.bulk.tensor`: boxes of tensors that a tensor map describes.
 
-PTX ISA, "Tensor copy instructions". Tiled mode; im2col, gather and scatter are refused by name.
+PTX ISA, "Tensor copy instructions". Tiled mode and im2col; gather and scatter are refused by name.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from functools import partial
 import numpy as np
 
 from cutesmith.emulator.engines.copy_engine import Landing
-from cutesmith.emulator.engines.places import GlobalRows, box_at, outside, swizzled_order
+from cutesmith.emulator.engines.places import Box, GlobalRows, box_at, outside, swizzled_order, windows_at
 from cutesmith.emulator.engines.reductions import can_reduce, reduced
 from cutesmith.emulator.engines.swizzles import Swizzle
 from cutesmith.emulator.engines.tensor_maps import MAP_ALIGN, Element, TensorMap, TensorMapError, decode
@@ -28,12 +28,11 @@ from cutesmith.emulator.operations.bulk_requests import (
     lane_requests,
     once_a_warp,
     shared_addresses,
-    take_words,
     warp_requests,
 )
 from cutesmith.emulator.operations.tensor_map_updates import ChangedMaps
 from cutesmith.emulator.program.abi import PARAMETER_WINDOW, WINDOW_BYTES, Access, Array, Space
-from cutesmith.emulator.ptx.syntax import Address
+from cutesmith.emulator.ptx.syntax import Address, Instruction, Operand, Vector
 from cutesmith.emulator.sanitizer.actors import Request
 
 _SHARED_ALIGN = 128
@@ -42,26 +41,41 @@ _PAIR = "cta_group::2"
 _SIGNED = {"u32": "s32", "u64": "s64"}
 
 
-@lane_operation("cp.async.bulk.tensor")
+_LOAD_WORDS = ("tile", "im2col", MBARRIER, MULTICAST, HINT, "cta_group::1", _PAIR)
+_STORE_WORDS = ("tile", "im2col_no_offs", GROUP, HINT)
+_OPERATIONS = ("add", "min", "max", "inc", "dec", "and", "or", "xor")
+
+
+def _refuses(instruction: Instruction) -> str | None:
+    """The first modifier that is not executed, such as `.tile::gather4` or `.im2col::w`."""
+    words = instruction.modifiers[3:]
+    if words[0] == "tensor":  # of a reduction
+        words = words[1:]
+    _, target, source, *rest = words
+    known: tuple[str, ...]
+    if (target, source) == ("global", "shared::cta"):
+        known = _STORE_WORDS if instruction.modifiers[1] != "reduce" else (*_STORE_WORDS, *_OPERATIONS)
+    elif target in _SHARED and source == "global":
+        known = _LOAD_WORDS
+    else:
+        return f"from {source} to {target}"
+    return next((f".{word}" for word in rest if word not in known), None)
+
+
+@lane_operation("cp.async.bulk.tensor", refuses=_refuses)
 def copy(batch: LaneBatch) -> Array | None:
-    """`cp.async.bulk.tensor.Nd.target.source{.tile}.completion… ` from global to shared memory, or back."""
+    """`cp.async.bulk.tensor.Nd.target.source{.mode}.completion… ` from global to shared memory, or back."""
     _, _, _, dimensions, target, source, *rest = batch.instruction.modifiers
     if (target, source) == ("global", "shared::cta"):
-        take_words(batch.instruction, tuple(rest), "tile", GROUP, HINT)
         return once_a_warp(partial(_store, dimensions=int(dimensions[0])), batch)
-    if target in _SHARED and source == "global":
-        words = take_words(batch.instruction, tuple(rest), "tile", MBARRIER, MULTICAST, HINT, "cta_group::1", _PAIR)
-        _load(batch, int(dimensions[0]), multicast=MULTICAST in words, pair=_PAIR in words)
-        return None
-    raise UnsupportedInstruction(batch.instruction, f"from {source} to {target}")
+    _load(batch, int(dimensions[0]), multicast=MULTICAST in rest, pair=_PAIR in rest)
+    return None
 
 
-@lane_operation("cp.reduce.async.bulk.tensor")
+@lane_operation("cp.reduce.async.bulk.tensor", refuses=_refuses)
 def reduce(batch: LaneBatch) -> Array:
-    """`cp.reduce.async.bulk.tensor.Nd.global.shared::cta.op{.tile}.bulk_group [map, coordinates], [source]`."""
-    instruction = batch.instruction
-    _, _, _, _, dimensions, target, source, operation, *rest = instruction.modifiers
-    take_words(instruction, (target, source, *rest), "global", "shared::cta", "tile", GROUP, HINT)
+    """`cp.reduce.async.bulk.tensor.Nd.global.shared::cta.op{.mode}.bulk_group [map, coordinates], [source]`."""
+    _, _, _, _, dimensions, _, _, operation, *_ = batch.instruction.modifiers
     return once_a_warp(partial(_store, dimensions=int(dimensions[0]), operation=operation), batch)
 
 
@@ -73,14 +87,15 @@ def prefetch(batch: LaneBatch) -> None:
 
 
 def _load(batch: LaneBatch, dimensions: int, *, multicast: bool, pair: bool) -> None:
-    """`[target], [map, {coordinates}], [mbarrier]{, mask}{, policy}`; a `pair` of blocks may share an mbarrier."""
+    """`[target], [map, {coordinates}], [mbarrier]{, {offsets}}{, mask}{, policy}`; a `pair` may share an mbarrier."""
     target, tensor, barrier, *rest = batch.instruction.operands
+    windows = rest.pop(0) if "im2col" in batch.instruction.modifiers else None
     source = address_operand(batch.instruction, tensor)
     targets, barriers = shared_addresses(batch, target), shared_addresses(batch, barrier)
     masks = batch.read(rest[0], np.uint16) if multicast else None
-    coordinates = _coordinates(batch, source, dimensions)
+    coordinates, offsets = _coordinates(batch, source, dimensions), _offsets(batch, windows, dimensions)
     for lane in lane_requests(batch):
-        described = _map_of(lane, source, dimensions)
+        described = _map_of(lane, source, dimensions, windows=windows is not None)
         to = int(targets[lane.index])
         lane.need_aligned(to, _SHARED_ALIGN, "the target")
         if described is None or not lane.sound:
@@ -90,7 +105,8 @@ def _load(batch: LaneBatch, dimensions: int, *, multicast: bool, pair: bool) -> 
         places = lane.blocks_of(mask, to, int(barriers[lane.index]), pair=pair)
         landings = [lane.landing(place, mbarrier, described.tile_bytes, Access.WRITE, order) for place, mbarrier in places]  # noqa: E501  # fmt: skip
         reading = lane.reading(landings[0] if landings else None)
-        rows = _rows(lane, reading, described, tuple(coordinates[lane.index].tolist()), Access.READ)
+        box = _box(described, coordinates[lane.index], offsets[lane.index])
+        rows = _rows(lane, reading, described, box, Access.READ)
         lane.begin(rows, reading, landings)
 
 
@@ -99,9 +115,9 @@ def _store(batch: LaneBatch, dimensions: int, operation: str | None = None) -> N
     tensor, source, *_ = batch.instruction.operands
     target = address_operand(batch.instruction, tensor)
     sources, coordinates = shared_addresses(batch, source), _coordinates(batch, target, dimensions)
-    maps = batch.address(target)
+    maps, windows = batch.address(target), "im2col_no_offs" in batch.instruction.modifiers
     for lane in warp_requests(batch, maps, sources, *coordinates.T):
-        described = _map_of(lane, target, dimensions)
+        described = _map_of(lane, target, dimensions, windows=windows)
         start = int(sources[lane.index])
         lane.need_aligned(start, _SHARED_ALIGN, "the source")
         if described is None or not lane.sound:
@@ -112,7 +128,8 @@ def _store(batch: LaneBatch, dimensions: int, operation: str | None = None) -> N
             combine = partial(reduced, operation=operation, kind=kind)
         request = lane.named(("bulk groups", lane.lane))
         kind_of_access = Access.WRITE if combine is None else Access.ATOMIC
-        rows = _rows(lane, request, described, tuple(coordinates[lane.index].tolist()), kind_of_access)
+        box = _box(described, coordinates[lane.index], coordinates[lane.index][:0])
+        rows = _rows(lane, request, described, box, kind_of_access)
         reading, order = lane.reading(None), swizzled_order(described, start)
         tile = lane.shared_tile(reading, start, described.tile_bytes, Access.READ, order)
         lane.begin(tile, reading, [Landing(rows, request)], combine)
@@ -134,6 +151,22 @@ def _coordinates(batch: LaneBatch, operand: Address, dimensions: int) -> Array:
     return np.stack([batch.read(part, np.int32).astype(np.int64) for part in operand.coordinates], axis=1)
 
 
+def _offsets(batch: LaneBatch, operand: Operand | None, dimensions: int) -> Array:
+    """int64 (n, dimensions - 2): the offsets of an im2col load; (n, 0) in tiled mode."""
+    if operand is None:
+        return np.zeros((len(batch.lanes), 0), np.int64)
+    if not isinstance(operand, Vector) or len(operand.elements) != dimensions - 2:
+        raise UnsupportedInstruction(batch.instruction, f"offsets other than {dimensions - 2}")
+    return np.stack([batch.read(part, np.uint16).astype(np.int64) for part in operand.elements], axis=1)
+
+
+def _box(described: TensorMap, coordinates: Array, offsets: Array) -> Box:
+    where = tuple(coordinates.tolist())
+    if described.corners is None:
+        return box_at(described, where)
+    return windows_at(described, where, tuple(offsets.tolist()))
+
+
 class _ParameterMaps(Unit):
     """The tensor maps of a wave that are parameters of its kernel, and so never change, by address and dimensions."""
 
@@ -142,8 +175,10 @@ class _ParameterMaps(Unit):
         self.known: dict[tuple[int, int | None], TensorMap] = {}
 
 
-def _map_of(lane: LaneRequest, operand: Address, dimensions: int | None = None) -> TensorMap | None:
-    """The tensor map that the operand points to; None and a finding where it is not sound.
+def _map_of(
+    lane: LaneRequest, operand: Address, dimensions: int | None = None, *, windows: bool = False
+) -> TensorMap | None:
+    """The tensor map that the operand points to, for im2col if `windows`; None and a finding where it is not sound.
 
     Raises UnsupportedInstruction for a map that is not understood.
     """
@@ -168,6 +203,9 @@ def _map_of(lane: LaneRequest, operand: Address, dimensions: int | None = None) 
     if dimensions is not None and described.rank != dimensions:
         lane.refuse(f"a tensor map of {described.rank} dimensions")
         return None
+    if dimensions is not None and (described.corners is not None) != windows:
+        lane.refuse("a tensor map for im2col is needed" if windows else "its tensor map is for im2col")
+        return None
     if described.element is Element.TF32:
         raise UnsupportedInstruction(batch.instruction, "a tensor map of tf32, whose rounding is not settled")
     inner = described.tile[0] * described.element.bytes
@@ -180,11 +218,8 @@ def _map_of(lane: LaneRequest, operand: Address, dimensions: int | None = None) 
     return described
 
 
-def _rows(
-    lane: LaneRequest, request: Request, described: TensorMap, coordinates: tuple[int, ...], kind: Access
-) -> GlobalRows:
+def _rows(lane: LaneRequest, request: Request, described: TensorMap, box: Box, kind: Access) -> GlobalRows:
     """The rows of a box, checked; refused ones are left out."""
-    box = box_at(described, coordinates)
     pointers = np.zeros(len(box.addresses), np.uint64)
     if box.length and len(box.addresses):
         pointers = lane.batch.memory.requested(request, Space.GLOBAL, box.addresses, box.length, kind)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 _KERNEL, _TUTORIAL = "cute/blackwell/kernel", "cute/blackwell/tutorial"
 _GEMM, _DENSE, _SCALED = f"{_TUTORIAL}/tutorial_gemm", f"{_KERNEL}/dense_gemm", f"{_KERNEL}/blockscaled_gemm"
+_GEFORCE = "cute/blackwell_geforce/kernel/blockscaled_gemm"
 _F16 = "--ab_dtype Float16 --c_dtype Float16"
 _MXF8 = "--a_dtype Float8E4M3FN --b_dtype Float8E4M3FN --sf_dtype Float8E8M0FNU --sf_vec_size 32"
 _PAIR = "--mma_tiler_mn 256,128 --cluster_shape_mn 2,1 --use_2cta_instrs"
@@ -104,7 +105,7 @@ ROWS = (
         "blockscaled prefetch",
         "sm_100a",
         f"{_SCALED}/dense_blockscaled_gemm_persistent_prefetch.py --mnkl 128,128,256,1",
-        "cvt.rp.ue8m0x2 is not executed",
+        "",
     ),
     (
         "blockwise_gemm",
@@ -152,5 +153,40 @@ ROWS = (
         "sm_120a",
         "cute/blackwell_geforce/kernel/dense_gemm/dense_gemm.py --mnkl 128,128,128,1",
         "",
+    ),
+    (
+        "geforce blockscaled pingpong",
+        "sm_120a",
+        f"{_GEFORCE}/dense_blockscaled_gemm_persistent_pingpong.py --mnkl 128,128,256,1",
+        "",
+    ),
+    (
+        "geforce blockscaled cooperative",
+        "sm_120a",
+        f"{_GEFORCE}/dense_blockscaled_gemm_persistent_cooperative.py --mnkl 128,128,256,1",
+        "",
+    ),
+    ("mla_decode fp16", "sm_100a", f"{_KERNEL}/attention/mla/mla_decode_fp16.py", ""),
+    ("mla_decode fp8", "sm_100a", f"{_KERNEL}/attention/mla/mla_decode_fp8.py", ""),
+    (
+        "fmha_bwd",
+        "sm_100a",
+        f"{_KERNEL}/attention/fmha/fmha_bwd.py --s_q 128 --s_k 128 --d 64 --h_q 1 --h_k 1",
+        "a finding: the compute warps free tensor memory that the reduce warps still load dQ from",
+    ),
+    ("grouped blockscaled", "sm_100a", f"{_KERNEL}/blockscaled_grouped_gemm/grouped_blockscaled_gemm.py", ""),
+    ("blockscaled amax", "sm_100a", f"{_SCALED}/dense_blockscaled_gemm_persistent_amax.py --mnkl 128,128,256,1", ""),
+    ("grouped_mixed_input_gemm", "sm_100a", f"{_KERNEL}/mixed_input_gemm/grouped_mixed_input_gemm.py", ""),
+    (
+        "contiguous grouped",
+        "sm_100a",
+        f"{_KERNEL}/blockwise_gemm/contiguous_grouped_gemm.py --mnkl 128,128,256,1",
+        "a finding: several threads copy one scale factor to one place by cp.async",
+    ),
+    (
+        "masked grouped",
+        "sm_100a",
+        f"{_KERNEL}/blockwise_gemm/masked_grouped_gemm.py --mnkl 128,128,256,1",
+        "a finding: several threads copy one scale factor to one place by cp.async",
     ),
 )

@@ -165,7 +165,7 @@ def _emulated_map(case: CopyCase, out: int, given: int) -> bytes:
     if map is None:
         return bytes(128)
     shape = (map.sizes, map.strides, map.box, (1, *map.steps[1:]))
-    return TiledMapCall(address, TYPES[map.kind], *shape, SWIZZLES[map.swizzle], map.fill).pack()
+    return TiledMapCall(address, TYPES[map.kind], *shape, SWIZZLES[map.swizzle], map.fill, map.corners).pack()
 
 
 def compare(case: CopyCase, results: Array, recording: Any) -> Comparison:

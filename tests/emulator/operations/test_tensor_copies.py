@@ -251,8 +251,10 @@ def ask(described, text="[%r3], [%d2, {0, 0}], [%r2]", words="tile.mbarrier::com
 
 def test_what_is_not_settled_is_refused_by_name():
     array = values(8, 64)
-    with pytest.raises(UnsupportedInstruction, match=r"\.im2col"):
-        ask(tensor_map(array, (16, 4)), words="im2col.mbarrier::complete_tx::bytes")
+    with pytest.raises(UnsupportedInstruction, match=r"\.im2col::w"):
+        ask(tensor_map(array, (16, 4)), words="im2col::w.mbarrier::complete_tx::bytes")
+    with pytest.raises(UnsupportedInstruction, match=r"\.tile::gather4"):
+        ask(tensor_map(array, (16, 1)), words="tile::gather4.mbarrier::complete_tx::bytes")
     with pytest.raises(UnsupportedInstruction, match="rows of 32 bytes in a swizzle of 128"):
         ask(tensor_map(array, (16, 4), "128B"))
     with pytest.raises(UnsupportedInstruction, match="its swizzle takes at most 32"):
