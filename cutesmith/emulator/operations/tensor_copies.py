@@ -48,13 +48,11 @@ _OPERATIONS = ("add", "min", "max", "inc", "dec", "and", "or", "xor")
 
 def _refuses(instruction: Instruction) -> str | None:
     """The first modifier that is not executed, such as `.tile::gather4` or `.im2col::w`."""
-    words = instruction.modifiers[3:]
-    if words[0] == "tensor":  # of a reduction
-        words = words[1:]
-    _, target, source, *rest = words
+    reduces = instruction.modifiers[0] == "reduce"
+    _, target, source, *rest = instruction.modifiers[3 + reduces :]
     known: tuple[str, ...]
     if (target, source) == ("global", "shared::cta"):
-        known = _STORE_WORDS if instruction.modifiers[1] != "reduce" else (*_STORE_WORDS, *_OPERATIONS)
+        known = (*_STORE_WORDS, *_OPERATIONS) if reduces else _STORE_WORDS
     elif target in _SHARED and source == "global":
         known = _LOAD_WORDS
     else:
