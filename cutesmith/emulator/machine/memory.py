@@ -15,6 +15,7 @@ from cutesmith.emulator.program.basic_blocks import Program
 from cutesmith.emulator.sanitizer import cells
 from cutesmith.emulator.sanitizer.access import access_ir
 from cutesmith.emulator.sanitizer.actors import Channel, Request
+from cutesmith.emulator.sanitizer.block_ends import report_accesses_after_end
 from cutesmith.emulator.sanitizer.clocks import Clocks, LaunchClocks
 from cutesmith.emulator.sanitizer.explanations import Explainer
 from cutesmith.emulator.sanitizer.fault_table import FaultBuffer
@@ -248,6 +249,11 @@ class Memory:
             self.clocks.complete(int(self.wave.cluster_of_lane[lane]), key)
 
     # ------------------------------------------------------------------------------------------------------- order
+
+    def blocks_ended(self) -> None:
+        """All lanes of the wave have ended: nobody may use the shared memory of another block any more."""
+        if self.sanitize and self.wave.cluster_blocks > 1:
+            report_accesses_after_end(self.wave, self.clocks, self._shared_writers, self._shared_readers)
 
     def synchronise_blocks(self, blocks: Array) -> None:
         """All lanes of each of these blocks of the wave have met at a barrier."""

@@ -92,6 +92,7 @@ class Scheduler:
                 raise self._deadlock()
         self._machine.finish_units()
         self._machine.memory.drain()
+        self._machine.memory.blocks_ended()
 
     def _lose_patience(self) -> bool:
         """Let instructions that wait for a limited time give up; False when that has led nowhere."""

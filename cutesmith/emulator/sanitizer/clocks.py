@@ -296,6 +296,19 @@ class Clocks:
         """The time of the lane's cluster."""
         return int(self.time[self._wave.cluster_of_lane[lane]])
 
+    def known_at_end(self, block: int, serials: Array, threads: Array, times: Array) -> Array:
+        """bool (n,): whether a thread of `block` has learnt of what threads of other blocks of its cluster did."""
+        first = block - block % self._cluster
+        known = (times < self._cluster_base[block]) | (times == MAX_TIME)
+        acquired = self._launch.acquired[self.first_serial + block]
+        last, begun = self._launch.released[serials].astype(np.int64).T
+        known |= (begun > 0) & (begun <= acquired) & (times <= last)
+        if first in self._knowledge:
+            start = (block - first) * self._threads
+            learnt = self._knowledge[first][start : start + self._threads].max(axis=0)
+            known |= learnt[(serials - self.first_serial - first) * self._threads + threads] >= times
+        return known
+
     def finish(self, lane: int, key: Hashable, known: Array) -> None:
         """Work that a lane asked for is done: who waits for the phase of `key` knows what is `known` (columns,)."""
         if self._exact:

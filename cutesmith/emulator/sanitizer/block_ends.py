@@ -1,0 +1,50 @@
+"""Shared memory of a block that other blocks of its cluster still use when it ends: a block takes its memory with it.
+
+Whether a block has ended when another one comes is a matter of time, so order decides: what the others last did to each
+of its bytes must be known to one of its threads in the end. Ordinary accesses are judged; those of engines are the
+copy engine's, and bytes that several blocks have read are left out.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cutesmith.emulator.faults import FaultKind
+from cutesmith.emulator.program.abi import SHARED_BASE, Array
+from cutesmith.emulator.sanitizer import cells as cells
+from cutesmith.emulator.sanitizer.clocks import Clocks
+from cutesmith.emulator.state.wave import Wave
+
+_ACCESSES = ("ld", "st", "atom", "red")
+
+
+def report_accesses_after_end(wave: Wave, clocks: Clocks, writers: Array, readers: Array) -> None:
+    """Findings for the blocks of a wave that has ended; `writers`, `readers`: its cells, uint64 (blocks, bytes)."""
+    for block in range(len(wave.blocks)):
+        for shadow in (writers[block], readers[block]):
+            _judge(wave, clocks, block, shadow)
+
+
+def _judge(wave: Wave, clocks: Clocks, block: int, shadow: Array) -> None:
+    serials = (shadow >> np.uint64(cells.SERIAL_SHIFT) & np.uint64(cells.MAX_SERIAL)).astype(np.int64)
+    threads = (shadow >> np.uint64(cells.THREAD_SHIFT)).astype(np.int64) & ((1 << cells.THREAD_BITS) - 1)
+    foreign = (shadow != 0) & (shadow >> np.uint64(63) == 0) & (serials != clocks.first_serial + block)
+    places = np.flatnonzero(foreign & (threads < cells.MOST_THREADS))
+    places = places[~clocks.known_at_end(block, serials[places], threads[places], _times(shadow[places]))]
+    known = wave.program.instructions
+    for site in np.unique(shadow[places] & np.uint64(cells.MAX_SITE)).tolist():
+        if site >= min(len(known), cells.MAX_SITE) or known[site].opcode not in _ACCESSES:
+            continue
+        mine = places[shadow[places] & np.uint64(cells.MAX_SITE) == site]
+        lanes = (serials[mine] - clocks.first_serial) * wave.threads_per_block + threads[mine]
+        where = f"byte {int(mine[0]) - SHARED_BASE} of the shared memory of block {tuple(wave.blocks[block].tolist())}"
+        message = (
+            f"`{known[site].full_opcode}` uses {where}, which may have ended: "
+            "nothing there waits for this access, such as a barrier of the cluster before the end"
+        )
+        wave.report(FaultKind.RACE, message, np.unique(lanes), known[site])
+
+
+def _times(shadow: Array) -> Array:
+    times: Array = (shadow >> np.uint64(cells.TIME_SHIFT)).astype(np.int64) & cells.MAX_TIME
+    return times
