@@ -299,7 +299,7 @@ class Clocks:
     def known_at_end(self, block: int, serials: Array, threads: Array, times: Array) -> Array:
         """bool (n,): whether a thread of `block` has learnt of what threads of other blocks of its cluster did."""
         first = block - block % self._cluster
-        known = (times < self._cluster_base[block]) | (times == MAX_TIME)
+        known: Array = (times < self._cluster_base[block]) | (times == MAX_TIME)
         acquired = self._launch.acquired[self.first_serial + block]
         last, begun = self._launch.released[serials].astype(np.int64).T
         known |= (begun > 0) & (begun <= acquired) & (times <= last)
