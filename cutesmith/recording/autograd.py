@@ -26,9 +26,12 @@ def backward_within(patches: Patches, facade: Facade) -> None:
     if original is None:
         return
 
-    def run_backward(*args: Any, **kwargs: Any) -> Any:
+    def run_backward(outputs: Any, gradients: Any, *args: Any, **kwargs: Any) -> Any:
+        for output, gradient in zip(outputs, gradients, strict=True):  # the one of a scalar is made without a mark
+            if isinstance(output, torch.Tensor) and isinstance(gradient, torch.Tensor) and facade.says_cuda(output):
+                facade.mark(gradient)
         with entered(facade), _Marks(facade):
-            return original(*args, **kwargs)
+            return original(outputs, gradients, *args, **kwargs)
 
     patches.set(torch.autograd, _ENGINE, run_backward)
 

@@ -88,6 +88,7 @@ if __name__ == "__main__":
     (y * weights).sum().backward()
     assert x.grad.is_cuda
     torch.testing.assert_close(x.grad, weights.flip(0))
+    Reverse.apply(x).sum().backward()  # its gradient begins inside PyTorch
     torch.testing.assert_close(reverse_op(x.detach()), x.detach().flip(0))
     torch.testing.assert_close(torch.compile(lambda v: reversed_on_the_gpu(v) * 2)(x.detach()), 2 * x.detach().flip(0))
 
