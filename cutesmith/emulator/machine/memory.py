@@ -251,7 +251,7 @@ class Memory:
     # ------------------------------------------------------------------------------------------------------- order
 
     def blocks_ended(self) -> None:
-        """All lanes of the wave have ended: nobody may still use the shared memory of another block."""
+        """All lanes of the wave have ended: look for uses of shared memory of blocks that may have ended before."""
         if self.sanitize and self.wave.cluster_blocks > 1:
             report_accesses_after_end(self.wave, self.clocks, self._shared_writers, self._shared_readers)
 
