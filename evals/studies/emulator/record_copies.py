@@ -17,6 +17,7 @@ import ctypes
 import subprocess
 import sys
 import tempfile
+import time
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -37,17 +38,23 @@ RECORDING = ROOT / "evals/results/emulator/copies/h200.npz"
 WHOLE = 2
 """Sets of a case that are kept whole."""
 _PATIENCE = 25  # seconds for all cases up to one that fails
+_SOME_ADDRESS = 1 << 40
 
 
 # ---------------------------------------------------------------------------------------------------------- on a GPU
 
 
-def record(out: Path, whole: int) -> None:
-    """Run every case on the GPU of this machine and write the recording."""
+def record(out: Path, whole: int, seconds: float) -> None:
+    """Run every case on the GPU of this machine and write the recording; cases that time leaves out have an error."""
+    end = time.monotonic() + seconds
     with tempfile.TemporaryDirectory() as folder:
         while left := [index for index in range(len(CASES)) if not _done(folder, index)]:
+            if time.monotonic() > end:
+                for index in left:
+                    np.savez(Path(folder, f"{index}.npz"), error=np.array("not run: the time was over"))
+                break
             command = [sys.executable, __file__, "--child", folder, "--whole", str(whole)]
-            error = _last_line(command)
+            error = _last_line(command, max(1.0, min(_PATIENCE, end - time.monotonic())))
             broken = next((index for index in left if not _done(folder, index)), None)
             if broken is not None:
                 np.savez(Path(folder, f"{broken}.npz"), error=np.array(error))
@@ -62,12 +69,12 @@ def record(out: Path, whole: int) -> None:
     print("\n".join(f"{name}: {arrays[name]}" for name in failed))
 
 
-def _last_line(command: list[str]) -> str:
+def _last_line(command: list[str], seconds: float) -> str:
     """What a process says at its end, on stderr."""
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_PATIENCE)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=seconds)
     except subprocess.TimeoutExpired:
-        return f"did not end within {_PATIENCE} s"
+        return f"did not end within {seconds:.0f} s"
     return (done.stderr.strip().splitlines() or ["no message"])[-1]
 
 
@@ -85,11 +92,25 @@ def record_some(folder: str, whole: int) -> None:
             continue
         maps: list[bytes] = []
         encode = partial(_encoded, gpu, case, maps)
+        if (refusal := _refused(gpu, case)) is not None:
+            np.savez(Path(folder, f"{index}.npz"), error=np.array(refusal))
+            continue
         results = gpu.launch(case.ptx(), case.inputs(), case.before(), case.sets, encode)
         kept = kept_of(case, results, whole)
         if maps:
             kept["map"] = np.frombuffer(maps[0], np.uint8)
         np.savez(Path(folder, f"{index}.npz"), **kept)  # type: ignore[arg-type]
+
+
+def _refused(gpu: Any, case: CopyCase) -> str | None:
+    """What the driver says to the map of a case, which costs no process; None where it takes it."""
+    if case.map is None:
+        return None
+    try:
+        _driver_map(gpu, case.map, _SOME_ADDRESS)
+    except RuntimeError as error:
+        return str(error)
+    return None
 
 
 def _encoded(gpu: Any, case: CopyCase, maps: list[bytes], out: int, given: int) -> bytes:
@@ -213,11 +234,12 @@ def main(arguments: list[str] | None = None) -> int:
     action.add_argument("--assemble", action="store_true")
     action.add_argument("--child", metavar="FOLDER", help=argparse.SUPPRESS)
     parser.add_argument("--only", default="", help="replay only cases whose name contains this")
+    parser.add_argument("--seconds", type=float, default=300.0, help="for recording (default %(default)s)")
     parser.add_argument("--whole", type=int, default=WHOLE, help="sets kept whole (default %(default)s)")
     parser.add_argument("--recording", type=Path, default=RECORDING, help="the file to replay")
     chosen = parser.parse_args(arguments)
     if chosen.record:
-        record(chosen.record, chosen.whole)
+        record(chosen.record, chosen.whole, chosen.seconds)
     elif chosen.child:
         record_some(chosen.child, chosen.whole)
     elif chosen.assemble:
