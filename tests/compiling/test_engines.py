@@ -1,6 +1,7 @@
 """What `compile` says of TMA, mbarriers, descriptors and registers by role: planted faults, and twins without one."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -100,3 +101,17 @@ def test_kernels_of_the_index_are_silent(name):
     )
     assert not report.findings
     assert not any("mbarrier" in what for what in report.undecided)
+
+
+def test_a_malformed_tensor_map_is_a_finding_with_what_is_wrong_with_it():
+    with session("sm_90a", fake=True) as recorded:
+        loaded = load_file(SPECIMEN)
+        loaded.module.product(*loaded.get_inputs(), "none")
+    (launch,) = recorded.launches
+    ptx, maps = recorded.module_of(launch.kernel).ptx, [len(data) == 128 for data in launch.parameters]
+    first = launch.parameters[maps.index(True)]
+    stride = first[:8] + bytes([first[8] | 0xF]) + first[9:]  # the kind of a map is 2
+    parameters = tuple(stride if data is first else data for data in launch.parameters)
+    report = engine_report(replace(launch, parameters=parameters), ptx, 168, 1 << 16)
+    (finding,) = report.findings
+    assert finding.fault is EngineFault.BAD_TENSOR_MAP and "are not a tensor map of a tiled tensor" in finding.message
