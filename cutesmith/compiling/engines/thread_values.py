@@ -201,8 +201,8 @@ class ThreadValues:
         if "b64" not in instruction.modifiers or len(target.elements) != 2:
             return None
         if isinstance(held, Value):
-            if any(abs(factor) >> 32 for _, factor in held.terms):
-                return None
+            if held.terms and not (held.known >> 32).all():
+                return None  # an atom of 64 bits, as far as is known
             held = Words(Value(_narrow(held.known, 32, False), held.terms), Value(_narrow(held.known >> 32, 32, False)))
         which = [name in registers_in(element) for element in target.elements].index(True)
         return (held.low, held.high)[which] if isinstance(held, Words) else None
