@@ -198,6 +198,14 @@ class WindowsConfiguration(Configuration):
     outputs: int
 
 
+@dataclass(frozen=True)
+class SelectionConfiguration(Configuration):
+    """Threads a block, which has one line, and the elements that a thread loads before the first is used."""
+
+    threads: int
+    loads: int
+
+
 AnyConfiguration = (
     ElementwiseConfiguration
     | RowsConfiguration
@@ -207,6 +215,7 @@ AnyConfiguration = (
     | AttentionConfiguration
     | HopperAttentionConfiguration
     | ScansConfiguration
+    | SelectionConfiguration
     | WindowsConfiguration
 )
 C = TypeVar("C", bound=AnyConfiguration)

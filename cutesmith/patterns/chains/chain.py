@@ -34,13 +34,16 @@ from cutesmith.patterns.graph.takes import aligned_inputs
 from cutesmith.patterns.pattern_plan import AnyConfiguration
 from cutesmith.patterns.rows.plan import RowsPlan
 from cutesmith.patterns.scans.plan import ScansPlan
+from cutesmith.patterns.selection.plan import SelectionPlan
 from cutesmith.patterns.windows.plan import WindowsPlan
 from cutesmith.patterns.writing.naming import fresh_name, safe_names
 from cutesmith.patterns.writing.sections import join_sections
 from cutesmith.patterns.writing.templating import returned
 from cutesmith.runtime.tiling import TiledShape, Tiling
 
-SinglePlan = ElementwisePlan | RowsPlan | ColumnsPlan | ContractionPlan | AttentionPlan | ScansPlan | WindowsPlan
+SinglePlan = (
+    ElementwisePlan | RowsPlan | ColumnsPlan | ContractionPlan | AttentionPlan | ScansPlan | SelectionPlan | WindowsPlan
+)
 """The plan of one kernel."""
 Source = int | SizeLaw
 """What a launch is passed: the place of a value, or a number that follows the sizes of the function's arguments."""
@@ -222,7 +225,7 @@ def standing_alone(graph: Graph) -> tuple[Graph, tuple[Source, ...]]:
 
     They stand in the order in which they are read, so that equal graphs have them in the same places.
     """
-    shapes, start = [argument.shape for argument in graph.arguments], len(graph.arguments)
+    shapes, start = [argument.sizes for argument in graph.arguments], len(graph.arguments)
     graph = _with_needed_sizes(graph)
     laws = {_key(law): law for node in graph.nodes() for law in _laws_of(node)}
     places = {key: start + at for at, key in enumerate(laws)}

@@ -73,7 +73,7 @@ def _size(build: GraphBuilder, analysis: RowsAnalysis, dims: Sequence[int], offs
     if whole is None:
         raise UnmatchedError("no argument has the shape of what is reduced", operation="")
     law = SizeLaw(offset, 1.0, tuple((Input.of(whole).index, dim) for dim in dims), 1.0)
-    value = law.value([argument.shape for argument in analysis.graph.arguments])
+    value = law.value([argument.sizes for argument in analysis.graph.arguments])
     return build.node("sized", (), (), "float32", Sized(law, value))
 
 

@@ -18,6 +18,8 @@ from cutesmith.patterns.graph.nodes import Graph
 from cutesmith.patterns.rows.plan import match as rows
 from cutesmith.patterns.scans.plan import ScansPlan
 from cutesmith.patterns.scans.plan import match as scans
+from cutesmith.patterns.selection.plan import SelectionPlan
+from cutesmith.patterns.selection.plan import match as selection
 from cutesmith.patterns.windows.plan import WindowsPlan
 from cutesmith.patterns.windows.plan import match as windows
 
@@ -54,6 +56,8 @@ def _matched(plan: SinglePlan, graph: Graph) -> SinglePlan:
         return attention(graph)
     if isinstance(plan, ScansPlan):
         return scans(graph)
+    if isinstance(plan, SelectionPlan):
+        return selection(graph)
     if isinstance(plan, WindowsPlan):
         return windows(graph)
     if isinstance(plan, ColumnsPlan):

@@ -56,7 +56,7 @@ def _numbers(node: Node, other: Node) -> Iterator[tuple[Slot, Number]]:
         yield Slot(id(node)), Constant.of(other).value
     sizes = [size for view in views_of(other) for size in view.sizes]
     yield from ((Slot(id(node), "view", at), size) for at, size in enumerate(sizes) if isinstance(size, int))
-    if node.is_pointwise or node.op == "take":
+    if node.has_own_shape:
         yield from ((Slot(id(node), "shape", at), size) for at, size in enumerate(other.shape))
 
 

@@ -14,6 +14,7 @@ The other operations are the leaves and
 - `windows`: what a window over an image sees, with zeros outside (`Windows`): the product of a convolution takes it;
 - `pool`: what becomes of each window over an image (`windows.Pooling`);
 - `scan`: what is combined of the elements up to each along a dimension (`Scan`);
+- `sort`: the first elements along a dimension in sorted order, or their places (`Sort`);
 - `contract`: the batched product of (…, m, k) and (…, k, n), whose leading dimensions broadcast; it is (…, m, n);
 - `stored`: a value that lies dense in device memory between two launches, seen through views as an argument is.
 What an operation needs beside its inputs is a subclass of `Attributes`.
@@ -210,6 +211,18 @@ class Scan(Attributes):
 
 
 @dataclass(frozen=True)
+class Sort(Attributes):
+    """Elements along `dim` in rising or falling order, NaN as the largest, equal ones by their place.
+
+    The result has the first of them, as many as its shape says, or with `places` where each of those lies (int64).
+    """
+
+    dim: int
+    descending: bool = False
+    places: bool = False
+
+
+@dataclass(frozen=True)
 class Gather(Attributes):
     """Where the index counts."""
 
@@ -259,6 +272,11 @@ class Node:
     """The shape for other inputs, where it is known."""
 
     @property
+    def has_own_shape(self) -> bool:
+        """Whether the sizes of its shape may follow from other numbers than the sizes of its inputs."""
+        return self.is_pointwise or self.op in ("take", "sort")
+
+    @property
     def is_pointwise(self) -> bool:
         """Whether the node maps elements to elements."""
         return self.op in POINTWISE
@@ -284,6 +302,11 @@ class Argument:
     shape: Shape = ()
     stride: Shape = ()
     value: Number | None = None
+
+    @property
+    def sizes(self) -> Shape:
+        """The numbers that laws of sizes follow: those of the shape, or an integer itself, as dimension -1."""
+        return (int(self.value),) if self.kind == "scalar" and self.dtype == "int" and self.value else self.shape
 
 
 @dataclass(frozen=True)
@@ -336,7 +359,7 @@ def _flops(node: Node) -> int:
         return 2 * math.prod(node.shape) * node.inputs[0].shape[-1]
     if node.op == "pool":
         return math.prod(node.inputs[0].shape)
-    if node.is_reduction or node.op == "scan":
+    if node.is_reduction or node.op in ("scan", "sort"):
         return math.prod(node.inputs[0].shape)
     return math.prod(node.shape) if node.is_pointwise else 0
 

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-Dims = tuple[tuple[int, int], ...]  # (argument, dimension) pairs
+Dims = tuple[tuple[int, int], ...]
+"""(argument, dimension) pairs; the dimension -1 stands for the value of an argument that is an integer."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,7 @@ class SizeLaw:
 
     def host_code(self, arguments: Sequence[str]) -> str:
         """The value as `kernel_fn` computes it from its arguments, given their names."""
-        total = " + ".join(" * ".join(f"{arguments[index]}.shape[{dim}]" for index, dim in dims) for dims in self.terms)
+        total = " + ".join(" * ".join(_place_code(arguments[index], dim) for index, dim in dims) for dims in self.terms)
         return self._integer_code(total, self.factor) if isinstance(self.factor, Fraction) else self.code(total)
 
     def _integer_code(self, total: str, factor: Fraction) -> str:
@@ -85,6 +86,10 @@ class SizeLaw:
         total = total if factor.numerator == 1 else f"{total} * {factor.numerator}"
         total = total if factor.denominator == 1 else f"{total} // {factor.denominator}"
         return f"{total} + {int(self.offset)}".replace("+ -", "- ") if self.offset else total
+
+
+def _place_code(name: str, dim: int) -> str:
+    return name if dim < 0 else f"{name}.shape[{dim}]"
 
 
 @dataclass(frozen=True)

@@ -14,13 +14,12 @@ from typing import TypeVar
 
 from cutesmith.devices import parse_arch
 from cutesmith.errors import UnmatchedError
-from cutesmith.patterns.graph.dtypes import ITEM_BYTES
 from cutesmith.patterns.graph.nodes import Graph, Node, for_traced_sizes
 from cutesmith.patterns.pattern_plan import GraphPlan, RowsConfiguration
 from cutesmith.patterns.rows.analysis import RowsAnalysis, analyse, output_space
 from cutesmith.patterns.rows.kernel import RowsKernel, write_kernel
 from cutesmith.patterns.rows.parts import root_of
-from cutesmith.patterns.rows.proposals import proposals
+from cutesmith.patterns.rows.proposals import item_bytes, proposals
 from cutesmith.patterns.rows.spread import rows_tiling
 from cutesmith.patterns.writing.templating import render_template, type_check
 from cutesmith.runtime.tiling import TiledShape, Tiling
@@ -59,9 +58,8 @@ class RowsPlan(GraphPlan):
 
     def tiled_shape(self) -> TiledShape:
         """Rows and columns; every edge is guarded."""
-        sizes = [ITEM_BYTES[use.node.dtype] for use in self.analysis.uses if use.role == "element"]
         shape = (self.analysis.rows, self.analysis.columns)
-        return TiledShape(sizes=shape, element_bytes=min(sizes, default=0))
+        return TiledShape(sizes=shape, element_bytes=min(item_bytes(self.analysis), default=0))
 
     def tiling(self, configuration: RowsConfiguration) -> Tiling:
         """How the traced rows are spread over threads."""

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from cutesmith.devices import SmVersion
 from cutesmith.patterns.graph.dtypes import ITEM_BYTES
+from cutesmith.patterns.graph.nodes import Node
 from cutesmith.patterns.pattern_plan import RowsConfiguration
 from cutesmith.patterns.rows.analysis import RowsAnalysis
 
@@ -23,14 +24,22 @@ FULL = 2048
 """Threads an SM: every one that it can hold, so more rows in flight for at most 32 registers a thread."""
 
 
+def item_bytes(analysis: RowsAnalysis) -> list[int]:
+    """Of the tensors that are read or written element by element, in bytes an element."""
+    read = [use.node for use in analysis.uses if use.role == "element"]
+    return [ITEM_BYTES[node.dtype] for node in (*read, *_written(analysis))]
+
+
+def _written(analysis: RowsAnalysis) -> list[Node]:
+    return [node for node in analysis.outputs if math.prod(node.shape) == math.prod(analysis.shape)]
+
+
 def proposals(analysis: RowsAnalysis, sm: SmVersion) -> list[RowsConfiguration]:
     """Candidates, best guess first: elements a thread, threads a block, where a long row waits, cache hints.
 
     The order is what an H200 measured on bf16 rows (evals/results/h200); every candidate is correct for every shape.
     """
-    sizes = [ITEM_BYTES[u.node.dtype] for u in analysis.uses if u.role == "element"]
-    writes = [node for node in analysis.outputs if math.prod(node.shape) == math.prod(analysis.shape)]
-    sizes += [ITEM_BYTES[node.dtype] for node in writes]
+    sizes, writes = item_bytes(analysis), _written(analysis)
     base = RowsConfiguration(vector=max(1, 16 // max(2, min(sizes, default=4))))
     width = max(1, sum(u.role == "element" for u in analysis.uses)) * max(2, max(sizes, default=2)) // 2
     if analysis.columns * width > 16384:

@@ -29,7 +29,7 @@ def sized_code(analysis: RowsAnalysis, node: Node) -> str:
 def _follows(analysis: RowsAnalysis, node: Node) -> tuple[bool, bool]:
     """Whether a law's sizes are those of all row dimensions, and of all column dimensions."""
     arguments = analysis.graph.arguments
-    sizes = sorted(arguments[index].shape[dim] for index, dim in Sized.of(node).law.dims)
+    sizes = sorted(arguments[index].sizes[dim] for index, dim in Sized.of(node).law.dims)
     sides = analysis.rows_shape, analysis.columns_shape
     for rows, columns in ((False, True), (True, False), (True, True)):
         chosen = [size for side, taken in zip(sides, (rows, columns), strict=True) for size in side if taken]

@@ -39,11 +39,11 @@ class Laws:
         number = {place: at for at, group in enumerate(groups) for place in group}
         found: dict[tuple[tuple[int, int], ...], Dims] = {}
         for dims in _sets_of_dims(arguments, number):
-            kinds = sorted((number[place], arguments[place[0]].shape[place[1]]) for place in dims)
+            kinds = sorted((number[place], arguments[place[0]].sizes[place[1]]) for place in dims)
             found.setdefault(tuple(kinds), dims)
 
         def value(dims: Dims, growth: Mapping[Place, int]) -> int:
-            return math.prod(arguments[index].shape[dim] * growth.get((index, dim), 1) for index, dim in dims)
+            return math.prod(arguments[index].sizes[dim] * growth.get((index, dim), 1) for index, dim in dims)
 
         ordered = sorted(found.values(), key=len)
         return cls(tuple((dims, tuple(value(dims, growth) for growth in growths)) for dims in ordered))
@@ -104,7 +104,7 @@ class Laws:
 
 def _sets_of_dims(arguments: Sequence[Argument], growing: Mapping[Place, int]) -> Iterator[Dims]:
     for index, argument in enumerate(arguments):
-        dims = [dim for dim in range(len(argument.shape)) if (index, dim) in growing]
+        dims = [dim for dim in range(-1, len(argument.shape)) if (index, dim) in growing]
         for count in range(1, len(dims) + 1):
             for chosen in itertools.combinations(dims, count):
                 yield tuple((index, dim) for dim in chosen)

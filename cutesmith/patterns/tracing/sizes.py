@@ -19,6 +19,7 @@ from cutesmith.patterns.graph.equality import Slot, numbers_beside
 from cutesmith.patterns.graph.nodes import Argument, Constant, Graph, Node, Reshaping, Sized, Viewed, views_of
 from cutesmith.patterns.graph.size_laws import Size
 from cutesmith.patterns.tracing.laws import Group, Laws, Place, close
+from cutesmith.patterns.tracing.scalars import untraceable
 
 Trace = Callable[[tuple[Argument, ...]], Graph]
 Growth = Mapping[Place, int]
@@ -31,19 +32,22 @@ MOST_ALONE = 32
 """Dimensions of one size that are grown alone, to see which of them a number follows: a trace each."""
 
 
-def follow_sizes(graph: Graph, trace: Trace) -> Graph:
+def follow_sizes(graph: Graph, trace: Trace, numbers: Sequence[int] = ()) -> Graph:
     """The graph with laws in place of numbers that follow sizes, or marked as one of fixed shapes.
 
-    `trace` runs the function again on arguments of other shapes, raising what the function raises for them.
+    `trace` runs the function again on arguments of other shapes, raising what the function raises for them. `numbers`
+    are the places of integers among the arguments that are followed as sizes are; UnmatchedError where one has no law.
     """
-    study = _Study(graph, trace)
+    study = _Study(graph, trace, tuple(numbers))
     groups = study.groups()
     series = study.series(groups) if groups else None
     if groups and series is not None and (finer := study.finer(groups, series)) != groups:
         groups, series = finer, study.series(finer)
-    if series is None:
-        return replace(graph, fixed_shapes=True)
-    return _followed(graph, series, study.laws(groups))
+    grown_numbers = {index for group in groups for index, dim in group if dim < 0}
+    followed = replace(graph, fixed_shapes=True) if series is None else _followed(graph, series, study.laws(groups))
+    if numbers and (grown_numbers != set(numbers) or not followed.holds_for_other_sizes):
+        raise untraceable(" or ".join(graph.arguments[index].name for index in numbers))
+    return followed
 
 
 def _followed(graph: Graph, series: Series, laws: Laws) -> Graph:
@@ -69,8 +73,7 @@ def _with_sizes(node: Node, changed: Node, series: Series, laws: Laws) -> Node:
 
     places = iter(range(len(node.shape) * 8 + 8))
     views = tuple(view.with_sizes(lambda size: known("view", next(places), size)) for view in views_of(node))
-    has_shape = node.is_pointwise or node.op == "take"
-    sizes = tuple(known("shape", at, size) for at, size in enumerate(node.shape)) if has_shape else ()
+    sizes = tuple(known("shape", at, size) for at, size in enumerate(node.shape)) if node.has_own_shape else ()
     attrs = node.attrs
     if isinstance(attrs, Viewed):
         return replace(changed, attrs=replace(attrs, views=views)) if views else changed
@@ -90,6 +93,7 @@ class _Study:
 
     graph: Graph
     trace: Trace
+    numbers: tuple[int, ...] = ()
 
     def groups(self) -> tuple[Group, ...]:
         """Dimensions that can grow apart; empty where the function then does other operations.
@@ -99,7 +103,7 @@ class _Study:
         """
         by_size: dict[int, set[Place]] = {}
         for place, size in self._places():
-            if size > 1:
+            if size > 1 or place[1] < 0:
                 by_size.setdefault(size, set()).add(place)
         apart = tuple(frozenset(places) for _, places in sorted(by_size.items()))
         if self._beside(grown_by(apart)) is not None:
@@ -120,7 +124,7 @@ class _Study:
         laws = self.laws(groups)
         followed = {place for values in self._changing(series) for place in laws.places(values)}
         parts = [self._parts(group) if followed & group and len(group) > 1 else [group] for group in groups]
-        ones = [place for place, size in self._places() if size == 1]
+        ones = [place for place, size in self._places() if size == 1 and place[1] >= 0]
         single = [frozenset({place}) for place in ones[:MOST_ALONE] if self._is_followed(place)]
         finest = (*(part for each in parts for part in each), *single)
         return finest if finest == groups or self.series(finest) is not None else groups
@@ -163,6 +167,7 @@ class _Study:
         for index, argument in enumerate(self.graph.arguments):
             for dim, size in enumerate(argument.shape):
                 yield (index, dim), size
+        yield from (((index, -1), self.graph.arguments[index].sizes[-1]) for index in self.numbers)
 
     def _beside(self, growth: Growth) -> dict[Slot, float] | None:
         """The numbers of a trace on larger arguments; None where the function refuses them or does something else."""
@@ -188,7 +193,12 @@ def grown(arguments: Sequence[Argument], growth: Growth) -> tuple[Argument, ...]
         tuple(size * growth.get((index, dim), 1) for dim, size in enumerate(argument.shape))
         for index, argument in enumerate(arguments)
     ]
-    return tuple(_grown(argument, shape) for argument, shape in zip(arguments, shapes, strict=True))
+    larger = [_grown(argument, shape) for argument, shape in zip(arguments, shapes, strict=True)]
+    return tuple(_larger_number(each, growth.get((index, -1), 1)) for index, each in enumerate(larger))
+
+
+def _larger_number(argument: Argument, factor: int) -> Argument:
+    return argument if factor == 1 else replace(argument, value=argument.sizes[-1] * factor)
 
 
 def _grown(argument: Argument, shape: tuple[int, ...]) -> Argument:

@@ -38,6 +38,7 @@ from cutesmith.patterns.tracing.lowering import (
     pointwise,
     reductions,
     scans,
+    selection,
     views,
     windows,
 )
@@ -62,6 +63,7 @@ FAMILIES = (
     pointwise,
     reductions,
     scans,
+    selection,
     views,
     windows,
 )  # which register their rules
@@ -89,13 +91,29 @@ def trace_function(function: Callable[..., Any], inputs: Sequence[Any]) -> Graph
 
 def _trace(function: Callable[..., Any], inputs: Sequence[Any], path: str) -> Graph:
     arguments = _arguments(function, inputs)
-    numbers = {index: each.value for index, each in enumerate(arguments) if each.value is not None}
-    graph = _Run(function, arguments, path, follow=True).graph()
+    integers = tuple(i for i, each in enumerate(arguments) if each.kind == "scalar" and each.dtype == "int")
+    try:
+        return _traced(function, arguments, path, ())
+    except UnmatchedError as refusal:
+        try:
+            if not integers or not all(arguments[index].sizes for index in integers):
+                raise
+            return _traced(function, arguments, path, integers)
+        except UnmatchedError:
+            raise refusal from None
+
+
+def _traced(function: Callable[..., Any], arguments: tuple[Argument, ...], path: str, sizes: tuple[int, ...]) -> Graph:
+    """The graph where the integers in the places `sizes` decide shapes: they are followed as sizes are."""
+    numbers = {i: each.value for i, each in enumerate(arguments) if each.value is not None and i not in sizes}
+    graph = _Run(function, arguments, path, follow=True, sizes=sizes).graph()
     if numbers:
         plain = _Run(function, arguments, path, follow=False).graph()
         if not same_graph(with_numbers(graph, numbers), with_numbers(plain, {})):
             raise untraceable(" or ".join(arguments[index].name for index in numbers))
-    return follow_sizes(graph, lambda larger: _Run(function, larger, path, follow=True).graph())
+    return follow_sizes(
+        graph, lambda larger: _Run(function, larger, path, follow=True, sizes=sizes).graph(), numbers=sizes
+    )
 
 
 def _arguments(function: Callable[..., Any], inputs: Sequence[Any]) -> tuple[Argument, ...]:
@@ -130,9 +148,15 @@ class _Run:
     """One run of the function under the dispatch mode."""
 
     def __init__(
-        self, function: Callable[..., Any], arguments: tuple[Argument, ...], path: str, *, follow: bool
+        self,
+        function: Callable[..., Any],
+        arguments: tuple[Argument, ...],
+        path: str,
+        *,
+        follow: bool,
+        sizes: tuple[int, ...] = (),
     ) -> None:
-        self.function, self.arguments, self.path = function, arguments, path
+        self.function, self.arguments, self.path, self.sizes = function, arguments, path, sizes
         self.build, self.scalars = GraphBuilder(), Scalars(follow=follow)
         self.recorder = _Recorder(self.build, self.scalars, path)
 
@@ -150,6 +174,8 @@ class _Run:
     def _value(self, index: int, argument: Argument) -> Any:
         if argument.kind == "scalar":
             assert argument.value is not None
+            if index in self.sizes:
+                return argument.value
             return self.scalars.argument(index, argument.name, argument.value)
         dtype = getattr(torch, argument.dtype)
         tensor = torch.empty_strided(argument.shape, argument.stride, dtype=dtype, device="meta")

@@ -1,0 +1,137 @@
+"""The selection pattern: each line sorted along one dimension, or its first elements in that order, and their places.
+
+A block has a line. Where the whole line is wanted, it is sorted in shared memory by a bitonic network, or in a scratch
+of global memory where it is too long. Where few elements of a long line are wanted, the block reads the line once and
+keeps those that come before the last of the best so far; when the buffer is full it is sorted. Elements are ordered by
+their value, then their place, so that no two are equal and the result does not depend on who comes first.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cutesmith.errors import UnmatchedError
+from cutesmith.patterns.graph.dtypes import STORAGE_TYPE, is_float
+from cutesmith.patterns.graph.nodes import Graph, Input, Node, Sort
+from cutesmith.patterns.graph.size_laws import size_code
+from cutesmith.patterns.pattern_plan import GraphPlan, SelectionConfiguration
+from cutesmith.patterns.writing.naming import SHARED_NAMES, ViewNames, safe_names
+from cutesmith.patterns.writing.templating import launcher_key, render_template, returned, type_check
+from cutesmith.runtime.tiling import TiledShape, Tiling
+
+_OWN = (
+    "SmemAllocator THREADS LOADS DIM SHARED_ELEMENTS LAST_KEY LAST_PLACE LAUNCHERS key_of sort_buffer select_kernel "
+    "launch_selection compile_selection x_lines values_lines places_lines keys places counter count sizes values "
+    "scratch line length row_layout"
+)
+RESERVED = SHARED_NAMES | set(_OWN.split())
+"""Names that an argument of the problem may not have in the generated kernel."""
+
+SHAPES = ((512, 4), (256, 4), (1024, 4), (512, 8), (1024, 8))
+"""(threads, loads): no GPU has ordered them yet."""
+
+
+@dataclass(frozen=True)
+class SelectionPlan(GraphPlan):
+    """A matched sort, ready to be rendered in any of its configurations."""
+
+    arguments: tuple[str, ...]
+    pattern: str = "selection"
+
+    @property
+    def sorts(self) -> tuple[Node, ...]:
+        """The outputs: sorted elements, their places, or both in any order."""
+        return self.graph.outputs
+
+    @property
+    def source(self) -> Node:
+        """What is sorted, an argument seen through views."""
+        return self.sorts[0].inputs[0]
+
+    def configurations(self, arch: str = "sm_90a") -> list[SelectionConfiguration]:
+        """Sizes of a block, the best guess first; every one is right for every size and layout."""
+        return [SelectionConfiguration(threads, loads) for threads, loads in SHAPES]
+
+    def tiled_shape(self) -> TiledShape:
+        """The length of a line; every edge is guarded."""
+        return TiledShape(sizes=(self.source.shape[Sort.of(self.sorts[0]).dim],))
+
+    def tiling(self, configuration: SelectionConfiguration) -> Tiling:
+        """A block's part of a line."""
+        c = configuration
+        return Tiling(threads=c.threads, tile=(c.threads * c.loads,), settings=c.to_dict())
+
+    def render(self, configuration: SelectionConfiguration) -> str:
+        """The kernel section: imports, device functions, kernel, launch, cached compile and `kernel_fn`."""
+        return render_template("selection.py.j2", self._context(configuration))
+
+    def _context(self, configuration: SelectionConfiguration) -> dict[str, object]:
+        node, source = self.sorts[0], self.source
+        sort, views = Sort.of(node), ViewNames({*self.arguments, *RESERVED})
+        given = Input.of(source)
+        code = given.code(self.arguments)
+        passed = views.name(
+            f"{code}.view(torch.uint8)" if source.dtype == "bool" else code, self.arguments[given.index]
+        )
+        kinds = ["places" if Sort.of(each).places else "values" for each in self.sorts]
+        wide = source.dtype in ("int64", "float64")
+        codes = ["values.view(torch.bool)" if k == "values" and source.dtype == "bool" else k for k in kinds]
+        return {
+            "c": configuration,
+            "sort": sort,
+            "kinds": kinds,
+            "arguments": self.arguments,
+            "x": passed,
+            "views": views.lines,
+            "count": self._count_code(passed),
+            "dim": sort.dim - len(source.shape),
+            "storage": STORAGE_TYPE[source.dtype],
+            "torch_dtype": "uint8" if source.dtype == "bool" else source.dtype,
+            "is_float": is_float(source.dtype),
+            "float_type": "Float64" if wide else "Float32",
+            "key": "Int64" if wide else "Int32",
+            "bits": 63 if wide else 31,
+            "checks": self._checks(),
+            "type_check": type_check(self.arguments, self.graph.arguments),
+            "launcher_key": launcher_key([passed]),
+            "returns": returned(codes, as_tuple=self.graph.returns_tuple),
+        }
+
+    def _count_code(self, passed: str) -> str:
+        """Code of the number of elements that are kept of each line."""
+        node = self.sorts[0]
+        dim = Sort.of(node).dim
+        if node.shape[dim] == self.source.shape[dim] and not self._counts_apart(node, dim):
+            return f"{passed}.shape[{dim}]"
+        return size_code(node.sizes[dim] if node.sizes else node.shape[dim], self.arguments)
+
+    @staticmethod
+    def _counts_apart(node: Node, dim: int) -> bool:
+        """Whether a number decides how many are kept, which is as long as a line only by chance."""
+        return bool(node.sizes) and not isinstance(node.sizes[dim], int)
+
+    def _checks(self) -> list[tuple[str, tuple[int, ...]]]:
+        """Arguments whose shape is part of the kernel, because views carry the traced sizes."""
+        if self.graph.holds_for_other_sizes:
+            return []
+        arguments = zip(self.arguments, self.graph.arguments, strict=True)
+        return [(name, argument.shape) for name, argument in arguments if argument.kind == "tensor"]
+
+
+def match(graph: Graph) -> SelectionPlan:
+    """A plan for `graph`, or UnmatchedError naming the first operation that is not part of one sort of an argument."""
+    for node in graph.outputs:
+        if node.op != "sort":
+            raise UnmatchedError(f"{node.where} is no sort", operation=node.where)
+    first, *others = graph.outputs
+    if first.inputs[0].op != "input":
+        raise UnmatchedError(f"{first.where} sorts what is not in memory", operation=first.where)
+    kinds = {Sort.of(node).places for node in graph.outputs}
+    for other in others:
+        a, b = Sort.of(first), Sort.of(other)
+        if other.inputs != first.inputs or (a.dim, a.descending, first.shape) != (b.dim, b.descending, other.shape):
+            raise UnmatchedError(f"{other.where} is another sort than {first.where}", operation=other.where)
+    if len(kinds) < len(graph.outputs):
+        raise UnmatchedError("the same sort is returned twice", operation=first.where)
+    names = safe_names([argument.name for argument in graph.arguments], RESERVED)
+    return SelectionPlan(graph, tuple(names))

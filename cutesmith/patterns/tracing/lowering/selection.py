@@ -1,0 +1,54 @@
+"""Lowerings of sorts: `sort`, `argsort`, `topk`, and where numbers would stand in a sorted line (`searchsorted`)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cutesmith.patterns.graph.nodes import Node, Sort
+from cutesmith.patterns.tracing.lowering.dispatch import Lowering, lowers
+
+
+def _sorted(low: Lowering, x: Node, dim: int, descending: bool) -> tuple[Node, Node]:
+    """The first elements, as many as the result has, and their places."""
+    build = low.build
+    if not x.shape:
+        return x, build.constant(0, "int64")
+    x = build.materialise(x)
+    values = Sort(dim % len(x.shape), descending)
+    places = Sort(values.dim, descending, places=True)
+    return build.node("sort", (x,), low.shapes[0], x.dtype, values), build.node(
+        "sort", (x,), low.shapes[0], "int64", places
+    )
+
+
+@lowers("sort.default")
+def _sort(low: Lowering, x: Node, dim: int = -1, descending: bool = False) -> tuple[Node, Node]:
+    return _sorted(low, x, dim, descending)
+
+
+@lowers("sort.stable")
+def _sort_stable(
+    low: Lowering, x: Node, *, stable: bool | None = None, dim: int = -1, descending: bool = False
+) -> tuple[Node, Node]:
+    return _sorted(low, x, dim, descending)
+
+
+@lowers("topk")
+def _topk(low: Lowering, x: Node, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
+    return _sorted(low, x, dim, largest)
+
+
+@lowers("searchsorted.Tensor")
+def _searchsorted(
+    low: Lowering, borders: Node, x: Node, *, right: bool = False, side: str | None = None, **_: Any
+) -> Node:
+    """How many of the borders come before each number: all are compared, which is right whatever their order."""
+    build = low.build
+    if len(borders.shape) != 1:
+        raise build.unmatched("searches a line of its own for each row")
+    kind = low.promoted(borders, x)
+    number = build.reshape(build.materialise(build.operand(x, kind)), (*x.shape, 1))
+    comparison = "ge" if right or side == "right" else "gt"
+    before = build.materialise(build(comparison, number, build.operand(borders, kind)))
+    counted = build.reduce("sum", build.operand(before, "int64"), (len(x.shape),), "int64")
+    return build.cast(build.reshape(counted, x.shape), low.dtype)

@@ -1,0 +1,109 @@
+"""Sorts on the emulated GPU: values and places must be PyTorch's own, of every dtype, layout and length."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from cutesmith.emulator.device import emulated_device
+from cutesmith.errors import UnmatchedError
+from cutesmith.patterns.match import plan_kernel
+from cutesmith.patterns.selection.plan import match
+from cutesmith.patterns.tracing.trace import trace_function
+from tests.patterns.running import as_list, load, move, normal
+
+ODD, CUBE = normal(3, 131), normal(2, 37, 5)
+INTS = torch.randint(-9, 9, (4, 50), generator=torch.Generator().manual_seed(0))
+
+
+def specials() -> torch.Tensor:
+    """Ties, zeros of both signs, infinities and NaN."""
+    x = torch.randint(-2, 3, (3, 70), generator=torch.Generator().manual_seed(1)).float()
+    x[0, ::7], x[1, 3], x[1, 9], x[2, 5], x[2, 60] = -0.0, math.inf, -math.inf, math.nan, -math.nan
+    return x
+
+
+def ordered(x, **settings):
+    return tuple(torch.sort(x, stable=True, **settings))
+
+
+CASES = {
+    "ties and NaN": (lambda x: ordered(x), (specials(),)),
+    "falling": (lambda x: ordered(x, descending=True), (specials(),)),
+    "int64 down": (lambda x: ordered(x, dim=0), (INTS,)),
+    "few of a long line": (lambda x: torch.topk(x, 20, sorted=True).values, (normal(2, 9000),)),
+    "as many as are kept": (lambda x, kept: torch.topk(x, kept, dim=1).values, (CUBE, 3)),
+}
+SLOW_CASES = {
+    "places alone": (lambda x: x.argsort(stable=True), (ODD,)),
+    "bf16": (lambda x: ordered(x, dim=1), (CUBE.bfloat16(),)),
+    "float64": (lambda x: ordered(x), (specials().double(),)),
+    "uint8 falling": (lambda x: ordered(x, descending=True), (INTS.abs().to(torch.uint8),)),
+    "bool": (lambda x: ordered(x), (ODD > 0,)),
+    "smallest": (lambda x: torch.topk(x, 5, largest=False).values, (ODD,)),
+    "places of the largest": (lambda x: torch.topk(x, 5).indices, (ODD,)),
+    "one element": (lambda x: ordered(x), (normal(5, 1),)),
+    "no line": (lambda x: ordered(x), (normal(0, 5),)),
+    "longer than shared memory": (lambda x: ordered(x), (normal(1, 20000),)),
+    "nearly in order": (lambda x: torch.topk(x, 64).values, (torch.arange(12000.0)[None],)),
+    "transposed": (lambda x: ordered(x.transpose(1, 2)), (CUBE,)),
+}
+
+
+def check(function, inputs, folder):
+    plan = match(trace_function(function, inputs))
+    expected = as_list(function(*inputs))
+    with emulated_device("sm_90a"):
+        ours = as_list(load(plan.render(plan.configurations()[0]), folder).kernel_fn(*map(move, inputs)))
+        found = [each.cpu() for each in ours]
+    for our, their in zip(found, expected, strict=True):
+        torch.testing.assert_close(our, their, rtol=0, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_is_sorted_as_pytorch_does(name, tmp_path):
+    check(*CASES[name], tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SLOW_CASES)
+def test_is_sorted_in_every_layout(name, tmp_path):
+    check(*SLOW_CASES[name], tmp_path)
+
+
+def test_one_kernel_keeps_as_many_as_it_is_told_to(tmp_path):
+    plan = plan_kernel(trace_function(lambda x, kept: torch.topk(x, kept).values[:, -1:] + x, (ODD, 7)), "sm_90a")
+    kernel_fn = load(plan.render(plan.configurations()[0]), tmp_path).kernel_fn
+    with emulated_device("sm_90a"):
+        for x, kept in ((ODD, 7), (normal(2, 40), 40), (normal(5, 9), 1)):
+            expected = torch.topk(x, kept).values[:, -1:] + x
+            torch.testing.assert_close(kernel_fn(move(x), kept).cpu(), expected, rtol=0, atol=0)
+        with pytest.raises(ValueError, match="a line of 9 elements has no first 10"):
+            kernel_fn(move(normal(5, 9)), 10)
+
+
+def test_a_number_that_counts_rounds_is_refused():
+    def rounds(x, count):
+        for _ in range(count):
+            x = torch.sin(x)
+        return x
+
+    with pytest.raises(UnmatchedError, match="scalar argument count"):
+        trace_function(rounds, (ODD, 3))
+
+
+@pytest.mark.parametrize("right", [False, True])
+def test_borders_are_counted(right, tmp_path):
+    borders, x = torch.tensor([0, 3, 3, 8]), torch.arange(-1, 10)
+    plan = plan_kernel(trace_function(lambda b, x: torch.searchsorted(b, x, right=right), (borders, x)), "sm_90a")
+    with emulated_device("sm_90a"):
+        ours = load(plan.render(plan.configurations()[0]), tmp_path).kernel_fn(move(borders), move(x)).cpu()
+    assert torch.equal(ours, torch.searchsorted(borders, x, right=right))
+
+
+def test_what_is_around_a_sort_is_launches_of_its_own():
+    graph = trace_function(lambda x: torch.softmax(x, 1).sort(1, descending=True).values.cumsum(1), (ODD,))
+    plan = plan_kernel(graph, "sm_90a")
+    assert [launch.plan.pattern for launch in plan.launches] == ["rows", "selection", "scans"]
