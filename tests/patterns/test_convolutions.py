@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -75,6 +77,7 @@ TRANSPOSED = {
         (image(1, 3, 3, 4, 3), weights(3, 2, 3, 2, 3)),
     ),
 }
+TRANSPOSED_WITH_BIAS = TRANSPOSED["one_group"][0]
 EVERY = {**CASES, **SLOW_CASES, **{f"transposed_{name}": case for name, case in TRANSPOSED.items()}}
 
 
@@ -134,6 +137,20 @@ def test_weights_of_a_transposed_convolution_are_rearranged_by_a_launch_of_its_o
     plan = plan_kernel(trace_function(function, inputs), "sm_80")
     assert [launch.plan.pattern for launch in plan.launches] == ["elementwise", "contraction"]
     check(function, inputs, tmp_path, plan)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_places_between_strides_are_multiplied_with_nothing(dtype, tmp_path):
+    """An infinite weight gives infinities where it meets an element, and NaN nowhere else."""
+    w = weights(8, 8, 3, 3).abs()
+    w[:4, :, 1] = -math.inf
+    function, inputs = TRANSPOSED_WITH_BIAS, (image(1, 8, 5, 6).abs().to(dtype), w.to(dtype), normal(8).to(dtype))
+    plan = plan_kernel(trace_function(function, inputs), "sm_80")
+    with emulated_device("sm_80"):
+        ours = load(plan.render(plan.configurations("sm_80")[0]), tmp_path).kernel_fn(*map(move, inputs)).cpu()
+    theirs = function(*inputs)
+    assert theirs.isinf().any() and theirs.isfinite().any() and not theirs.isnan().any()
+    torch.testing.assert_close(ours, theirs, rtol=2e-3, atol=2e-3)
 
 
 @pytest.mark.slow

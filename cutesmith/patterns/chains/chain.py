@@ -248,7 +248,9 @@ def _with_needed_sizes(graph: Graph) -> Graph:
         wanted -= {broadcast([node.shape for node in aligned_inputs(graph)])}
     else:
         wanted = set()
-    return with_nodes(graph, lambda n: replace(n, sizes=()) if n.sizes and n.shape not in wanted else n)
+    return with_nodes(
+        graph, lambda n: replace(n, sizes=()) if n.sizes and n.op != "sort" and n.shape not in wanted else n
+    )
 
 
 def _key(law: SizeLaw) -> tuple[SizeLaw, bool]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from cutesmith.devices import parse_arch
 from cutesmith.patterns.contraction.analysis import ContractionProblem, analyse
-from cutesmith.patterns.contraction.arithmetic import arithmetic_of
+from cutesmith.patterns.contraction.arithmetic import Arithmetic, arithmetic_of
 from cutesmith.patterns.contraction.epilogue import Output
 from cutesmith.patterns.contraction.hopper.kernel import HOPPER_NAMES, hopper_context
 from cutesmith.patterns.contraction.hopper.legality import obstacles
@@ -90,6 +90,7 @@ def _context(problem: ContractionProblem, configuration: Form) -> dict[str, obje
         "p": problem,
         "e": epilogue,
         "kind": arithmetic_of(problem).value,
+        "again": _sums_again(problem),
         "title": _title(problem),
         "accumulator": problem.accumulator,
         "tensors": [*inputs, *(output.name for output in epilogue.outputs)],
@@ -160,6 +161,13 @@ def _holds_for_other_sizes(problem: ContractionProblem) -> bool:
     images = {id(node) for node in outputs if _is_image(problem, node.shape)}
     others = (node for node in problem.graph.nodes() if id(node) not in images)
     return not problem.graph.fixed_shapes and all(view.is_proven for node in others for view in views_of(node))
+
+
+def _sums_again(problem: ContractionProblem) -> bool:
+    """Whether a sum that is not finite may be wrong: it has halves of factors, or zeros where there is no factor."""
+    is_float = problem.accumulator.startswith("Float")
+    spread = is_float and problem.windows is not None and problem.windows.is_spread
+    return spread or arithmetic_of(problem) is Arithmetic.TF32_THRICE
 
 
 def match(graph: Graph) -> ContractionPlan:

@@ -183,6 +183,11 @@ class Windows(Attributes):
         return len(self.taps)
 
     @property
+    def is_spread(self) -> bool:
+        """Whether there are places without an element between the elements, as a transposed convolution strides."""
+        return any(divisor != 1 for divisor in self.divisor)
+
+    @property
     def are_points(self) -> bool:
         """Whether each window is the element at its place."""
         dims = zip(self.taps, self.start, self.step, self.divisor, self.more, strict=True)
