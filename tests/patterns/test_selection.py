@@ -94,15 +94,6 @@ def test_a_number_that_counts_rounds_is_refused():
         trace_function(rounds, (ODD, 3))
 
 
-@pytest.mark.parametrize("right", [False, True])
-def test_borders_are_counted(right, tmp_path):
-    borders, x = torch.tensor([0, 3, 3, 8]), torch.arange(-1, 10)
-    plan = plan_kernel(trace_function(lambda b, x: torch.searchsorted(b, x, right=right), (borders, x)), "sm_90a")
-    with emulated_device("sm_90a"):
-        ours = load(plan.render(plan.configurations()[0]), tmp_path).kernel_fn(move(borders), move(x)).cpu()
-    assert torch.equal(ours, torch.searchsorted(borders, x, right=right))
-
-
 def test_what_is_around_a_sort_is_launches_of_its_own():
     graph = trace_function(lambda x: torch.softmax(x, 1).sort(1, descending=True).values.cumsum(1), (ODD,))
     plan = plan_kernel(graph, "sm_90a")

@@ -1,4 +1,4 @@
-"""Lowerings of sorts: `sort`, `argsort`, `topk`, and where numbers would stand in a sorted line (`searchsorted`)."""
+"""Lowerings of sorts: `sort`, `argsort` and `topk`."""
 
 from __future__ import annotations
 
@@ -36,19 +36,3 @@ def _sort_stable(
 @lowers("topk")
 def _topk(low: Lowering, x: Node, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
     return _sorted(low, x, dim, largest)
-
-
-@lowers("searchsorted.Tensor")
-def _searchsorted(
-    low: Lowering, borders: Node, x: Node, *, right: bool = False, side: str | None = None, **_: Any
-) -> Node:
-    """How many of the borders come before each number: all are compared, which is right whatever their order."""
-    build = low.build
-    if len(borders.shape) != 1:
-        raise build.unmatched("searches a line of its own for each row")
-    kind = low.promoted(borders, x)
-    number = build.reshape(build.materialise(build.operand(x, kind)), (*x.shape, 1))
-    comparison = "ge" if right or side == "right" else "gt"
-    before = build.materialise(build(comparison, number, build.operand(borders, kind)))
-    counted = build.reduce("sum", build.operand(before, "int64"), (len(x.shape),), "int64")
-    return build.cast(build.reshape(counted, x.shape), low.dtype)
