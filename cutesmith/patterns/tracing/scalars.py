@@ -169,6 +169,39 @@ class TracedInt(_Traced, int):
     __hash__ = _Traced.__hash__
 
 
+class CountedInt(int):
+    """An integer argument that PyTorch takes as a size: sums and products of it are followed, tests of it raise.
+
+    Its value is that of the trace, which is repeated with other values as with other sizes.
+    """
+
+    name: str
+    __hash__ = int.__hash__
+
+    @classmethod
+    def of(cls, value: int, name: str) -> CountedInt:
+        """The number of the argument of this name."""
+        counted = cls(value)
+        counted.name = name
+        return counted
+
+
+def _counted(op: str) -> Callable[[Any, Any], Any]:
+    def combine(self: CountedInt, other: Any) -> Any:
+        plain = getattr(int, f"__{op}__")(int(self), other)
+        return plain if plain is NotImplemented else CountedInt.of(plain, self.name)
+
+    return combine
+
+
+for _method in ("add", "radd", "sub", "rsub", "mul", "rmul"):
+    setattr(CountedInt, f"__{_method}__", _counted(_method))
+for _method in ("bool", "lt", "le", "gt", "ge", "eq", "ne"):
+    setattr(CountedInt, f"__{_method}__", _refused("in a comparison"))
+for _method in ("float", "truediv", "rtruediv", "floordiv", "rfloordiv", "mod", "rmod", "pow", "rpow", "round", "abs"):
+    setattr(CountedInt, f"__{_method}__", _refused("in Python arithmetic that cannot be followed"))
+
+
 def untraceable(name: str) -> UnmatchedError:
     """The error for a number that changes the trace itself: a size, a loop count, `math.sqrt(alpha)`."""
     return _untraceable(name, "in Python code that decides what is computed")

@@ -44,7 +44,7 @@ from cutesmith.patterns.tracing.lowering import (
 )
 from cutesmith.patterns.tracing.lowering.dispatch import Lowering, Rule, rule_for
 from cutesmith.patterns.tracing.made_tensors import MadeTensors
-from cutesmith.patterns.tracing.scalars import Scalars, untraceable
+from cutesmith.patterns.tracing.scalars import CountedInt, Scalars, untraceable
 from cutesmith.patterns.tracing.sizes import follow_sizes
 from cutesmith.recording.facade import ValuesNeeded, active_facade, cuda_as_cpu
 from cutesmith.sandbox.dispatch_modes import LightMode
@@ -175,7 +175,7 @@ class _Run:
         if argument.kind == "scalar":
             assert argument.value is not None
             if index in self.sizes:
-                return argument.value
+                return CountedInt.of(int(argument.value), argument.name)
             return self.scalars.argument(index, argument.name, argument.value)
         dtype = getattr(torch, argument.dtype)
         tensor = torch.empty_strided(argument.shape, argument.stride, dtype=dtype, device="meta")
