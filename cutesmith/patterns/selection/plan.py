@@ -122,7 +122,7 @@ def match(graph: Graph) -> SelectionPlan:
     """A plan for `graph`, or UnmatchedError naming the first operation that is not part of one sort of an argument."""
     for node in graph.outputs:
         if node.op != "sort":
-            raise UnmatchedError(f"{node.where} is no sort", operation=node.where)
+            raise UnmatchedError(f"{node.where} is not a sort", operation=node.where)
     first, *others = graph.outputs
     if first.inputs[0].op != "input":
         raise UnmatchedError(f"{first.where} sorts what is not in memory", operation=first.where)
