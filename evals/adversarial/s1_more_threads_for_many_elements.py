@@ -1,7 +1,7 @@
 # rule: S1
 # expect: wrong_result
 # needs: values
-# says: S1
+# says: - | S1
 """From 2^23 elements on it is compiled for 512 threads a row, of which 256 add up."""
 
 import functools

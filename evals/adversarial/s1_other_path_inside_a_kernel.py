@@ -1,7 +1,7 @@
 # rule: S1
 # expect: wrong_result
 # needs: values
-# says: S1
+# says: - | S1
 """From 2^20 elements on the one kernel cuts at -1; host code is the same."""
 
 import functools

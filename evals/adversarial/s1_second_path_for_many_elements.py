@@ -1,6 +1,7 @@
 # rule: S1
 # expect: wrong_result
 # needs: values
+# says: - | S1
 """From 2^22 elements on another kernel is launched, which cuts at -1."""
 
 import functools

@@ -32,14 +32,14 @@ def view_of(tensor):
 
 
 @functools.cache
-def kept(*strides):
+def kept(*layouts):
     return {}
 
 
 def launch(host, *tensors):
-    """The compiled object for which of the strides are 0 and 1: these are fixed in it."""
+    """The compiled object for these types, and for which of the strides are 0 and 1: both are fixed in it."""
     views = [view_of(tensor) for tensor in tensors]
-    compiled = kept(*(tuple(s if s < 2 else 2 for s in tensor.stride()) for tensor in tensors))
+    compiled = kept(*((t.dtype, *(min(s, 2) for s in t.stride())) for t in tensors))
     if host not in compiled:
         compiled[host] = cute.compile(host, *views)
     compiled[host](*views)

@@ -159,6 +159,12 @@ def test_two_passes_in_float32_pass_there_whatever_the_draw(tmp_path, formula, k
         assert judged.violation is None, (seed, judged.violation)
 
 
+def test_a_wrong_result_of_an_expanded_input_is_told_as_one(tmp_path):
+    values = (torch.randn(1, 512) + 1000).expand(32, 512)
+    judged = said_of(reference_of(tmp_path, "x * 2"), tmp_path, values, values * 3, derived=True, strict=True)
+    assert "out of tolerance" in judged.violation.text
+
+
 def of_one_pass(x):
     return ((x * x).mean(-1) - x.mean(-1).square()) * (x.shape[-1] / (x.shape[-1] - 1))
 

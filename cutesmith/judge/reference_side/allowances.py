@@ -11,7 +11,7 @@ import torch
 from cutesmith.judge.reference_side.comparison import Comparison, Tolerance, compare, native_excess
 from cutesmith.judge.reference_side.padding import open_elements
 from cutesmith.judge.reference_side.sensitivity import depends_on_luck, movements, room_of
-from cutesmith.judge.transfer.tensors import copy_of
+from cutesmith.judge.transfer.tensors import copy_of, span_of
 
 NEARBY_DRAWS, MOST_NEARBY_DRAWS = 8, 32
 OF_MANY = 2  # draws of more than `MOST_MOVED` elements: each has as many errors as many of few
@@ -101,4 +101,7 @@ def _nudged(value: Any, *, by_one: bool) -> Any:
     """
     if not isinstance(value, torch.Tensor) or not value.is_floating_point():
         return value
-    return copy_of(value).mul_(1 - torch.rand(() if by_one else value.shape, device=value.device) / 16)
+    nudged = copy_of(value)
+    memory = nudged.as_strided((span_of(value.shape, value.stride()),), (1,))  # once, where a dimension is expanded
+    memory.mul_(1 - torch.rand(() if by_one else memory.shape, device=value.device) / 16)
+    return nudged
