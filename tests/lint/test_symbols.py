@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import gzip
+import importlib.metadata
 import json
 import os
 import subprocess
@@ -15,7 +17,7 @@ import pytest
 
 from cutesmith.commands.lint import main
 from cutesmith.lint.suggestions import KNOWN
-from cutesmith.lint.symbols import SymbolTable, load_symbols
+from cutesmith.lint.symbols import DISTRIBUTION, SymbolTable, carried_table, load_symbols
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -59,6 +61,15 @@ def test_the_table_agrees_with_the_package(symbols):
         assert [name for name in names if not symbols.resolve(f"{module}.{name}").found] == []
 
 
+@pytest.fixture
+def another_version(tmp_path, monkeypatch) -> str:
+    """A version of the DSL that no table is carried of; its modules are those that are installed."""
+    (metadata := tmp_path / "other" / f"{DISTRIBUTION.replace('-', '_')}-4.9.77.dist-info").mkdir(parents=True)
+    (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {DISTRIBUTION}\nVersion: 4.9.77\n")
+    monkeypatch.setenv("PYTHONPATH", str(metadata.parent))
+    return "4.9.77"
+
+
 def lint(*arguments: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, str(ROOT / "scripts" / "lint_kernel.py"), *map(str, arguments)]
     return subprocess.run(
@@ -66,16 +77,29 @@ def lint(*arguments: str | Path, **environment: str) -> subprocess.CompletedProc
     )
 
 
-def test_a_table_is_built_once_and_kept(tmp_path, write_file):
-    """A cold cache folder is filled, and left alone from then on."""
+@pytest.mark.slow
+@pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="classes have other names of Python's own elsewhere")
+def test_the_carried_table_is_what_a_walk_gives(tmp_path, write_file):
+    """Of the version that is installed here; a cold cache folder stays empty."""
+    carried = carried_table(importlib.metadata.version(DISTRIBUTION))
+    subprocess.run([sys.executable, "-m", "cutesmith.lint.symbol_walk", str(tmp_path / "walked.json")], check=True)
+    assert gzip.decompress(carried.read_bytes()) == (tmp_path / "walked.json").read_bytes()
+    kernel = write_file("import cutlass\ncutlass.nothing\n")
+    assert lint(kernel, XDG_CACHE_HOME=str(tmp_path / "cache")).returncode == 3
+    assert not (tmp_path / "cache").exists()
+
+
+def test_a_table_is_built_once_and_kept(tmp_path, write_file, another_version):
+    """Of another version a cold cache folder is filled, and left alone from then on."""
     kernel = write_file("import cutlass\ncutlass.nothing\n")
     cold = lint(kernel, "--json", XDG_CACHE_HOME=str(tmp_path / "cache"))
     assert json.loads(cold.stdout)["exit_code"] == 3
     (table,) = (tmp_path / "cache" / "cutesmith").iterdir()
+    assert table.name.startswith(f"symbols-{another_version}-")
     kept = table.stat().st_mtime_ns
     assert lint(kernel, XDG_CACHE_HOME=str(tmp_path / "cache")).returncode == 3
     assert table.stat().st_mtime_ns == kept
-    wait_for_another(kernel, table, tmp_path / "other" / "cutesmith")
+    wait_for_another(kernel, table, tmp_path / "second" / "cutesmith")
 
 
 def wait_for_another(kernel: Path, table: Path, folder: Path) -> None:
