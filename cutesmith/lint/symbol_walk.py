@@ -346,7 +346,7 @@ def build() -> JsonObject:
 
 
 def main(target: str) -> None:
-    """Write the table to `target`, compressed where its name ends so; whatever the DSL prints while it is imported goes to stderr.
+    """Write the table to `target`, compressed where its name ends so; what the DSL prints meanwhile goes to stderr.
 
     Nothing of it becomes garbage: with Python's collector the walk took 3.5 s of CPU time, without it 2.8 s.
     """

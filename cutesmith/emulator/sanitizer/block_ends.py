@@ -26,18 +26,22 @@ def report_accesses_after_end(wave: Wave, clocks: Clocks, writers: Array, reader
 
 
 def _judge(wave: Wave, clocks: Clocks, block: int, shadow: Array) -> None:
-    serials = (shadow >> np.uint64(cells.SERIAL_SHIFT) & np.uint64(cells.MAX_SERIAL)).astype(np.int64)
-    threads = (shadow >> np.uint64(cells.THREAD_SHIFT)).astype(np.int64) & ((1 << cells.THREAD_BITS) - 1)
-    foreign = (shadow != 0) & (shadow >> np.uint64(63) == 0) & (serials != clocks.first_serial + block)
-    places = np.flatnonzero(foreign & (threads < cells.MOST_THREADS))
-    places = places[~clocks.known_at_end(block, serials[places], threads[places], _times(shadow[places]))]
+    used = np.flatnonzero((shadow != 0) & (shadow < np.uint64(cells.ENGINE)))
+    entries = shadow[used]
+    serials = (entries >> np.uint64(cells.SERIAL_SHIFT) & np.uint64(cells.MAX_SERIAL)).astype(np.int64)
+    threads = (entries >> np.uint64(cells.THREAD_SHIFT)).astype(np.int64) & ((1 << cells.THREAD_BITS) - 1)
+    foreign = (serials != clocks.first_serial + block) & (threads < cells.MOST_THREADS)
+    places, serials, threads = used[foreign], serials[foreign], threads[foreign]
+    late = ~clocks.known_at_end(block, serials, threads, _times(shadow[places]))
+    places, serials, threads = places[late], serials[late], threads[late]
     known = wave.program.instructions
     for site in np.unique(shadow[places] & np.uint64(cells.MAX_SITE)).tolist():
         if site >= min(len(known), cells.MAX_SITE) or known[site].opcode not in _ACCESSES:
             continue
-        mine = places[shadow[places] & np.uint64(cells.MAX_SITE) == site]
-        lanes = (serials[mine] - clocks.first_serial) * wave.threads_per_block + threads[mine]
-        where = f"byte {int(mine[0]) - SHARED_BASE} of the shared memory of block {tuple(wave.blocks[block].tolist())}"
+        of_site = shadow[places] & np.uint64(cells.MAX_SITE) == site
+        lanes = (serials[of_site] - clocks.first_serial) * wave.threads_per_block + threads[of_site]
+        byte = int(places[of_site][0]) - SHARED_BASE
+        where = f"byte {byte} of the shared memory of block {tuple(wave.blocks[block].tolist())}"
         message = (
             f"`{known[site].full_opcode}` uses {where}, which may have ended: "
             "nothing there waits for this access, such as a barrier of the cluster before the end"

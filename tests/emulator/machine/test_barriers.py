@@ -167,7 +167,7 @@ mov.u32 %r9, 0; SPIN: add.u32 %r9, %r9, 1; setp.lt.u32 %p9, %r9, 9000; @%p9 bra 
 GO: mad.lo.u32 %r6, %r1, 100, %r2; st.shared.u32 [%r5], %r6;
 barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;
 xor.b32 %r7, %r1, 1; mapa.shared::cluster.u32 %r8, %r5, %r7; ld.shared::cluster.u32 %r10, [%r8];
-barrier.cluster.arrive.relaxed.aligned; barrier.cluster.wait.aligned;
+barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;
 """
     out = np.zeros(128, np.uint32)
     report = launches.run(code + launches.store_result("%r10") + "ret;", out, grid=(4, 1, 1), cluster=(2, 1, 1))

@@ -198,7 +198,8 @@ mov.u32 %r3, %ctaid.x;
 xor.b32 %r3, %r3, 1;
 mapa.shared::cluster.u32 %r4, %r2, %r3;
 ld.shared::cluster.u32 %r5, [%r4];
-st.global.u32 [%d2], %r5;"""
+st.global.u32 [%d2], %r5;
+{barrier}"""
     outcome = run(code, zeros(128), grid=2, cluster=2, block=64)
     assert ("race" in outcome.kinds or "uninitialised_read" in outcome.kinds) is not wait
 
