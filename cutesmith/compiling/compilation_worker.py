@@ -15,7 +15,6 @@ import cutlass.cute  # noqa: F401  imported before the process is confined
 import torch
 
 from cutesmith.compiling.compile_errors import CompileError, describe_error
-from cutesmith.compiling.engines.report import engine_report
 from cutesmith.compiling.kernel_notes import kernel_notes
 from cutesmith.compiling.narrowing import Compiled, described, narrow_instructions, opcodes_in, unexplained
 from cutesmith.compiling.requests import CompiledFile, CompileFile
@@ -33,6 +32,12 @@ from cutesmith.verdicts import ArchReport, EngineReport, ExitCode, KernelReport
 
 if importlib.util.find_spec("tvm_ffi"):
     import tvm_ffi  # noqa: F401
+HAS_NUMPY = importlib.util.find_spec("numpy") is not None
+if HAS_NUMPY:  # imported before the process is confined
+    from cutesmith.compiling.engines.report import engine_report
+
+ENGINES = ("mbarrier.", "wgmma.", "tcgen05.mma", "setmaxnreg.", "cp.async.bulk.")
+"""Instructions whose presence makes a kernel worth the look."""
 
 
 class Compiler:
@@ -199,5 +204,14 @@ def _kernel_report(session: Session, launch: Launch, count: int, source: str) ->
         launches=count,
         refused=refusals(launch_shape(launch, kernel), sm),
         notes=kernel_notes(launch, kernel, module, ptx) if module else (),
-        engines=engine_report(launch, module.ptx, kernel.registers, smem, source) if module else EngineReport(),
+        engines=_engine_report(launch, module.ptx, kernel.registers, smem, source) if module else EngineReport(),
     )
+
+
+def _engine_report(launch: Launch, ptx: str, registers: int, shared_bytes: int, source: str) -> EngineReport:
+    """`engine_report` of a kernel that uses engines; it needs NumPy, which the scripts of the skill can do without."""
+    if not any(word in ptx for word in ENGINES):
+        return EngineReport()
+    if not HAS_NUMPY:
+        return EngineReport(undecided=("the engines of this kernel: NumPy is not installed",))
+    return engine_report(launch, ptx, registers, shared_bytes, source)

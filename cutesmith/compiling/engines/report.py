@@ -20,14 +20,9 @@ from cutesmith.emulator.ptx.syntax import Location
 from cutesmith.recording.sessions import Launch
 from cutesmith.verdicts import EngineFinding, EngineReport
 
-ENGINES = ("mbarrier.", "wgmma.", "tcgen05.mma", "setmaxnreg.", "cp.async.bulk.")
-"""Instructions whose presence makes a kernel worth the look."""
-
 
 def engine_report(launch: Launch, ptx: str, registers: int, shared_bytes: int, source: str = "") -> EngineReport:
     """What a launched kernel asks of its engines; `registers` a thread, `source` the file whose lines are named."""
-    if not any(word in ptx for word in ENGINES):
-        return EngineReport()
     try:
         module = parse(ptx)
         function = module.functions[launch.kernel]
