@@ -14,6 +14,7 @@ from typing import Any
 from cutesmith.agent.endings import BudgetSpent, NoProgress, TargetReached
 from cutesmith.agent.session_state import SessionState
 
+NEAR_FLOOR, NEAR_TURNS = 95.0, 3  # percent of the floor from which a line ends after so many turns without a better
 GRACE = 300.0  # seconds past the time limit in which the last answer's tool calls still begin
 
 
@@ -62,6 +63,8 @@ class Limits:
         _spent("dollars", state.dollars, self.dollars, last.get("dollars") or 0.0, "{:.2f} of {:.2f} dollars are spent")
         _spent("seconds", seconds, self.seconds, 0.0, "{:.0f} of {:.0f} seconds are over")
         waited = turns - state.last_improvement.get(line, turns)
+        if share is not None and share >= NEAR_FLOOR and waited >= NEAR_TURNS:
+            raise NoProgress(f"{share:.1f} % of the floor is reached, and {waited} turns brought nothing better")
         if self.patience is not None and waited >= self.patience:
             raise NoProgress(f"{waited} turns brought no better verified kernel")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -10,14 +11,16 @@ from cutesmith.agent.confirmation import refuted
 from cutesmith.agent.endings import Finished, Interrupted
 from cutesmith.agent.session import KERNEL, Session
 from cutesmith.agent.session_state import JudgedKernel
+from cutesmith.agent.texts.floor_text import floor_us
 from cutesmith.agent.transcript import Event
+from cutesmith.patterns.generation.target import Target
 from cutesmith.verdicts import AgentLine, AgentVerdict, ExitCode
 
 Render = Callable[[Sequence[Event], AgentVerdict, str], str]
 """The page of a session: its events, its verdict and its name."""
 
 
-def conclude(session: Session, *, problem: str, model: str, interrupted: bool = False) -> AgentVerdict:
+def conclude(session: Session, target: Target, *, problem: str, model: str, interrupted: bool = False) -> AgentVerdict:
     """The session's verdict: the best kernel's, else what went wrong last, else why it ended without one."""
     best, state = session.state.best(), session.state
     ended = [event for event in session.events if event["kind"] == "ended"]
@@ -25,7 +28,8 @@ def conclude(session: Session, *, problem: str, model: str, interrupted: bool = 
     if interrupted:
         ending = {"ending": Interrupted.name, "reason": f"go on with --resume {session.folder}"}
     code, summary = _outcome(session, best, ending)
-    benchmark = best.benchmark if best else {}
+    benchmark, verify = (best.benchmark, best.verdicts.get("verify", {})) if best else ({}, {})
+    audit = (session.first("problem") or {}).get("audit") or {}
     return AgentVerdict(
         exit_code=code,
         summary=summary,
@@ -35,6 +39,9 @@ def conclude(session: Session, *, problem: str, model: str, interrupted: bool = 
         kernel=str(session.folder / KERNEL) if best else "",
         sha256=hashlib.sha256(best.text.encode()).hexdigest() if best else "",
         state=best.state if best else "",
+        arch=target.arch,
+        cases=dict(Counter(str(case["outcome"]) for case in verify.get("cases", ()) if case.get("outcome"))),
+        reduced=str(verify.get("reduced") or ""),
         ending=str(ending.get("ending", "")),
         model=model,
         turns=sum(state.turns.values()),
@@ -42,9 +49,9 @@ def conclude(session: Session, *, problem: str, model: str, interrupted: bool = 
         dollars=None if state.unpriced else round(state.dollars, 6),
         median_us=best.median_us if best else None,
         speedups=dict(benchmark.get("speedups", {})),
-        floor_us=benchmark.get("floor_us"),
+        floor_us=benchmark.get("floor_us", floor_us(audit, target)),
         floor_percent=benchmark.get("floor_percent"),
-        verified=len(state.verified()),
+        verified=len(_counted(session)),
         confirmed=best.confirmed if best else False,
         refuted=tuple(refuted(session)),
         rejected=state.rejected,
@@ -60,7 +67,7 @@ def _outcome(session: Session, best: JudgedKernel | None, ending: Mapping[str, A
         speed = "" if best.median_us is None else f", {best.median_us:.2f} µs"
         if speed and (factors := best.benchmark.get("speedups")):
             speed += f", {min(factors.values()):.2f} times the fastest baseline's speed"
-        among = f", the best of {len(session.state.verified())} kernels on {count} line{'s' * (count > 1)}"
+        among = f", the best of {len(_counted(session))} kernels on {count} line{'s' * (count > 1)}"
         again = "; verified again with fresh draws" if best.confirmed else ""
         if failed := len(refuted(session)):
             again += f"; {failed} that ranked before it failed when verified again"
@@ -71,6 +78,12 @@ def _outcome(session: Session, best: JudgedKernel | None, ending: Mapping[str, A
         return ExitCode(worst["exit_code"]), f"no kernel passed; the last: {worst['summary']}; {reason}"
     code = ExitCode.TIMED_OUT if ending.get("ending") == "budget spent" else ExitCode.UNAVAILABLE
     return code, f"no kernel was judged; {reason}"
+
+
+def _counted(session: Session) -> list[JudgedKernel]:
+    """The kernels that were executed and verified; where nothing was executed, those that compiled."""
+    passed = session.state.verified()
+    return [kernel for kernel in passed if kernel.is_executed] or passed
 
 
 def _lines(session: Session) -> Iterator[AgentLine]:

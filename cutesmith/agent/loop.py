@@ -10,7 +10,6 @@ import asyncio
 import time
 from collections.abc import Mapping
 from dataclasses import asdict
-from functools import partial
 
 from cutesmith.agent.conversation import CONTINUED, last_turn, messages_of, open_calls, silent_turns
 from cutesmith.agent.endings import BudgetSpent, Ending, Finished, Interrupted, ModelFailed, Refused, Silent
@@ -73,12 +72,20 @@ class Line:
         )
         self.session.record("request", self.number, turn=turn)
         started = time.monotonic()  # the first schemas take a second that is not the model's
+        retries: list[str] = []
+
+        def listen(kind: str, text: str) -> None:
+            if kind == "retry":
+                retries.append(text)
+            self.session.screen.stream(self.number, kind, text)
+
         try:
-            reply = await self.model.reply(request, partial(self.session.screen.stream, self.number))
+            reply = await self.model.reply(request, listen)
         except ModelError as error:
             raise ModelFailed(str(error)) from error
         seconds = round(time.monotonic() - started, 3)
-        self.session.record("reply", self.number, **{**asdict(reply), "turn": turn, "seconds": seconds})
+        again = {"retries": retries} if retries else {}
+        self.session.record("reply", self.number, **{**asdict(reply), "turn": turn, "seconds": seconds, **again})
 
     async def act(self) -> None:
         """Run every tool call that has no result yet; those of an answer that was refused half-way are not run."""

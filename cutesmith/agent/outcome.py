@@ -44,10 +44,14 @@ class KeepVersion(Effect):
 
 @dataclass(frozen=True)
 class AddNote(Effect):
-    """An entry of DEVLOG.md; `fields` are some of `cutesmith.devlog.FIELDS`."""
+    """An entry of DEVLOG.md; `fields` are some of `cutesmith.devlog.FIELDS`.
+
+    `sha256` is of the kernel's text that it was written about: "" without one, and in older transcripts.
+    """
 
     kind = "note"
     fields: Mapping[str, str]
+    sha256: str = ""
 
 
 @dataclass(frozen=True)
@@ -91,9 +95,13 @@ _KINDS: Mapping[str, Callable[..., Effect]] = {effect.kind: effect for effect in
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """The result of one tool call. `finish` ends the line of work with a verified kernel or a reason."""
+    """The result of one tool call. `finish` ends the line of work with a verified kernel or a reason.
+
+    `status` is of a verdict that judges nothing, such as the emulated GPU's: "" without one.
+    """
 
     text: str
+    status: str = ""
     is_error: bool = False
     effects: tuple[Effect, ...] = ()
     finish: str = ""

@@ -41,7 +41,8 @@ async def run_session(session: Session, settings: Settings, model: Model, render
     except asyncio.CancelledError:  # Ctrl-C: what there is, is the result
         interrupted = True
     problem = session.first("problem") or {}
-    verdict = conclude(session, problem=str(problem.get("origin", "")), model=model.name, interrupted=interrupted)
+    origin = str(problem.get("origin", ""))
+    verdict = conclude(session, target, problem=origin, model=model.name, interrupted=interrupted)
     write_result(session, verdict, render)
     return verdict
 

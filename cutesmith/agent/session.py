@@ -178,12 +178,9 @@ def _make_empty(folder: Path) -> None:
 
 
 def _log_entries(events: list[Event]) -> Iterator[str]:
-    """Every note as an entry, named after the line and the kernel that it had then."""
-    latest: dict[int, str] = {}
+    """Every note as an entry, named after the line and the kernel text that it was written about."""
     for event in events:
         for effect in effects_of(event):
-            if isinstance(effect, RecordVerdict):
-                latest[event["line"]] = effect.sha256[:8]
-            elif isinstance(effect, AddNote):
-                subject = " · ".join(word for word in (f"line {event['line']}", latest.get(event["line"], "")) if word)
+            if isinstance(effect, AddNote):
+                subject = " · ".join(word for word in (f"line {event['line']}", effect.sha256[:8]) if word)
                 yield render_entry(subject, effect.fields, datetime.fromisoformat(event["time"]))

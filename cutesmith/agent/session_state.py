@@ -8,14 +8,17 @@ from itertools import groupby
 from typing import Any
 
 from cutesmith.agent.models.model import Usage
-from cutesmith.agent.outcome import RecordVerdict, judgements
+from cutesmith.agent.outcome import AddNote, RecordVerdict, effects_of, judgements
 from cutesmith.agent.transcript import Event
-from cutesmith.verdicts import VERIFIED, VERIFIED_BY_EMULATION
+from cutesmith.verdicts import VERIFIED, VERIFIED_BY_EMULATION, ExitCode
 
 GRADES = {"compiled": 1, VERIFIED_BY_EMULATION: 2, VERIFIED: 3}
 """How much a verify verdict is worth; anything else is worth nothing."""
 CONDEMNING = ("rejected", "wrong_result")
 """What no later verdict on the same text takes back."""
+
+TIE = "of versions that are equal in this, the latest that verified counts, at `finish` the one that kernel.py holds"
+"""How a tie within a line is decided, told in these words everywhere."""
 
 Merit = tuple[int, int, bool, float]
 """Less is better: minus the grade, declined cases, whether it is untimed, microseconds."""
@@ -54,6 +57,13 @@ class JudgedKernel:
         return str(self.verdicts.get("verify", {}).get("status", ""))
 
     @property
+    def is_executed(self) -> bool:
+        """Whether verify ran it: neither compiled alone, nor stopped before by lint or the machine."""
+        verify = self.verdicts.get("verify", {})
+        before = (ExitCode.USAGE, ExitCode.LINT, ExitCode.DOES_NOT_COMPILE, ExitCode.UNAVAILABLE, ExitCode.INTERNAL)
+        return bool(verify) and verify["status"] != "compiled" and verify["exit_code"] not in before
+
+    @property
     def grade(self) -> int:
         """0 unless it passed verification and nothing was ever found against it; see GRADES."""
         return 0 if self.condemned else GRADES.get(self.state, 0)
@@ -86,6 +96,16 @@ class JudgedKernel:
         return median
 
 
+@dataclass(frozen=True)
+class Noted:
+    """An entry of the development log: whose, the hash of the kernel's text that it is about ("" for none), when."""
+
+    line: int
+    sha256: str
+    seq: int
+    fields: Mapping[str, str]
+
+
 @dataclass
 class SessionState:
     """Everything that a decision, the screen or the report needs; `follow` keeps it up to date."""
@@ -100,6 +120,7 @@ class SessionState:
     rejected: int = 0
     failures: dict[int, Mapping[str, Any]] = field(default_factory=dict)  # line -> latest verdict that did not pass
     endings: dict[int, Event] = field(default_factory=dict)
+    notes: list[Noted] = field(default_factory=list)
 
     @classmethod
     def of(cls, events: Iterable[Event]) -> SessionState:
@@ -120,6 +141,9 @@ class SessionState:
             self.dollars += event["dollars"] or 0.0
         elif event["kind"] == "ended":
             self.endings[line] = event
+        for effect in effects_of(event):
+            if isinstance(effect, AddNote):
+                self.notes.append(Noted(line, effect.sha256, int(event["seq"]), effect.fields))
         for judged in judgements(event):
             self._judge(line, int(event["seq"]), judged)
             kernel = self.kernels[judged.sha256]
@@ -135,6 +159,10 @@ class SessionState:
         after = self.best(line)
         if after is not None and after is not before:
             self.last_improvement[line] = self.turns.get(line, 0)
+
+    def executed(self) -> list[JudgedKernel]:
+        """Every kernel whose values were compared, or that ended while it ran, in the order of the first verdicts."""
+        return [kernel for kernel in self.kernels.values() if kernel.is_executed]
 
     def best(self, line: int | None = None) -> JudgedKernel | None:
         """The kernel to deliver, or with `line` the best of that line of work; None where none passed."""

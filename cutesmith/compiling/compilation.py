@@ -1,8 +1,9 @@
 """Compiling a kernel file for several architectures without a GPU, in a confined process of its own.
 
 The file's real `kernel_fn` runs on stand-ins for its inputs (tensors without storage; with values where the file reads
-them), its launches are recorded and none is executed, also where a GPU is present. Not covered: whether the kernel
-computes the right thing, and launches on inputs other than those of `get_inputs()`.
+them), its launches are recorded and none is executed, also where a GPU is present. Every variant is built that
+`get_inputs()` and the first sets of `get_input_sets()` need. Not covered: whether the kernel computes the right thing,
+and launches on other inputs.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ def compile_siblings(paths: Sequence[str | Path], arch: str, *, jobs: int = 1) -
             started, batch = time.perf_counter(), list(zip(workers, paths[first : first + jobs], strict=False))
             for compilations, path in batch:
                 contract.inspect(path)
-                compilations.ask(path, None, target)
+                compilations.ask(path, None, target, variants=False)
             for compilations, path in batch:
                 reports = (compilations.answer(target, None),)
                 yield _verdict(path, reports, time.perf_counter() - started, compilations.narrow)
@@ -115,12 +116,19 @@ class _Compilations:
         self.ask(path, problem, arch, keep=keep_dir is not None)
         return self.answer(arch, keep_dir)
 
-    def ask(self, path: str | Path, problem: str | Path | None, arch: str, *, keep: bool = False) -> None:
+    def ask(
+        self, path: str | Path, problem: str | Path | None, arch: str, *, keep: bool = False, variants: bool = True
+    ) -> None:
         """Hand over a request without waiting; `answer` must follow."""
         files = [str(Path(file).resolve()) for file in (path, problem) if file is not None]
         sources = {file: contract.problem_source(file) for file in files}
         request = CompileFile(
-            path=files[0], problem=None if problem is None else files[1], arch=arch, keep=keep, sources=sources
+            path=files[0],
+            problem=None if problem is None else files[1],
+            arch=arch,
+            keep=keep,
+            variants=variants,
+            sources=sources,
         )
         try:
             self._asked = self._live_worker().send(request)

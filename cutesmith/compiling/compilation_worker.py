@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import itertools
 import sys
 import time
 from collections import Counter
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
 
@@ -19,6 +21,7 @@ from cutesmith.compiling.kernel_notes import kernel_notes
 from cutesmith.compiling.narrowing import Compiled, described, narrow_instructions, opcodes_in, unexplained
 from cutesmith.compiling.requests import CompiledFile, CompileFile
 from cutesmith.compiling.types_seen import types_seen
+from cutesmith.compiling.unstable_joins import pointed_at_assignment
 from cutesmith.devices import occupancy, parse_arch
 from cutesmith.problems import contract
 from cutesmith.problems.loading import load_file
@@ -38,6 +41,9 @@ if HAS_NUMPY:  # imported before the process is confined
 
 ENGINES = ("mbarrier.", "wgmma.", "tcgen05.mma", "setmaxnreg.", "cp.async.bulk.")
 """Instructions whose presence makes a kernel worth the look."""
+
+
+MOST_SETS = 16  # input sets whose variants are built
 
 
 class Compiler:
@@ -61,15 +67,16 @@ def _compile(request: CompileFile) -> CompiledFile:
     started = time.perf_counter()
     types: list[str] = []
     fake = True
-    recorded, error = _record(path, problem, arch, types, fake=fake)
+    sets = MOST_SETS if request.variants else 0
+    recorded, error = _record(path, problem, arch, types, fake=fake, sets=sets)
     if error is not None and error.wants_values:
         fake = False
-        recorded, error = _record(path, problem, arch, types, fake=fake)
+        recorded, error = _record(path, problem, arch, types, fake=fake, sets=sets)
     report = _report(recorded, error, arch, time.perf_counter() - started)
     notes = [note for module in recorded.modules for kernel in module.notes.values() for note in kernel]
     found = any(kernel.engines.findings for kernel in report.kernels)
     if error is None and (found or any(note.line for note in notes)):
-        again, failed = _record(path, problem, arch, ["known"], fake=fake, line_info=True)
+        again, failed = _record(path, problem, arch, ["known"], fake=fake, line_info=True, sets=sets)
         report = (
             report if failed else replace(report, kernels=kernel_reports(again, path.name))
         )  # with the lines of Python
@@ -82,16 +89,21 @@ def _compile(request: CompileFile) -> CompiledFile:
 
 
 def _record(
-    path: Path, problem: str | None, arch: str, types: list[str], *, fake: bool, line_info: bool = False
+    path: Path, problem: str | None, arch: str, types: list[str], *, fake: bool, line_info: bool = False, sets: int = 0
 ) -> tuple[Session, CompileError | None]:
-    """Run the file's kernel on its inputs, tensors without storage when `fake`; `types` gets those of the reference."""
+    """Run the file's kernel on its inputs and so many input sets, tensors without storage when `fake`.
+
+    `types` gets those that the reference computes with.
+    """
     torch.manual_seed(0)
-    modules = set(sys.modules)
+    modules, progress = set(sys.modules), Progress(sets)
     with session(arch, fake=fake, line_info=line_info) as recorded:
         try:
-            _run_kernel(path, problem, types if fake and not types else None, recorded)
+            _run_kernel(path, problem, types if fake and not types else None, recorded, progress)
         except (Exception, SystemExit) as error:
-            return recorded, describe_error(error, path, compiling=recorded.compiling)
+            said = describe_error(error, path, compiling=recorded.compiling)
+            said = replace(said, message=f"{progress.where}{said.message}")
+            return recorded, pointed_at_assignment(said, progress.source, path)
         finally:
             for name in set(sys.modules) - modules:
                 if name.startswith("cutesmith_file_"):
@@ -99,16 +111,45 @@ def _record(
     return recorded, None
 
 
-def _run_kernel(path: Path, problem: str | None, types: list[str] | None, recorded: Session) -> None:
-    """Run it; `types` gets those that the reference computes with, where the kernel narrows anything."""
+@dataclass
+class Progress:
+    """How many input sets are to be built, the file's text, and where it is when that is not at `get_inputs()`."""
+
+    sets: int
+    source: str = ""
+    where: str = ""
+
+
+def _run_kernel(
+    path: Path, problem: str | None, types: list[str] | None, recorded: Session, progress: Progress
+) -> None:
+    """Run it, then every input set; `types` gets those that the reference computes with, where the kernel narrows."""
+    progress.source = contract.problem_source(path)
     loaded = load_file(path, with_problem=problem is not None)
     source = load_file(problem) if problem else loaded
     inputs = contract.check_inputs(source.get_inputs())
     contract.check_arity(loaded.kernel_fn, "kernel_fn", inputs)
     loaded.kernel_fn(*inputs)
+    if progress.sets and source.get_input_sets is not None:
+        _build_variants(loaded.kernel_fn, source.get_input_sets(), recorded, progress)
+    progress.where = ""
     if types is not None and narrow_instructions(_opcodes(recorded)):
         with contextlib.suppress(Exception):  # it may want values
             types += types_seen(source.reference_fn, inputs)
+
+
+def _build_variants(
+    kernel_fn: Callable[..., object], sets: Iterable[Sequence[object]], recorded: Session, progress: Progress
+) -> None:
+    """Run `kernel_fn` on the input sets too; of what they launch, the first launch of each further kernel is kept."""
+    known = {launch.kernel for launch in recorded.launches}
+    for number, values in enumerate(itertools.islice(sets, progress.sets)):
+        progress.where = f"get_input_sets()[{number}]: "
+        before = len(recorded.launches)
+        kernel_fn(*contract.check_inputs(values, where=f"get_input_sets()[{number}]"))
+        further = [launch for launch in recorded.launches[before:] if launch.kernel not in known]
+        recorded.launches[before:] = {launch.kernel: launch for launch in reversed(further)}.values()
+        known |= {launch.kernel for launch in further}
 
 
 def _opcodes(recorded: Session) -> list[str]:

@@ -23,11 +23,12 @@ class CompileFile(Request[CompiledFile]):
     """Compile one file for one architecture.
 
     `sources` are the texts of the files by their paths, since a confined process reads only its own; `keep`: the reply
-    has the machine code.
+    has the machine code; `variants`: also what `get_input_sets()` needs.
     """
 
     path: str
     problem: str | None
     arch: str
     keep: bool = False
+    variants: bool = True
     sources: dict[str, str]

@@ -62,9 +62,8 @@ def key_facts(verdict: GenerateVerdict, stages: Stages) -> list[tuple[str, str]]
         facts.append(("of the measured floor", f"{stages.benchmark.floor_percent:.1f} %"))
     if verdict.pattern:
         facts.append(("pattern", verdict.pattern))
-    if stages.verify and (cases := stages.verify.cases):
-        label = "cases right" if stages.executed else "cases launched, not executed"
-        facts.append((label, f"{sum(case.passed for case in cases)} of {len(cases)}"))
+    if counted := stages.counted:
+        facts.append(counted)
     if stages.registers is not None:
         facts.append(("registers", str(stages.registers)))
     return facts

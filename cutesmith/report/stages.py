@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +13,7 @@ from cutesmith.verdicts import (
     VERIFIED,
     VERIFIED_BY_EMULATION,
     BenchmarkVerdict,
+    CaseOutcome,
     CompileVerdict,
     KernelReport,
     LintVerdict,
@@ -20,6 +22,7 @@ from cutesmith.verdicts import (
 from cutesmith.verdicts.reading import read_record
 
 KINDS = {VERIFIED: "good", VERIFIED_BY_EMULATION: "good", "compiled": "fair", "passed": "good", "skipped": "fair"}
+KINDS |= {"emulated": "good", "launched": "good"}
 LONGEST_FIELD = 600  # bytes of a verdict's own texts
 
 
@@ -52,14 +55,29 @@ class Said:
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """One set of inputs: what is wrong, the row of the table of exploits, and how far outputs are off."""
+    """One set of inputs: what is wrong, the row of the table of exploits, and how far outputs are off.
+
+    `outcome` is a value of CaseOutcome, "" in older results.
+    """
 
     name: str
     inputs: str
     passed: bool = False
     problem: str = ""
     rule: str = ""
+    outcome: str = ""
     outputs: tuple[OutputError, ...] = ()
+
+    @property
+    def is_compared(self) -> bool:
+        """Whether it passed because its values were compared, and not because nothing could be."""
+        return self.passed and self.outcome in ("", CaseOutcome.PASSED.value)
+
+    def words(self, executed: bool) -> str:
+        """What a pill says of a case that passed."""
+        if not self.is_compared:
+            return self.outcome
+        return "right" if executed else "launches"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,6 +122,17 @@ class Stages:
     def registers(self) -> int | None:
         """The most that one of the kernels takes."""
         return max((kernel.registers for kernel in self.kernels), default=None)
+
+    @property
+    def counted(self) -> tuple[str, str] | None:
+        """What became of the cases as (label, numbers): only those count as right whose values were compared."""
+        if self.verify is None or not self.verify.cases:
+            return None
+        cases = self.verify.cases
+        others = Counter(case.outcome for case in cases if case.passed and not case.is_compared)
+        label = "cases right" if self.executed else "cases launched, not executed"
+        label += "".join(f", {count} {outcome}" for outcome, count in others.items())
+        return label, f"{sum(case.is_compared for case in cases)} of {len(cases)}"
 
     @property
     def executed(self) -> bool:

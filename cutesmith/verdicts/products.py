@@ -48,7 +48,9 @@ class AgentVerdict(Verdict):
     """What an agent's session came to: the kernel that is delivered, why it ended, what it cost.
 
     `median_us`, `speedups` (baseline -> factor) and `floor_percent` are of the delivered kernel, None or empty where
-    nothing was timed. `candidates`: all lines of work; the delivered kernel is the best of all of them.
+    nothing was timed. `floor_us` is the benchmark's, else what the problem's audit comes to on the usual GPU of `arch`.
+    `cases` counts the outcomes of its verification (CaseOutcome), `reduced` says at which sizes it ran where these are
+    smaller than `get_inputs()`. `candidates`: all lines of work; the delivered kernel is the best of all of them.
     """
 
     stage: ClassVar[str] = "agent"
@@ -58,6 +60,9 @@ class AgentVerdict(Verdict):
     kernel: str = ""  # the delivered file, "" when nothing passed
     sha256: str = ""
     state: str = ""  # the status of its verify verdict
+    arch: str = ""  # what it was compiled for
+    cases: dict[str, int] = field(default_factory=dict)
+    reduced: str = ""
     ending: str = ""  # the name of an agent.endings.Ending
     model: str = ""
     turns: int = 0
@@ -67,7 +72,7 @@ class AgentVerdict(Verdict):
     speedups: dict[str, float] = field(default_factory=dict)
     floor_us: float | None = None
     floor_percent: float | None = None
-    verified: int = 0  # how many different kernels passed verification
+    verified: int = 0  # how many different kernels were executed and verified; without execution, compiled
     confirmed: bool = False  # the delivered kernel passed again at the end, with fresh draws
     refuted: tuple[str, ...] = ()  # those that ranked before it and failed then: hash and sentence
     rejected: int = 0  # how often a kernel was rejected as a cheat

@@ -15,6 +15,7 @@ from cutesmith.agent.closing import conclude
 from cutesmith.agent.models.model import Usage
 from cutesmith.agent.outcome import AddNote, KeepVersion, RecordVerdict, WriteFile
 from cutesmith.agent.session_state import SessionState
+from cutesmith.patterns.generation.target import Target
 from cutesmith.profiling.advice import ProfileAdvice
 from cutesmith.profiling.profiling import ProfileVerdict
 from cutesmith.verdicts import (
@@ -37,6 +38,8 @@ from cutesmith.verdicts import (
     strict_json,
 )
 from tests.report.sample import HOSTILE
+
+EMULATED = Target("sm_90a", None, "", emulated=True)
 
 MODEL = "claude-opus-4-8"
 REQUEST = "fused add + RMSNorm, bf16, 16384×5120, H100"
@@ -291,10 +294,14 @@ class Session:
         self.tool(line, "finish", "The session ends.", finish=reason)
         self.add("ended", line=line, ending=ending, reason=reason)
 
+    def first(self, kind: str) -> Any:
+        """The first event of a kind, as a real session gives it."""
+        return next((event for event in self.events if event["kind"] == kind), None)
+
     def result(self) -> AgentVerdict:
         """The result that these events come to, appended as the last event and returned."""
         self.state, self.folder, self.seconds = SessionState.of(self.events), Path("sessions/add-rms-norm"), 0.0
-        verdict = conclude(self, problem="sessions/add-rms-norm/problem.py", model=MODEL)
+        verdict = conclude(self, EMULATED, problem="sessions/add-rms-norm/problem.py", model=MODEL)
         self.add("result", verdict=verdict.to_dict())
         return verdict
 

@@ -60,3 +60,14 @@ def test_a_target_is_reached_by_the_slowest_of_the_factors(limits):
     limits.check(1, timed_state({"eager": 9.0}, 80.0), 0.0)  # a quick timing: torch.compile may be as fast
     with pytest.raises(TargetReached):
         limits.check(1, timed_state({"eager": 3.0, "torch.compile": 1.3}, 91.0), 0.0)
+
+
+def test_a_line_near_the_floor_ends_after_a_few_turns_without_a_better_kernel():
+    def events(share):
+        found = tool(3, "x", effects=[judged("a", VERIFY), judged("a", timed(10, floor=share))])
+        return [*(reply(n, text("x")) for n in range(3)), found, *(reply(n, text("x")) for n in range(4, 7))]
+
+    Limits().check(1, SessionState.of(events(80.0)), 0.0)
+    Limits().check(1, SessionState.of(events(97.0)[:-1]), 0.0)
+    with pytest.raises(NoProgress, match="97.0 % of the floor is reached, and 3 turns"):
+        Limits().check(1, SessionState.of(events(97.0)), 0.0)

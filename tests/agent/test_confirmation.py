@@ -13,9 +13,12 @@ from cutesmith.agent.closing import conclude, write_result
 from cutesmith.agent.confirmation import MOST, confirm_best, refuted
 from cutesmith.agent.outcome import RecordVerdict
 from cutesmith.agent.session import new_session, resumed_session
+from cutesmith.patterns.generation.target import Target
 from cutesmith.report.session.session import render_session
 from cutesmith.verb_process import VerbError
 from tests.agent.events import VERIFY, timed
+
+EMULATED = Target("sm_90a", None, "", emulated=True)
 
 WRONG = {**VERIFY, "status": "wrong_result", "exit_code": 1, "summary": "case 7 differs"}
 FULL = {"eager": 3.0, "torch.compile": 2.0}
@@ -66,7 +69,7 @@ def test_a_kernel_that_fails_again_is_not_delivered_and_the_next_best_is_asked(s
     judge = Judge(new=WRONG)
     assert confirm(session, judge).text == "old" == delivered(session)
     assert judge.asked == ["verify new", "verify old"] and session.state.best().confirmed
-    verdict = conclude(session, problem="", model="m")
+    verdict = conclude(session, EMULATED, problem="", model="m")
     assert verdict.confirmed and verdict.exit_code == 0 and len(verdict.refuted) == 1
     assert "case 7 differs" in verdict.refuted[0]
     assert "verified again with fresh draws; 1 that ranked before it failed when verified again" in verdict.summary
@@ -80,7 +83,7 @@ def test_a_kernel_that_fails_again_is_not_delivered_and_the_next_best_is_asked(s
 def test_when_the_only_kernel_fails_again_nothing_is_delivered(session):
     passed(session, "only")
     assert confirm(session, Judge(only=WRONG)) is None and not (session.folder / "kernel.py").exists()
-    verdict = conclude(session, problem="", model="m")
+    verdict = conclude(session, EMULATED, problem="", model="m")
     assert verdict.exit_code == 1 and not verdict.confirmed and "case 7 differs" in verdict.summary
 
 
@@ -98,7 +101,7 @@ def test_a_judge_without_an_answer_takes_nothing_away_and_confirms_nothing(sessi
     passed(session, "a")
     best = confirm(session, Judge(a=answer), seconds=0.2)
     assert best.text == "a" and best.grade and not best.confirmed and refuted(session) == []
-    assert "verified again" not in conclude(session, problem="", model="m").summary
+    assert "verified again" not in conclude(session, EMULATED, problem="", model="m").summary
     assert session.events[-1]["text"] and session.events[-1]["effects"] == []
 
 

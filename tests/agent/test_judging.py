@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from cutesmith.agent.outcome import KeepVersion, RecordVerdict
+from cutesmith.agent.session_state import TIE
 from cutesmith.agent.texts.bounded_text import LIMIT, bounded
 from cutesmith.agent.texts.verdict_texts import CHAINED, describe
 from cutesmith.agent.tools import judging
@@ -113,7 +114,7 @@ def test_a_failure_of_what_was_best_is_told_as_it_will_stand(drafted):
 
 def test_where_nothing_is_timed_the_latest_counts_and_it_is_said(drafted):
     record(drafted, "old", verify())
-    latest = "NEW BEST: verified, not timed; of what is equal and not timed, a line's latest counts"
+    latest = f"NEW BEST: verified, not timed ({TIE})"
     assert told(drafted, verify()).startswith(latest)
 
 

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from cutesmith import resources
 from cutesmith.agent.budget import Limits
 from cutesmith.agent.opening import SHOWN_LINES, nearest_examples, open_line
 from cutesmith.agent.session import new_session
-from cutesmith.agent.session_state import JudgedKernel
+from cutesmith.agent.session_state import TIE, JudgedKernel
 from cutesmith.agent.texts.floor_text import floor_text
+from cutesmith.agent.texts.manifest import ATTENTION, CONTRACT, PRODUCTS, REDUCTIONS, WORKFLOWS, fitting_workflows
 from cutesmith.agent.texts.prompting import render_prompt, system_prompt
 from cutesmith.devices import Device
 from cutesmith.patterns.generation.target import Target
@@ -80,13 +80,28 @@ def test_a_line_that_begins_with_nothing_is_shown_an_example_and_its_limits(tmp_
     assert Limits(turns=None).told() == ""
 
 
-def test_the_system_prompt_knows_every_script_of_the_manifest_and_the_machine():
+PROBLEMS = {
+    "def reference_fn(x, w): return torch.relu(x @ w)": (PRODUCTS, ATTENTION),
+    "def reference_fn(x): return x.softmax(-1)": (REDUCTIONS, ATTENTION),
+    "def reference_fn(q, k, v): return F.scaled_dot_product_attention(q, k, v)": (ATTENTION, REDUCTIONS),
+}
+WHOLE_PROMPT = 16_571  # characters that the prompt had with the whole manifest and a table of scripts and tools
+
+
+@pytest.mark.parametrize("problem", PROBLEMS)
+def test_the_system_prompt_has_the_contract_and_only_workflows_that_fit(problem):
+    prompt = system_prompt(problem, "", EMULATED)
+    fits, foreign = PROBLEMS[problem]
+    assert f"## {CONTRACT}" in prompt and f"## {fits}" in prompt and f"## {foreign}" not in prompt
+    assert len(prompt) - len(problem) < 0.5 * WHOLE_PROMPT
+    assert TIE in prompt and "Nothing is timed here." in prompt
+    assert "227 KB of shared memory" in prompt and "no compute-sanitizer" in prompt
+    assert str(Path.home()) not in prompt.split("## The problem")[0]
+
+
+def test_the_system_prompt_names_tools_where_the_manifest_names_scripts():
     prompt = system_prompt("def reference_fn(x): ...", "", EMULATED)
-    told, manifest = prompt.split("It speaks to a reader with a shell.")[1].split("# CuTe DSL kernels", 1)
-    scripts = set(re.findall(r"scripts/(\w+\.py)", resources.manifest().read_text())) - {"build_api_reference.py"}
-    assert len(scripts) > 10 and [name for name in sorted(scripts) if f"`{name}" not in told] == []
-    assert (
-        "nothing is timed here" in prompt and "227 KB of shared memory" in prompt and "no compute-sanitizer" in prompt
-    )
-    assert "--sanitize` has nothing to run here" in told and "# CuTe DSL kernels" in prompt
-    assert str(Path.home()) not in prompt.split("## The problem")[0].replace(manifest, "")
+    assert fitting_workflows("def reference_fn(x): ...") == tuple(WORKFLOWS)
+    assert set(re.findall(r"\b[\w/]+\.py\b", prompt)) <= {"kernel.py"}
+    named = set(re.findall(r"`([a-z]+_[a-z]+)[ `]", prompt)) - {"kernel_fn", "get_inputs", "reference_fn"}
+    assert {"search_references", "find_example", "check_kernel", "read_notes"} <= named

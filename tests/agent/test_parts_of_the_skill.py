@@ -15,7 +15,8 @@ from cutesmith.agent.run_session import run_session
 from cutesmith.agent.session import new_session
 from cutesmith.agent.settings import BARE, Settings
 from cutesmith.agent.texts.hidden_pages import known_pages, without_pages
-from cutesmith.agent.texts.prompting import bare_prompt, manifest_body, system_prompt
+from cutesmith.agent.texts.manifest import manifest_body, manifest_for
+from cutesmith.agent.texts.prompting import bare_prompt, system_prompt
 from cutesmith.commands._agent_options import settings_of
 from cutesmith.commands.generate import generate_parser
 from cutesmith.devices import Device
@@ -73,7 +74,7 @@ def test_a_bare_session_sends_nothing_of_the_skill_and_has_no_tool_of_it(tmp_pat
 
 def test_a_whole_session_sends_all_of_it(tmp_path):
     request = asked(tmp_path / "whole", Settings(on="compile", arch="sm_90a", draft=False))
-    assert all(line in request.system for line in paragraphs(manifest_body()))
+    assert all(line in request.system for line in paragraphs(manifest_for(PROBLEM)))
     assert {"search_references", "read_reference", "find_example", "note"} <= {tool["name"] for tool in request.tools}
     first = request.messages[0]["content"][0]["text"]
     assert "Nearest examples" in first and "floor" in first

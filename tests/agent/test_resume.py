@@ -27,6 +27,9 @@ from cutesmith.agent.outcome import RecordVerdict
 from cutesmith.agent.session import new_session, resumed_session
 from cutesmith.agent.tools.toolbox import Toolbox
 from cutesmith.agent.tools.workspace import Workbench
+from cutesmith.patterns.generation.target import Target
+
+EMULATED = Target("sm_90a", None, "", emulated=True)
 
 
 def call(name, **input):
@@ -97,7 +100,7 @@ def run(folder: Path, *, at: int = -1, while_streaming: int = -1, resume: bool =
         if not session.state.endings:
             asyncio.run(Line(1, session, ScriptedModel(TURNS), Toolbox(workbench), "system").run())
         asyncio.run(confirm_best(session, judge, timed=False))
-        session.record("result", verdict=conclude(session, problem="problem.py", model="script").to_dict())
+        session.record("result", verdict=conclude(session, EMULATED, problem="problem.py", model="script").to_dict())
 
 
 def in_child(*args, **kwargs) -> int:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from cutesmith.agent.outcome import AddNote
 from cutesmith.agent.session_state import SessionState
+from cutesmith.agent.texts.lessons import failed_ideas, lessons_of
 from tests.agent.events import VERIFY, event, judged, reply, text, timed, tool
 
 EMULATED = {**VERIFY, "status": "verified on the emulated GPU"}
@@ -132,3 +134,16 @@ def test_a_kernel_belongs_to_the_line_that_had_it_first():
         ]
     )
     assert state.best().sha256 == "draft" and state.best(1).sha256 == "mine" and state.best(2) is None
+
+
+def test_ideas_that_failed_on_any_line_are_remembered_with_what_the_judge_said():
+    slower = [AddNote({"change": "two rows a block"}, "b"), judged("b", VERIFY), judged("b", timed(14))]
+    wrong = [AddNote({"change": "cp.async without a wait"}, "c"), judged("c", {**WRONG, "summary": "case 2 differs"})]
+    good = [AddNote({"change": "wider loads"}, "a"), judged("a", VERIFY), judged("a", timed(10))]
+    events = [tool(0, "a", effects=good), tool(1, "b", effects=slower), tool(2, "c", line=2, effects=wrong)]
+    state = SessionState.of(events)
+    assert failed_ideas(state) == [
+        "- line 1: two rows a block: 14.00 µs, 10.00 µs before it",
+        "- line 2: cp.async without a wait: verify wrong_result, case 2 differs",
+    ]
+    assert "### Ideas that failed\n- line 1: two rows" in lessons_of(events, state, [1, 2])

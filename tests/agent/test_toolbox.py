@@ -23,7 +23,7 @@ CHEAT = "    return torch.relu(x)"
 TOOLS = """
 search_references read_reference find_example fetch_example view_file create_file edit_file backup_file revert_file
 list_checkpoints check_kernel lint_kernel compile_kernel verify_kernel benchmark_kernel profile_kernel emulate_kernel
-emulate_script note finish
+emulate_script note read_notes finish
 """.split()
 
 
@@ -367,3 +367,13 @@ def test_where_nothing_was_timed_finish_takes_the_verified_version_that_the_file
     bench.call("create_file", path="kernel.py", text="first")
     assert "another text" not in bench.call("finish", summary="the second has a fault").text
     assert bench.state.best().text == "first"
+
+
+def test_a_note_carries_the_hash_of_the_text_that_it_is_about_and_can_be_read(tmp_path):
+    bench = ToolBench(tmp_path)
+    assert "there are no notes yet" in bench.call("read_notes").text
+    bench.call("create_file", path="kernel.py", text="threads = 256\n")
+    told = bench.call("note", prediction="40 µs", change="half the threads")
+    sha256 = hashlib.sha256(b"threads = 256\n").hexdigest()
+    assert told.effects[0].sha256 == sha256 and sha256[:8] in told.text
+    assert bench.call("read_notes").text == f"line 1, {sha256[:8]}: prediction: 40 µs; change: half the threads"

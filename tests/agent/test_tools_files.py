@@ -39,6 +39,8 @@ def test_a_replaced_file_tells_the_difference_and_the_same_text_is_no_effect(ben
     assert "1 added, 1 removed" in bench.call("create_file", path="kernel.py", text="a\nc\n").text
     same = bench.call("create_file", path="kernel.py", text="a\nc\n")
     assert not same.effects and not same.is_error
+    long = bench.call("create_file", path="kernel.py", text="\n".join(map(str, range(200)))).text
+    assert long == "replaced kernel.py, 200 lines: 200 added, 2 removed"  # no difference that is cut
 
 
 def test_a_long_file_is_shown_from_both_ends_and_can_be_paged(bench):

@@ -224,3 +224,86 @@ def test_every_way_to_read_a_value_falls_back_to_real_tensors(compiled, write_fi
         source = source.replace(name, other)
     report = compiled(write_file(f"{source}\n\ndef kernel_fn(x):\n    {body}\n"))
     assert report["error"] == ""
+
+
+VARIANTS = """
+import functools
+import torch
+import cutlass
+from cutlass import cute
+
+@cute.kernel
+def double_kernel(x: cute.Tensor, y: cute.Tensor):
+    y[cute.arch.thread_idx()[0]] = x[cute.arch.thread_idx()[0]] + x[cute.arch.thread_idx()[0]]
+
+@cute.jit
+def double(x: cute.Tensor, y: cute.Tensor):
+    double_kernel(x, y).launch(grid=(1, 1, 1), block=(32, 1, 1))
+
+@functools.cache
+def built(dtype):
+    if dtype == torch.int8:
+        raise TypeError("no int8 here")
+    kind = {torch.float32: cutlass.Float32, torch.float16: cutlass.Float16}[dtype]
+    fake = cute.runtime.make_fake_compact_tensor(kind, (32,))
+    return cute.compile(double, fake, fake, options="--enable-tvm-ffi")
+
+def kernel_fn(x):
+    y = torch.empty_like(x)
+    built(x.dtype)(x, y)
+    return y
+
+def reference_fn(x):
+    return 2 * x
+
+def get_inputs():
+    return [torch.ones(32, device="cuda")]
+
+def get_input_sets():
+    yield get_inputs()
+    yield [torch.ones(32, device="cuda", dtype=torch.float16)]
+"""
+
+
+def test_every_variant_that_the_input_sets_need_is_built(compiled, write_file):
+    kernels = compiled(write_file(VARIANTS))["kernels"]
+    assert len({kernel["name"] for kernel in kernels}) == 2
+    assert [kernel["launches"] for kernel in kernels] == [1, 1]
+
+
+def test_an_error_of_an_input_set_names_it(compiled, write_file):
+    report = compiled(write_file(VARIANTS + "    yield [torch.ones(32, device='cuda', dtype=torch.int8)]\n"))
+    assert report["exit_code"] == ExitCode.CRASHED
+    assert report["error"].startswith("get_input_sets()[2]: ") and "no int8 here" in report["error"]
+
+
+UNSTABLE = """
+import torch
+from cutlass import Int32, cute
+
+@cute.jit
+def host(n: Int32):
+    total = 0
+    for i in range(n):
+        if i > 3:
+            cute.printf("late")
+        total += 0.5
+    cute.printf("%f", total)
+
+def kernel_fn(x):
+    cute.compile(host, Int32(4))
+    return x
+
+def reference_fn(x):
+    return x
+
+def get_inputs():
+    return [torch.zeros(4, device="cuda")]
+"""
+
+
+def test_an_unstable_join_points_at_the_assignment(compiled, write_file):
+    report = compiled(write_file(UNSTABLE))
+    assert report["error_code"] == "TYPE_UNSTABLE_JOIN"
+    assert UNSTABLE.splitlines()[report["error_line"] - 1].strip() == "total += 0.5"
+    assert "Give it the type Float32 before line 8" in report["error"]

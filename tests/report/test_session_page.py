@@ -17,8 +17,9 @@ from cutesmith.report.session.kernels import History
 from cutesmith.report.session.session import render_session
 from cutesmith.report.trimming import TextBudget, cut_middle, fair_limit, weight
 from cutesmith.unicode import displayable
+from cutesmith.verdicts import CaseOutcome, CaseReport
 from tests.agent import sample_session
-from tests.agent.sample_session import kernel, lint, timed, verified
+from tests.agent.sample_session import BYTES, kernel, lint, timed, verified
 from tests.browsing import CHROMIUM, CONTRAST, launched_browser, watched_pages
 from tests.report.elements import Elements
 from tests.report.sample import HOSTILE
@@ -92,13 +93,13 @@ def test_a_search_is_told_whole(pages):
         "134.2 µs median time",
         "1.27× against torch.compile",
         "95.7 % of the measured floor",
-        "5 of 10 judged kernels passed",
+        "5 of 7 kernels that were executed were verified",
         "1 times rejected as a cheat",
         "$1.32 spent",
         f"prices of {PRICES_AS_OF}",
         "claude-opus-4-8 · finished: 134.2 µs is 96 % of the floor",
         "6 min 7 s wall time",
-        "the best of 3 lines of work: 10 kernels were judged, 5 passed verification",
+        "the best of 3 lines of work: 10 kernels were judged, 7 executed, 5 verified",
         "Kept 1, 2; dropped 3.",
         "no progress",
         "Scalar loads cost a factor of 2.6",
@@ -294,3 +295,36 @@ class TestInABrowser:
         page.locator("#turn-1-900 summary").click()
         assert page.locator("#turn-1-900 .inside").is_visible()
         assert time.monotonic() - started < 10
+
+
+def test_declined_cases_are_not_right_and_what_happened_stands_where_it_happened():
+    session = sample_session.Session()
+    sample_session.begin_line(session, 1)
+    declined = CaseReport(name="a row of 0", inputs="bf16[0,5120]", outcome=CaseOutcome.DECLINED, remark="no rows")
+    verdict = verified()
+    session.turn(1, "try", kernel(256), replace(verdict, cases=(*verdict.cases, declined), declined=1))
+    session.add("run", line=0, pid=2, resumed=True)
+    session.reply(1, sample_session.call("emulate_kernel"))
+    session.events[-1]["retries"] = ["the server answered 529; asking again"]
+    session.tool(1, "emulate_kernel", "crashed: a race in line 12")
+    session.events[-1]["status"] = "crashed"
+    session.finish(1, "as fast as it gets " * 60)
+    page = rendered(session)
+    text = text_of(page)
+    assert "a row of 0 bf16[0,5120] declined declined: no rows" in text
+    assert "resumed by another process after turn 1 of the session" in text
+    assert text.index("asked again the server answered 529") < text.index("emulate_kernel crashed")
+    assert "kernels that were executed were verified" in text and "1 of 1" in text
+    assert ("as fast as it gets " * 60).strip() in text
+    assert "turn 1; line 1, its turn 1" in page
+    assert "svg.path { min-width: 0;" in page  # a phone shows the chart whole
+
+
+def test_the_result_says_for_what_on_which_cases_and_how_fast_it_could_be():
+    session = sample_session.Session()
+    sample_session.begin_line(session, 1)
+    session.events.insert(0, {**session.events[0], "kind": "problem", "audit": {"work": {"bytes": BYTES, "flops": {}}}})
+    session.turn(1, "try", kernel(256), replace(verified(), reduced="bf16[8,5120]"))
+    result = session.result()
+    assert (result.arch, result.cases, result.reduced) == ("sm_90a", {"passed": 2}, "bf16[8,5120]")
+    assert result.floor_us == pytest.approx(BYTES / 4.26e12 * 1e6, rel=0.01)

@@ -25,6 +25,15 @@ def floor_text(audit: Mapping[str, Any], target: Target) -> str:
     return f"The floor at the size of get_inputs(): {amount}. {_time(work, rates, target)}{uncounted}"
 
 
+def floor_us(audit: Mapping[str, Any], target: Target) -> float | None:
+    """The same floor in microseconds, None where the work or the rates are not known."""
+    said = audit.get("work") or {}
+    rates = known_rates(target.arch, target.device.name if target.device else "")
+    if not said or rates is None:
+        return None
+    return floor_of(Work(int(said["bytes"]), said["flops"] or {}), rates.bytes_per_second, rates.flops_per_second).us
+
+
 def _time(work: Work, rates: KnownRates | None, target: Target) -> str:
     here = target.device.name if target.device else target.arch
     if rates is None:

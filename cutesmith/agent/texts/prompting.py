@@ -6,9 +6,10 @@ import functools
 from pathlib import Path
 from typing import Any
 
-from cutesmith import resources
+from cutesmith.agent.session_state import TIE
 from cutesmith.agent.texts.hidden_pages import without_pages
 from cutesmith.agent.texts.machine_facts import has_sanitizer, machine_facts
+from cutesmith.agent.texts.manifest import manifest_for
 from cutesmith.errors import UnavailableError
 from cutesmith.patterns.generation.target import Target
 from cutesmith.verdicts import VERIFIED, VERIFIED_BY_EMULATION
@@ -42,7 +43,7 @@ def _environment() -> Any:
 
 
 def system_prompt(problem: str, request: str, target: Target, hidden_pages: tuple[str, ...] = ()) -> str:
-    """Everything that all lines of a session share: how work is judged, the machine, the manifest, the problem.
+    """What all lines of a session share: how work is judged, the machine, what fits of the manifest, the problem.
 
     `hidden_pages` of the references are not named in the manifest.
     """
@@ -52,7 +53,8 @@ def system_prompt(problem: str, request: str, target: Target, hidden_pages: tupl
         timed=target.executes,
         machine=machine_facts(target),
         sanitizer=has_sanitizer(target),
-        manifest=without_pages(manifest_body(), hidden_pages),
+        tie=TIE,
+        manifest=without_pages(manifest_for(problem, request), hidden_pages),
         problem=problem.strip(),
         request=request,
     )
@@ -67,9 +69,3 @@ def bare_prompt(problem: str, target: Target) -> str:
         machine=machine_facts(target),
         problem=problem.strip(),
     )
-
-
-def manifest_body() -> str:
-    """`SKILL.md` without its front matter."""
-    text = resources.manifest().read_text(encoding="utf-8")
-    return text.split("\n---\n", 1)[-1].strip()

@@ -6,6 +6,8 @@ import hashlib
 
 from cutesmith.agent.outcome import AddNote, Outcome, RecordVerdict
 from cutesmith.agent.session_state import JudgedKernel
+from cutesmith.agent.texts.bounded_text import bounded
+from cutesmith.agent.texts.lessons import failed_ideas
 from cutesmith.agent.tools.confined_folder import ConfinedFolder
 from cutesmith.agent.tools.workspace import KERNEL, Workbench
 from cutesmith.errors import UsageError
@@ -21,7 +23,7 @@ class ClosingTools:
         """Write an entry of the development log; people and other lines of work learn from it.
 
         Write the prediction with its reason before you measure, then the change, then the measurement. Give at least
-        one field.
+        one field. The entry carries the hash of kernel.py as it is; read_notes shows all of them.
 
         Args:
             prediction: what you expect, in numbers, and why.
@@ -33,14 +35,28 @@ class ClosingTools:
         given = {name: text.strip() for name, text in fields.items() if text.strip()}
         if not given:
             raise UsageError("nothing to note", hint=f"Give at least one of: {', '.join(fields)}.")
-        return Outcome(text=f"noted: {', '.join(given)}", effects=(AddNote(given),))
+        text = ConfinedFolder(self.workbench.folder).read_or_none(KERNEL)
+        sha256 = "" if text is None else hashlib.sha256(text.encode()).hexdigest()
+        about = f" about {KERNEL} as it is ({sha256[:8]})" if sha256 else ""
+        return Outcome(text=f"noted{about}: {', '.join(given)}", effects=(AddNote(given, sha256),))
+
+    async def read_notes(self) -> Outcome:
+        """Read the development log: the notes of all lines, the hash of the text that each is about, what failed."""
+        state = self.workbench.state
+        entries = [
+            f"line {noted.line}{f', {noted.sha256[:8]}' if noted.sha256 else ''}: "
+            + "; ".join(f"{name}: {' '.join(text.split())}" for name, text in noted.fields.items())
+            for noted in state.notes
+        ]
+        failed = failed_ideas(state)
+        lines = [*(entries or ["there are no notes yet"]), *(["", "Ideas that failed:", *failed] if failed else [])]
+        return Outcome(text=bounded("\n".join(lines)))
 
     async def finish(self, summary: str, give_up: bool = False) -> Outcome:
         """End this line of work; the best verified kernel is the result, whatever kernel.py holds now.
 
-        Of verified versions that were not timed, the one that kernel.py holds counts as the best. Call it when the
-        kernel is verified and nothing promising is left to try. It is refused while nothing is verified, unless you
-        give up.
+        Call it when the kernel is verified and nothing promising is left to try. It is refused while nothing is
+        verified, unless you give up.
 
         Args:
             summary: one paragraph: what the kernel does, how fast it is and where that was measured, what bounds it.

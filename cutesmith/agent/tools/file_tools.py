@@ -10,7 +10,13 @@ from cutesmith.agent.tools.workspace import Workbench
 from cutesmith.errors import UsageError
 
 SHOWN_OCCURRENCES = 20
-SHOWN_REPLACEMENT = 24  # lines of the difference: the model has just written them
+SHOWN_REPLACEMENT = 24  # lines of a difference that create_file shows
+
+
+def _replaced(old: str, new: str, path: str) -> str:
+    """The difference where it is short; of a long one how many lines changed: the model has just written them."""
+    whole = difference(old, new, path)
+    return whole if len(whole.splitlines()) <= SHOWN_REPLACEMENT else whole.partition("\n")[0]
 
 
 class FileTools:
@@ -64,11 +70,7 @@ class FileTools:
         if old == text:
             return Outcome(text=f"{path} holds this very text already; nothing was changed")
         size = f"{len(text.splitlines())} lines"
-        told = (
-            f"created {path}, {size}"
-            if old is None
-            else f"replaced {path}, {size}: {difference(old, text, path, most=SHOWN_REPLACEMENT)}"
-        )
+        told = f"created {path}, {size}" if old is None else f"replaced {path}, {size}: {_replaced(old, text, path)}"
         return Outcome(text=told, effects=(WriteFile(path, text),))
 
     async def edit_file(self, path: str, old_text: str, new_text: str, replace_all: bool = False) -> Outcome:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from cutesmith.agent.outcome import KeepVersion
-from cutesmith.agent.session_state import GRADES, JudgedKernel, SessionState
+from cutesmith.agent.session_state import GRADES, TIE, JudgedKernel, SessionState
 from cutesmith.agent.tools.confined_folder import ConfinedFolder
 from cutesmith.agent.tools.workspace import KERNEL, Workbench
 from cutesmith.checkpoints import write_atomically
@@ -134,7 +134,7 @@ def comparison(workbench: Workbench, kernel: Snapshot, verdicts: Iterable[Verdic
         return (
             f"This version is the best so far: {_speed(best)}." if before else f"NEW BEST, the first: {_speed(best)}."
         )
-    why = "; of what is equal and not timed, a line's latest counts" if best.merit == before.merit else ""
+    why = f" ({TIE})" if best.merit == before.merit else ""
     return f"NEW BEST: {_speed(best)}{why}; before it {_described(before, workbench)}."
 
 

@@ -98,7 +98,7 @@ class JudgingTools:
         bench, kernel = self.workbench, take_snapshot(self.workbench)
         verdict = await judging.judge(bench, "emulate", kernel, *words)
         text = describe(verdict, names=judging.shown_names(bench, kernel))
-        return Outcome(text=text, is_error=verdict["exit_code"] == ExitCode.USAGE)
+        return Outcome(text=text, status=str(verdict["status"]), is_error=verdict["exit_code"] == ExitCode.USAGE)
 
     async def emulate_script(self, *words: str) -> Outcome:
         """A script of the work folder on the emulated GPU; it may read that folder alone."""
@@ -112,7 +112,7 @@ class JudgingTools:
             "emulate", *arguments, follower=bench.follower, lender=lend_fork_server, folder=bench.folder
         )
         text = describe({**verdict, "stage": "script"}, names={str(bench.folder.resolve()): "."})
-        return Outcome(text=text, is_error=verdict["exit_code"] == ExitCode.USAGE)
+        return Outcome(text=text, status=str(verdict["status"]), is_error=verdict["exit_code"] == ExitCode.USAGE)
 
     def _told(self, kernel: Snapshot, verdict: Verdict, *, closing: str = "") -> Outcome:
         names = judging.shown_names(self.workbench, kernel)

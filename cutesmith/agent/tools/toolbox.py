@@ -172,6 +172,7 @@ def _tools(workbench: Workbench) -> tuple[Callable[..., Any], ...]:
         of_verb(EMULATE, judge.emulate_kernel),
         of_verb(EMULATE, judge.emulate_script),
         closing.note,
+        closing.read_notes,
         closing.finish,
     )
 

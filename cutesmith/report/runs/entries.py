@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import os
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +19,7 @@ from cutesmith.evals.scores.outcomes import Outcome, Run, TaskResult, Times
 from cutesmith.report.runs.transcripts import excerpt
 from cutesmith.report.trimming import cut_middle
 from cutesmith.unicode import displayable
+from cutesmith.verdicts import CaseOutcome
 
 MOST_SAMPLES, FEWEST_SAMPLES = 60, 7  # of a callable; the numbers are always from all of them
 MOST_POINTS = 250_000  # samples on the whole page
@@ -263,7 +265,10 @@ def _details(verdict: Mapping[str, Any]) -> Iterator[str]:
     cases = [case for case in verdict.get("cases") or () if isinstance(case, dict)]
     if cases:
         good = "launched, no value was compared" if verdict.get("ran_on") == "compile" else "right"
-        yield f"{sum(bool(case.get('passed')) for case in cases)} of {len(cases)} cases {good}"
+        passed = [str(case.get("outcome") or CaseOutcome.PASSED.value) for case in cases if case.get("passed")]
+        others = Counter(outcome for outcome in passed if outcome != CaseOutcome.PASSED.value)
+        more = "".join(f", {count} {outcome}" for outcome, count in others.items())
+        yield f"{passed.count(CaseOutcome.PASSED.value)} of {len(cases)} cases {good}{more}"
     yield from (f"{case.get('name')}: {case.get('problem')}" for case in cases[:40] if not case.get("passed"))
     for finding in list(verdict.get("findings") or ())[:8]:
         if isinstance(finding, dict):

@@ -106,10 +106,12 @@ class History:
         timed = judged.median_us if judged.grade and (sha256, judged.median_us) not in self._plotted else None
         if timed is not None:  # verified, and this time was not shown yet
             self._plotted.add((sha256, timed))
-        when = f"line {line}, turn {turn}" if line else "the session itself"
+        shown = self._turns.get((line, turn), self.replies)
+        whose = f"line {line}, its turn {turn}" if line and turn else "the session itself"
+        when = f"turn {shown}; {whose}"
         title = f"kernel {kernel.number} ({when})\n{verdict['stage']}: {verdict['status']}: {verdict['summary']}"
         attempt = Attempt(
-            turn=self._turns.get((line, turn), self.replies),
+            turn=shown,
             line=line,
             title=title[:300],
             failed=verdict["exit_code"] in _FAILED,

@@ -9,7 +9,7 @@ from typing import Any
 from cutesmith.agent.display.screen_view import beginning
 from cutesmith.agent.models.prices import PRICES_AS_OF, price_of
 from cutesmith.agent.outcome import AddNote, effects_of
-from cutesmith.agent.session_state import JudgedKernel, SessionState
+from cutesmith.agent.session_state import GRADES, JudgedKernel, SessionState
 from cutesmith.agent.transcript import Event, worked_seconds
 from cutesmith.report.path_chart import PathChart, path_chart
 from cutesmith.report.session.kernels import RUNGS, History
@@ -21,6 +21,7 @@ from cutesmith.verdicts import AgentVerdict
 
 PAGE_BYTES = 2_800_000
 TITLE = 110  # characters
+LONGEST_SUMMARY = 8000  # characters, which is what the longest argument of `finish` has
 LONGEST_SOURCE = 400_000  # characters of a file that is shown
 
 
@@ -40,16 +41,17 @@ def render_session(events: Sequence[Event], result: AgentVerdict | None, session
     request = str(first.get("request") or "").strip().partition("\n")[0]
     title = request or Path(str(first.get("argument") or session_name)).name
     tries = f"the best of {len(lines)} lines of work" if len(lines) > 1 else "one line of work"
-    passed = len(history.state.verified())
+    executed = len(history.state.executed())
+    passed = sum(kernel.grade > GRADES["compiled"] for kernel in history.state.executed())
     page = SessionPage(
         title=title if len(title) <= TITLE else title[: TITLE - 1] + "…",
         request=texts.keep(str(first.get("request") or first.get("argument") or session_name)),
         status=result.status if result else "unfinished",
         kind=KINDS.get(result.status, "bad") if result else "fair",
-        summary=cut_middle(result.summary if result else "The session has no result yet.", 1000),
+        summary=cut_middle(result.summary if result else "The session has no result yet.", LONGEST_SUMMARY),
         facts=facts(events, result, history),
         about=[text for text in (result.model, _ending(result, history.state)) if text] if result else [],
-        best_of=f"{tries}: {len(history.kernels)} kernels were judged, {passed} passed verification",
+        best_of=f"{tries}: {len(history.kernels)} kernels were judged, {executed} executed, {passed} verified",
         path=_path(history, best),
         rungs=RUNGS,
         lines=lines,
@@ -82,10 +84,13 @@ def facts(events: Sequence[Event], result: AgentVerdict | None, history: History
     """The numbers that a reader looks for first, as (label, value)."""
     state = history.state
     usage = state.usage
-    judged = ("judged kernels passed verification", f"{len(state.verified())} of {len(history.kernels)}")
+    executed = state.executed()
+    passed = sum(kernel.grade > GRADES["compiled"] for kernel in executed)
+    judged = ("kernels that were executed were verified", f"{passed} of {len(executed)}")
+    compiled = ("kernels compiled, none executed", str(len(state.verified())))
     return [
         *_speed(state.best()),
-        *([judged] if history.kernels else []),
+        *([judged] if executed else [compiled] if state.verified() else []),
         *([("verified again at the end", "passed")] if result and result.confirmed else []),
         *([("that ranked before it failed then", f"{len(result.refuted)}")] if result and result.refuted else []),
         *([("times rejected as a cheat", str(state.rejected))] if state.rejected else []),
@@ -106,7 +111,7 @@ def _ending(result: AgentVerdict, state: SessionState) -> str:
     ended = sorted(state.endings.items(), key=lambda item: best is not None and item[0] == best.line)
     reasons = [str(event.get("reason") or "") for _, event in ended if event.get("ending") == name]
     is_news = bool(reasons and reasons[-1]) and reasons[-1] not in result.summary
-    return cut_middle(f"{name}: {reasons[-1]}" if is_news else name, 600)
+    return cut_middle(f"{name}: {reasons[-1]}" if is_news else name, LONGEST_SUMMARY)
 
 
 def _speed(best: JudgedKernel | None) -> list[tuple[str, str]]:
@@ -172,7 +177,7 @@ def _line(line: int, origin: str, state: SessionState, rows: Mapping[str, Kernel
         origin=origin,
         turns=state.turns.get(line, 0),
         ending=str(ending.get("ending") or ""),
-        reason=cut_middle(str(ending.get("reason") or ""), 600),
+        reason=cut_middle(str(ending.get("reason") or ""), LONGEST_SUMMARY),
         best=rows.get(best.sha256) if best else None,
         dollars=spent,
     )

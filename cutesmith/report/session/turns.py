@@ -9,7 +9,7 @@ from typing import Any
 from cutesmith.agent.outcome import judgements
 from cutesmith.agent.transcript import Event
 from cutesmith.report.session.page import Call, Remark, Turn
-from cutesmith.report.stages import Said
+from cutesmith.report.stages import KINDS, Said
 from cutesmith.report.trimming import Kept, TextBudget
 
 MOST_TURNS = 900
@@ -45,15 +45,18 @@ def transcript_entries(
     for event in events:
         if event["kind"] == "tool":
             answers.setdefault(turn_of(event), {})[str(event["id"])] = event
+    replies = 0
     for event in events:
+        replies += event["kind"] == "reply"
         if event["kind"] == "reply" and turn_of(event) in shown:
+            yield from (_remark(event, "asked again", why, texts) for why in event.get("retries") or ())
             yield _turn(event, answers.get(turn_of(event), {}), texts)
         elif event["kind"] == "request" and turn_of(event) not in replied:
             yield _remark(event, "asked", "The process ended while the model answered.", texts)
         elif event["kind"] in _REMARKS:
             label, text = _REMARKS[event["kind"]], str(event.get("opening") or event.get("text") or "")
             if event["kind"] == "run" and event.get("resumed"):
-                text = "resumed by another process"
+                text = f"resumed by another process after turn {replies} of the session"
             elif event["kind"] == "ended":
                 text = f"{event.get('ending')}: {event.get('reason')}"
             elif event["kind"] == "round":
@@ -121,6 +124,9 @@ def _call(call: Mapping[str, Any], answer: Event | None, texts: TextBudget) -> C
         state, kind = said.words, said.kind
     elif answer and answer.get("is_error"):
         state, kind = "error", "bad"
+    elif answer and answer.get("status"):  # a verdict that judges nothing, such as a race on the emulated GPU
+        state = str(answer["status"]).replace("_", " ")
+        kind = KINDS.get(str(answer["status"]), "bad")
     shown: list[tuple[str, Kept]] = []
     for name, value in arguments:
         text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
