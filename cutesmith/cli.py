@@ -18,6 +18,7 @@ VERBS = {
     "emulate": "run it on a CPU: findings with their line, a profile, the trace of a warp",
     "profile": "where its time goes and what to change: ncu on a GPU, else counts by line",
     "benchmark": "time it beside eager and torch.compile, cold L2, against the measured floor",
+    "remote": "run a stage on a machine with a GPU over ssh: files go there, the verdict comes back",
     "checkpoint": "backup, revert, list and diff a kernel file; nothing is ever lost",
     "note": "append a prediction, change or measurement to DEVLOG.md beside a kernel file",
     "audit": "try problem files on a CPU: is the reference a function of all its inputs, are sizes sane",

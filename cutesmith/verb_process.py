@@ -91,8 +91,19 @@ async def run_verb(
             pass_fds=descriptors,
             start_new_session=True,
         )
+    return await json_of(started, verb, follower)
+
+
+async def json_of(started: anyio.abc.Process, verb: str, follower: Follower, *, said: bytes = b"") -> dict[str, Any]:
+    """The JSON object that a child prints; raises VerbError when it prints none.
+
+    `said` is written to its stdin, which stays open until the child ends: it ends when its reader is gone.
+    """
     async with started as child:
         try:
+            if said and child.stdin is not None:
+                with contextlib.suppress(OSError, *_closed_streams()):  # it ended before: its own message says why
+                    await child.stdin.send(said)
             output, errors = await _follow(follower, child, verb)
         finally:
             _kill(child)
@@ -103,6 +114,12 @@ async def run_verb(
             f"cutesmith {verb} ended with {child.returncode} and no JSON:\n{(output + errors)[-TAIL:]}"
         ) from None
     return verdict
+
+
+def _closed_streams() -> tuple[type[Exception], ...]:
+    import anyio
+
+    return anyio.BrokenResourceError, anyio.ClosedResourceError
 
 
 def without_secrets(environment: Mapping[str, str]) -> dict[str, str]:

@@ -41,7 +41,7 @@ async def draft_kernel(session: Session, settings: Settings, target: Target) -> 
             str(session.folder / PROBLEM),
             f"--out={session.folder / 'draft'}",
             f"--arch={target.arch}",
-            f"--on={settings.on}",
+            f"--on={'auto' if settings.remote else settings.on}",
             f"--configurations={settings.configurations}",
             *(("--confine-problem",) if is_untrusted(session) else ()),
             follower=session.follower(0),

@@ -14,6 +14,7 @@ from cutesmith.agent.opening import draft_kernel, nearest_examples, open_line
 from cutesmith.agent.problems.request import is_untrusted
 from cutesmith.agent.session import PROBLEM, Session
 from cutesmith.agent.session_state import JudgedKernel
+from cutesmith.agent.session_target import target_of
 from cutesmith.agent.settings import Settings
 from cutesmith.agent.texts.floor_text import floor_text
 from cutesmith.agent.texts.prompting import bare_prompt, system_prompt
@@ -21,7 +22,7 @@ from cutesmith.agent.tools import judging
 from cutesmith.agent.tools.judging import Verdict
 from cutesmith.agent.tools.toolbox import Toolbox
 from cutesmith.agent.tools.workspace import Workbench
-from cutesmith.patterns.generation.target import Target, choose_target
+from cutesmith.patterns.generation.target import Target
 from cutesmith.verdicts import AgentVerdict
 
 
@@ -31,7 +32,7 @@ async def run_session(session: Session, settings: Settings, model: Model, render
     The session holds its `problem` event already; `render` makes the page of what became of it. Raises TranscriptError
     when the disk takes no more.
     """
-    target = choose_target(settings.arch, settings.on)
+    target = target_of(settings)
     session.limits = settings.limits
     interrupted = False
     try:

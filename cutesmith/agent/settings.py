@@ -35,6 +35,7 @@ class Settings:
     skill: str = WHOLE
     hidden_pages: tuple[str, ...] = ()
     configurations: int = MOST_TRIED_IN_DRAFT
+    remote: str = ""  # the machine that judges, as RemoteHost reads it; "" for this one
     timeout: float = 120.0  # seconds a call of a kernel
     tolerance: dict[str, float] = field(default_factory=dict)  # "rtol", "atol" where the problem's own do not serve
     limits: Limits = Limits()

@@ -26,12 +26,13 @@ from cutesmith.agent.problems.problem import AcceptedProblem, accept_file
 from cutesmith.agent.problems.request import accept_request
 from cutesmith.agent.run_session import run_session
 from cutesmith.agent.session import PROBLEM, Session, new_session, resumed_session
+from cutesmith.agent.session_target import target_of
 from cutesmith.agent.settings import Settings
 from cutesmith.agent.transcript import FILE, read_transcript
 from cutesmith.commands._agent_options import settings_of
 from cutesmith.commands._run import INTERRUPTED, free_folder, report
 from cutesmith.errors import UsageError
-from cutesmith.patterns.generation.target import choose_target, describe_environment
+from cutesmith.patterns.generation.target import describe_environment
 from cutesmith.problems.sources import InputsNeededError, KernelRequest, ProblemSource, resolve
 from cutesmith.report.session.session import render_session
 from cutesmith.sandbox.confinement import hide_memory
@@ -77,7 +78,7 @@ async def _begin(options: argparse.Namespace) -> AgentVerdict:
         raise UsageError("nothing to generate", hint="Give a sentence or a problem file; or --resume DIR.")
     source, function = _source(options)
     settings = settings_of(options, Settings())
-    target = choose_target(settings.arch, settings.on)
+    target = target_of(settings)
     model = await _ready_model(settings)
     given = None
     if isinstance(source, ProblemSource) and not function:
@@ -138,7 +139,7 @@ async def _accept(
         session.limits = settings.limits
         with open_screen(quiet=options.quiet, limits=settings.limits) as screen:
             _show(session, screen)
-            given = await accept_request(session, model, choose_target(settings.arch, settings.on).arch)
+            given = await accept_request(session, model, target_of(settings).arch)
         _confirm(session, given, options)
     session.record("problem", source=given.source, origin=given.origin, audit=given.audit)
 

@@ -13,6 +13,7 @@ from cutesmith.agent.models.messages_request import EFFORTS
 from cutesmith.agent.settings import BARE, Settings
 from cutesmith.agent.texts.hidden_pages import check_pages
 from cutesmith.errors import UsageError
+from cutesmith.remote_judge import RemoteHost
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -30,6 +31,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--beam", type=int, metavar="K", help="after each round go on with the best K lines")
     group.add_argument("--rounds", type=int, metavar="N", help="rounds of a search with --beam (default: 3)")
     group.add_argument("--round-turns", type=int, metavar="N", help="turns of a round (default: 8)")
+    group.add_argument("--remote", metavar="HOST", help="judge there, over ssh: HOST or HOST:/path/to/cutesmith")
     group.add_argument("--resume", metavar="DIR", help="go on with a session, also after it was killed")
     limits = parser.add_argument_group("limits of a session (the best verified kernel so far is always kept)")
     limits.add_argument("--max-turns", type=int, metavar="N", help="answers of the model on a line (default: 60)")
@@ -62,6 +64,7 @@ def settings_of(options: argparse.Namespace, base: Settings) -> Settings:
         "round_turns": options.round_turns,
         "draft": False if options.no_draft else None,
         "configurations": options.configurations,
+        "remote": options.remote,
         "skill": BARE if options.bare else None,
         "hidden_pages": check_pages(options.without_page) or None,
     }
@@ -74,6 +77,8 @@ def settings_of(options: argparse.Namespace, base: Settings) -> Settings:
         if value is not None and not 0 < value < float("inf"):
             raise UsageError(f"--{name.replace('_', '-')} {value:g}: it must be positive")
     changed = {name: value for name, value in given.items() if value is not None}
+    if options.remote:
+        RemoteHost.of(options.remote)  # a host that is none is told before anything is asked
     settings = replace(base, **changed, limits=replace(base.limits, **_limits(options)))
     if settings.beam and not 0 < settings.beam <= settings.candidates:
         raise UsageError(f"--beam {settings.beam}: from 1 to the number of --candidates ({settings.candidates})")

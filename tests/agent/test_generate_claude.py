@@ -82,8 +82,8 @@ def test_a_sentence_becomes_a_problem_and_is_shown_before_work_begins(monkeypatc
     }
     assert verdict["dollars"] == pytest.approx(400 * 4e-6 + 260 * 20e-6)
     system, tools = server.bodies[2]["system"][0]["text"], [tool["name"] for tool in server.bodies[2]["tools"]]
-    assert "def reference_fn(x):" in system and "# CuTe DSL kernels" in system and "twice a tensor" in system
-    assert tools[0] == "search_references" and tools[-1] == "finish" and len(tools) == 20
+    assert "def reference_fn(x):" in system and "## The contract of kernel.py" in system and "twice a tensor" in system
+    assert tools[0] == "search_references" and tools[-1] == "finish" and len(tools) == 21
     assert Path("s/work/1/kernel.py").read_text() == "x = 1\n" and not Path("s/kernel.py").exists()
     assert (
         json.loads(Path("s/result.json").read_text())["ending"] == "finished" and Path("s/report.html").stat().st_size

@@ -6,7 +6,7 @@ The text that was hashed is the text that is judged: nothing that happens to the
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from cutesmith.agent.tools.confined_folder import ConfinedFolder
 from cutesmith.agent.tools.workspace import KERNEL, Workbench
 from cutesmith.checkpoints import write_atomically
 from cutesmith.errors import CutesmithError
+from cutesmith.remote_judge import RemoteHost, run_remotely
 from cutesmith.sandbox.shared_fork_server import lend_fork_server
 from cutesmith.verb_process import run_verb
 from cutesmith.verdicts import ExitCode
@@ -71,8 +72,16 @@ def snapshot_of(workbench: Workbench, text: str) -> Snapshot:
 async def judge(workbench: Workbench, stage: str, kernel: Snapshot, *options: str) -> Verdict:
     """A stage's verdict on a snapshot; raises VerbError when the judge's process gave none."""
     arguments = (*_common(workbench, stage), *options, "--", str(kernel.path))
-    verdict = await run_verb(stage, *arguments, follower=workbench.follower, lender=lend_fork_server)
+    verdict = await _asked(workbench, stage, *arguments, files=(kernel.path, workbench.problem))
     return {**verdict, "stage": stage}  # an error of the command line has none of its own
+
+
+async def _asked(workbench: Workbench, stage: str, *arguments: str, files: Sequence[Path]) -> Verdict:
+    """What the judge says here, or on the machine that judges for the session; lint and emulate need no GPU."""
+    if workbench.settings.remote and stage not in ("lint", "emulate"):
+        remote = RemoteHost.of(workbench.settings.remote)
+        return await run_remotely(remote, stage, *arguments, files=files, follower=workbench.follower)
+    return await run_verb(stage, *arguments, follower=workbench.follower, lender=lend_fork_server)
 
 
 def _common(workbench: Workbench, stage: str) -> list[str]:
