@@ -49,7 +49,7 @@ class RemoteHost:
         host, _, program = text.partition(":")
         if not _HOST.fullmatch(host) or (program and not _PROGRAM.fullmatch(program)):
             hint = "Give HOST or USER@HOST as ssh knows it, or HOST:/path/to/cutesmith."
-            raise UsageError(f"--remote {text}: this is no host for ssh", hint=hint)
+            raise UsageError(f"--remote {text}: it does not name a host for ssh", hint=hint)
         return cls(host, program or "cutesmith")
 
     @property
@@ -105,7 +105,7 @@ def remote_device(remote: RemoteHost) -> Device | None:
 
 
 async def serve() -> dict[str, Any]:
-    """The far side: read a request from stdin, run it, give the verdict; raises UsageError for a request that is none.
+    """The far side: read a request from stdin, run it, give the verdict; raises UsageError for anything else.
 
     It is cancelled, and the verb's processes end, as soon as stdin is closed.
     """
@@ -134,7 +134,7 @@ async def serve() -> dict[str, Any]:
             verdict = await run_verb(verb, *(_replaced(word, names) for word in arguments), follower=_say)
             tasks.cancel_scope.cancel()
         if not verdict:
-            raise UnavailableError("whoever asked is gone")
+            raise UnavailableError("the other side closed the connection")
         renamed: dict[str, Any] = _renamed(verdict, {path: token for token, path in names.items()})
         return renamed
 

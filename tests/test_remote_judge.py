@@ -62,8 +62,8 @@ def test_a_verdict_comes_back_with_the_paths_of_this_machine(calls, tmp_path):
 
 
 @pytest.mark.parametrize("host", ["-oProxyCommand=x", "a b", "", "h:rm -rf /", "h:$(id)", "h;id", "h:../x"])
-def test_a_host_that_is_none_is_refused(host):
-    with pytest.raises(UsageError, match="no host for ssh"):
+def test_what_names_no_host_is_refused(host):
+    with pytest.raises(UsageError, match="does not name a host for ssh"):
         RemoteHost.of(host)
 
 

@@ -78,7 +78,7 @@ def settings_of(options: argparse.Namespace, base: Settings) -> Settings:
             raise UsageError(f"--{name.replace('_', '-')} {value:g}: it must be positive")
     changed = {name: value for name, value in given.items() if value is not None}
     if options.remote:
-        RemoteHost.of(options.remote)  # a host that is none is told before anything is asked
+        RemoteHost.of(options.remote)  # what names no host is told before anything is asked
     settings = replace(base, **changed, limits=replace(base.limits, **_limits(options)))
     if settings.beam and not 0 < settings.beam <= settings.candidates:
         raise UsageError(f"--beam {settings.beam}: from 1 to the number of --candidates ({settings.candidates})")

@@ -19,7 +19,8 @@ from cutesmith.references.blocks import Block, BlockError, programs, read_blocks
 from cutesmith.references.programs import Outcome, execute
 from cutesmith.references.sections import Page, read_pages
 
-SHORTEST, LONGEST = 120, 360  # lines of a page
+SHORTEST, LONGEST = 120, 600  # lines of a page: one topic, however long
+LONGEST_LINE = 160  # characters of a line of prose: grep then prints a sentence
 GLOSSARY = "glossary.md"
 GENERATED = "api-"  # pages that build_api_reference.py writes: as long as the API is
 KERNELS = "kernels/"  # fragments may come from our own example kernels
@@ -140,6 +141,10 @@ def _structure(page: Page) -> Iterator[Remark]:
         yield tops[0].line, f"the contents list every ## heading in order; wrong: {odd}"
     if not page.name.startswith(GENERATED) and not SHORTEST <= len(page.lines) <= LONGEST:
         yield 1, f"a page has {SHORTEST} to {LONGEST} lines, this one {len(page.lines)}"
+    if not page.name.startswith(GENERATED):
+        for number, line in page.prose:
+            if len(line) > LONGEST_LINE and not line.startswith(("|", "- [", "#")):
+                yield number, f"a line of prose has at most {LONGEST_LINE} characters, this one {len(line)}"
 
 
 def _check_names(page: Page, symbols: SymbolTable) -> Iterator[Remark]:

@@ -342,10 +342,15 @@ def test_the_older_an_example_the_less_it_fits():
 
 
 SHIPPED = read_index()
-SETS = {name: read_queries(QUERIES.with_name(f"{name}.jsonl")) for name in ("queries", "second", "third", "heldout")}
+SETS = {
+    name: read_queries(QUERIES.with_name(f"{name}.jsonl"))
+    for name in ("queries", "second", "third", "heldout", "fourth")
+}
 
 
-@pytest.mark.parametrize(("name", "queries"), [("queries", 300), ("second", 160), ("third", 70), ("heldout", 100)])
+@pytest.mark.parametrize(
+    ("name", "queries"), [("queries", 300), ("second", 160), ("third", 70), ("heldout", 100), ("fourth", 24)]
+)
 def test_the_labels_name_examples_that_exist_and_every_query_is_there_once(name, queries):
     known = {example.id for example in SHIPPED}
     unknown = {accepted for query in SETS[name] for accepted in query.accept} - known
@@ -358,7 +363,13 @@ def test_the_labels_name_examples_that_exist_and_every_query_is_there_once(name,
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "recall", "reciprocal_rank"),
-    [("queries", 0.95, 0.88), ("second", 0.95, 0.9), ("third", 0.93, 0.83), ("heldout", 0.95, 0.9)],
+    [
+        ("queries", 0.95, 0.88),
+        ("second", 0.95, 0.9),
+        ("third", 0.93, 0.83),
+        ("heldout", 0.95, 0.9),
+        ("fourth", 0.91, 0.75),
+    ],
 )
 def test_recall_and_reciprocal_rank(name, recall, reciprocal_rank):
     outcomes = [ask(query, SHIPPED) for query in SETS[name]]
