@@ -27,7 +27,7 @@ while [ "$1" != "--" ]; do shift; done
 shift
 [ "$1" = nowhere ] && { echo "ssh: no route to host" >&2; exit 255; }
 shift
-exec sh -c "$*"
+exec setsid -w sh -c "$*"  # the far side is in no process group of this machine
 """
 HOST = f"gpu-box:{PROGRAM}"
 

@@ -16,11 +16,23 @@ from cutesmith.verdicts import ExitCode
 MAX_MESSAGE = 6000
 
 
+_UNSTABLE = re.compile(r"`([A-Za-z_]\w*)` has type `([^`]+)` on one path and `([^`]+)`")
+
+
+@dataclass(frozen=True)
+class UnstableName:
+    """A name whose type is not the same on all paths (TYPE_UNSTABLE_JOIN), with two of its types."""
+
+    name: str
+    before: str
+    after: str
+
+
 @dataclass(frozen=True, kw_only=True)
 class CompileError:
     """What went wrong, for the report of one architecture: `line` is the file's, 0 when no line of it is known.
 
-    `wants_values`: a tensor without storage was asked for its values.
+    `wants_values`: a tensor without storage was asked for its values. `unstable`: the name that the DSL complains of.
     """
 
     exit_code: ExitCode
@@ -28,6 +40,7 @@ class CompileError:
     message: str
     line: int
     wants_values: bool = False
+    unstable: UnstableName | None = None
 
 
 def describe_error(error: BaseException, path: Path, *, compiling: bool) -> CompileError:
@@ -47,6 +60,7 @@ def describe_error(error: BaseException, path: Path, *, compiling: bool) -> Comp
         message = plain_text(str(cause)).strip() or code
         named = (getattr(cause, name, None) for name in ("code", "error_code", "backend"))
         code, line = str(next(filter(None, named), code)), _line(cause, path, message)
+        unstable = _UNSTABLE.search(message) if code == "TYPE_UNSTABLE_JOIN" else None
         if len(message) > MAX_MESSAGE:  # the DSL says what is wrong at the head
             half = MAX_MESSAGE // 2
             left_out = f"… {len(message) - 2 * half} characters left out …"
@@ -57,6 +71,7 @@ def describe_error(error: BaseException, path: Path, *, compiling: bool) -> Comp
             message=message,
             line=line,
             wants_values=_wants_values(cause),
+            unstable=UnstableName(*unstable.groups()) if unstable else None,
         )
     trace = cause.__traceback__  # from the file's first frame on; all of it when no frame is the file's
     while trace is not None and trace.tb_frame.f_code.co_filename not in {str(path), str(path.resolve())}:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -11,28 +10,23 @@ from pathlib import Path
 from cutesmith.compiling.compile_errors import CompileError
 from cutesmith.syntax import parse_python
 
-CODE = "TYPE_UNSTABLE_JOIN"
-_NAMED = re.compile(r"`(?P<name>[A-Za-z_]\w*)` has type `(?P<before>[^`]+)` on one path and `(?P<after>[^`]+)`")
-
 
 def pointed_at_assignment(error: CompileError, source: str, path: Path) -> CompileError:
     """The error with the line of the assignment inside the region, where the DSL names only where the region begins.
 
     `source` is the text of the file; every other error stays as it is.
     """
-    said = _NAMED.search(error.message)
-    if error.code != CODE or said is None:
+    unstable = error.unstable
+    region = _region(source, error.line) if unstable else None
+    if unstable is None or region is None:
         return error
-    region = _region(source, error.line)
-    if region is None:
-        return error
-    lines = list(dict.fromkeys(_assignments(region, said["name"])))
+    lines = list(dict.fromkeys(_assignments(region, unstable.name)))
     if not lines:
         return error
     text = source.splitlines()
     shown = [f"{path}:{line}: {text[line - 1].strip()}" for line in lines]
-    told = f"`{said['name']}` is assigned inside this region at\n  " + "\n  ".join(shown)
-    fix = f"Give it the type {said['after']} before line {error.line} too, or convert it there to {said['before']}."
+    told = f"`{unstable.name}` is assigned inside this region at\n  " + "\n  ".join(shown)
+    fix = f"Give it the type {unstable.after} before line {error.line} too, or convert it there to {unstable.before}."
     return replace(error, line=lines[0], message=f"{error.message}\n{told}\n{fix}")
 
 
