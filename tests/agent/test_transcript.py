@@ -16,8 +16,9 @@ from cutesmith.errors import UsageError
 def test_events_are_numbered_and_come_back(tmp_path):
     with Transcript(tmp_path / "t.jsonl") as transcript:
         transcript.append("session", request="softmax")
-        event = transcript.append("tool", line=2, text="a\nb", effects=(AddNote({"note": "x"}),))
-    assert event["seq"] == 1 and event["line"] == 2 and event["effects"] == [{"do": "note", "fields": {"note": "x"}}]
+        event = transcript.append("tool", line=2, text="a\nb", effects=(AddNote({"note": "x"}, sha256="ab"),))
+    effect = {"do": "note", "fields": {"note": "x"}, "sha256": "ab"}
+    assert event["seq"] == 1 and event["line"] == 2 and event["effects"] == [effect]
     assert read_transcript(tmp_path / "t.jsonl") == transcript.events
     with Transcript(tmp_path / "t.jsonl") as again:
         assert again.events == transcript.events
