@@ -42,7 +42,6 @@ if HAS_NUMPY:  # imported before the process is confined
 ENGINES = ("mbarrier.", "wgmma.", "tcgen05.mma", "setmaxnreg.", "cp.async.bulk.")
 """Instructions whose presence makes a kernel worth the look."""
 
-
 MOST_SETS = 16  # input sets whose variants are built
 
 
@@ -77,9 +76,8 @@ def _compile(request: CompileFile) -> CompiledFile:
     found = any(kernel.engines.findings for kernel in report.kernels)
     if error is None and (found or any(note.line for note in notes)):
         again, failed = _record(path, problem, arch, ["known"], fake=fake, line_info=True, sets=sets)
-        report = (
-            report if failed else replace(report, kernels=kernel_reports(again, path.name))
-        )  # with the lines of Python
+        if not failed:
+            report = replace(report, kernels=kernel_reports(again, path.name))  # with the lines of Python
     narrow = ""
     if error is None:  # what the kernel narrows though the problem's types do not ask for it
         counts = Counter(_opcodes(recorded))

@@ -69,7 +69,7 @@ def test_a_kernel_may_multiply_the_zeros_and_may_leave_them_out(tmp_path, formul
     verdicts = [said_of(reference, tmp_path, weight, output, derived=True) for output in (without, zeros)]
     assert [verdict.violation for verdict in verdicts] == [None, None]
     if formula is SPACED:  # PyTorch multiplies zeros around an image in float64, not in float32, and none between
-        assert any("not decided" in verdict.note for verdict in verdicts)
+        assert any("may be NaN" in verdict.note for verdict in verdicts)
 
 
 @pytest.mark.parametrize(
@@ -91,3 +91,14 @@ def test_finite_weights_and_functions_without_convolution_leave_nothing_open():
     assert open_elements(lambda x, w: functional.conv2d(x, w, padding=1), [image, finite]) == [None]
     assert open_elements(lambda x, w: functional.conv2d(x, w), [torch.ones(1, 3, 6, 6), infinite]) == [None]
     assert open_elements(lambda w: w.relu(), [infinite]) == []
+
+
+@pytest.mark.parametrize(
+    ("formula", "weight"), [(PADDED, (4, 3, 3, 3)), (SPACED, (3, 4, 3, 3))], ids=["padded", "spaced"]
+)
+def test_another_number_is_found_where_nan_passes(tmp_path, formula, weight):
+    reference, weight = reference_of(tmp_path, formula.format(image=IMAGE)), with_an_infinite_tap(*weight)
+    function = reference.loaded.reference_fn
+    without, zeros = (by_taps(function, weight, multiplies=multiplies) for multiplies in (False, True))
+    output = torch.where(zeros.isnan() & ~without.isnan(), 7.0, without)
+    assert said_of(reference, tmp_path, weight, output, derived=True).violation

@@ -94,23 +94,7 @@ class Reach:
 
     def repeats(self, place: Place, without: Iterable[Place]) -> bool:
         """Whether the instruction can be executed again without passing one of these."""
-        shut = set(without)
-        seen: set[int] = set()
-        waiting = [Place(place.basic_block, place.index + 1)]
-        while waiting:
-            at = waiting.pop()
-            for index in range(at.index, len(self._blocks[at.basic_block].instructions)):
-                here = Place(at.basic_block, index)
-                if here == place:
-                    return True
-                if here in shut:
-                    break
-            else:
-                for following in self._taken(at.basic_block):
-                    if following not in seen:
-                        seen.add(following)
-                        waiting.append(Place(following, 0))
-        return False
+        return self.leads(place, place, without)
 
     def _taken(self, number: int) -> tuple[int, ...]:
         """Where an elected thread goes on: the first lane of a warp, where a known branch parts the lanes."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
 from cutesmith.judge.reference_side.comparison import Comparison, Tolerance, compare, native_excess
-from cutesmith.judge.reference_side.padding import open_elements
+from cutesmith.judge.reference_side.padding import OpenElements, open_elements
 from cutesmith.judge.reference_side.sensitivity import depends_on_luck, movements, room_of
 from cutesmith.judge.transfer.tensors import copy_of, span_of
 
@@ -19,6 +19,7 @@ MOST_MOVED = 1 << 22
 """Elements of a tensor that is rounded many times: float64 copies of more fill the memory of a confined problem."""
 Outputs = list[torch.Tensor]
 Exact = list["torch.Tensor | None"]
+T = TypeVar("T")
 Compute = Callable[[list[Any]], tuple[Outputs, Exact]]  # PyTorch's and the float64 results of inputs
 
 
@@ -33,7 +34,7 @@ def compared(
 ) -> list[Comparison]:
     """The candidate's outputs against PyTorch's and the float64 ones for `values`, by the stated tolerances at first.
 
-    Then with PyTorch's own errors nearby, with how far roundings move so few elements, without what depends on products
+    Then with PyTorch's own errors nearby, with how far roundings move so few elements, with both results of products
     of padding and, without `strict`, with how far roundings move each row.
     """
     results = _compare_all(sides, stated)
@@ -41,9 +42,9 @@ def compared(
         return results
     _, native, exact = sides
     excusing = _excusing_few(reference_fn, values, native, exact, _excusing_pytorch(compute, values, native, stated))
-    if undecided := open_elements(reference_fn, values):
-        excusing = [replace(t, undecided=some) for t, some in zip(excusing, undecided)]
-    results = results if excusing == stated and not undecided else _compare_all(sides, excusing)
+    if both := open_elements(reference_fn, values):
+        sides, excusing = _excusing_padding(sides, excusing, both)
+    results = results if excusing == stated and not both else _compare_all(sides, excusing)
     largest = max((each.numel() for each in (*values, *exact) if isinstance(each, torch.Tensor)), default=0)
     if strict or largest > MOST_MOVED or not any(result.violation for result in results):
         return results
@@ -65,6 +66,20 @@ def _excusing_pytorch(
         return tolerances
     errors = _errors_nearby(compute, values, tolerances)
     return [replace(t, native_error=e) if f else t for t, e, f in zip(tolerances, errors, forgiving)]
+
+
+def _excusing_padding(
+    sides: tuple[Outputs, Outputs, Exact], tolerances: list[Tolerance], both: list[OpenElements | None]
+) -> tuple[tuple[Outputs, Outputs, Exact], list[Tolerance]]:
+    """With NaN, and with the value without products of padding, where only such a product makes a result special."""
+    actual, native, exact = sides
+    pairs = list(zip(native, exact, both))
+    plain = [
+        own if some is None else torch.where(some.places, some.without.to(own.dtype), own) for own, _, some in pairs
+    ]
+    wide = [e if some is None or e is None else torch.where(some.places, some.without, e) for _, e, some in pairs]
+    wider = [t if some is None else replace(t, may_be_nan=some.places) for t, some in zip(tolerances, both)]
+    return (actual, plain, wide), wider
 
 
 def _excusing_few(

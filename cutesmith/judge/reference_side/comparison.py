@@ -35,8 +35,8 @@ class Tolerance:
     PyTorch was seen to be off by on inputs next to them (see `native_excess`), of integers in how many. `moved` is how
     far roundings of the inputs alone move the result (`sensitivity.py`): `BACKWARD` times that passes. Without
     `nan_decides` any value passes where the exact result and PyTorch's are NaN. `room` is what each element of the flat
-    result may be off by in any case (`sensitivity.room_of`). `undecided` says of each element whether any value passes
-    there (`padding.open_elements`).
+    result may be off by in any case (`sensitivity.room_of`). `may_be_nan` says of each element of the result whether
+    NaN passes too (`padding.open_elements`).
     """
 
     rtol: float
@@ -48,7 +48,7 @@ class Tolerance:
     moved: float = 0.0
     nan_decides: bool = True
     room: torch.Tensor | None = field(default=None, compare=False)
-    undecided: torch.Tensor | None = field(default=None, compare=False)
+    may_be_nan: torch.Tensor | None = field(default=None, compare=False)
 
 
 # About two units in the last place of the output type: one rounding of a float32 result passes, a chain of roundings
@@ -97,8 +97,8 @@ def compare(
         parts = [torch.view_as_real(t.contiguous()) for t in (actual, native)]
         double = None if exact is None else torch.view_as_real(exact.contiguous())
         return compare(index, parts[0], parts[1], double, tolerance)
-    if tolerance.undecided is not None:
-        actual = torch.where(tolerance.undecided.view(native.shape), native, actual)
+    if tolerance.may_be_nan is not None:
+        actual = torch.where(tolerance.may_be_nan & actual.isnan(), native, actual)
     comparison = _compare_floats(index, actual, native, (native if exact is None else exact).double(), tolerance)
     return _constant_or_not(comparison, actual, (native,) if exact is None else (native, exact))
 
@@ -193,9 +193,9 @@ def _compare_floats(
     notes = [slack.note] if slack.note else []
     if flat[2].numel() and not bool(flat[2].to(actual.dtype).double().isfinite().any()):
         notes.append("the reference is Inf or NaN everywhere")
-    if tolerance.undecided is not None:
-        count = int(tolerance.undecided.sum())
-        notes.append(f"{count} elements not decided, where padding meets weights that are not finite")
+    if tolerance.may_be_nan is not None:
+        count = int(tolerance.may_be_nan.sum())
+        notes.append(f"{count} elements may be NaN, where padding meets weights that are not finite")
     if tolerance.moved:
         moved = f"roundings of the inputs to float32 move it by {totals.moved():.2g} of the reference"
         notes.append(f"ill-conditioned: {moved}")

@@ -1,14 +1,15 @@
 """Which results depend on whether a convolution multiplies the zeros around and between its inputs.
 
 PyTorch's CPU leaves them out; a kernel that reads zeros there, as cuDNN may, multiplies them: a weight that is Inf or
-NaN then gives NaN. Both are right, so such elements are not decided. Each convolution is computed twice here, tap by
-tap, with and without those products.
+NaN then gives NaN. Both are right: where they differ, NaN passes and so does the value without those products. Each
+convolution is computed twice here, tap by tap, with and without them.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -22,15 +23,26 @@ _CONVOLUTIONS = {"conv1d": 1, "conv2d": 2, "conv3d": 3}
 _TRANSPOSED = {"conv_transpose1d": 1, "conv_transpose2d": 2, "conv_transpose3d": 3}
 
 
-def open_elements(function: Callable[..., Any], values: Sequence[Any]) -> list[torch.Tensor | None]:
-    """Of each result, flat, which elements are another special value with the products of zeros than without them.
+@dataclass(frozen=True, eq=False)
+class OpenElements:
+    """Which elements of a result are another special value with the products of zeros, and its values without them."""
 
-    None where no element is; empty without a convolution, for finite inputs, and where one cannot be computed.
+    places: torch.Tensor  # bool, of the result's shape
+    without: torch.Tensor  # float64
+
+
+def open_elements(function: Callable[..., Any], values: Sequence[Any]) -> list[OpenElements | None]:
+    """Those of each result; None where a result has none.
+
+    The list is empty without a convolution, for finite inputs, and where a result cannot be computed so.
     """
     if all(bool(value.isfinite().all()) for value in values if _is_float(value)):
         return []
-    sides = [_results(function, values, mode) for mode in (_ByTaps(multiplies=True), _ByTaps(multiplies=False))]
-    return [_differing(*pair) for pair in zip(*sides)]
+    multiplied = _results(function, values, _ByTaps(multiplies=True))
+    return [
+        _differing(*pair)
+        for pair in zip(multiplied, multiplied and _results(function, values, _ByTaps(multiplies=False)))
+    ]
 
 
 def _results(function: Callable[..., Any], values: Sequence[Any], mode: _ByTaps) -> list[Any]:
@@ -47,12 +59,12 @@ def _is_float(value: Any) -> bool:
     return isinstance(value, torch.Tensor) and value.is_floating_point()
 
 
-def _differing(one: Any, other: Any) -> torch.Tensor | None:
-    if not _is_float(one) or one.shape != other.shape:
+def _differing(multiplied: Any, without: Any) -> OpenElements | None:
+    if not _is_float(multiplied) or multiplied.shape != without.shape:
         return None
-    special = ~(one.isfinite() & other.isfinite())
-    differ = (special & (one != other) & ~(one.isnan() & other.isnan())).reshape(-1)
-    return differ if bool(differ.any()) else None
+    special = ~(multiplied.isfinite() & without.isfinite())
+    differ = special & (multiplied != without) & ~(multiplied.isnan() & without.isnan())
+    return OpenElements(differ, without) if bool(differ.any()) else None
 
 
 class _ByTaps(TorchFunctionMode):  # type: ignore[misc,no-untyped-call,unused-ignore]

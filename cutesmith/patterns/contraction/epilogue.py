@@ -14,7 +14,7 @@ from cutesmith.patterns.graph.dtypes import COMPUTE_TYPE, STORAGE_TYPE
 from cutesmith.patterns.graph.nodes import Graph, Input, Iota, Node, Scalar, Sized
 from cutesmith.patterns.graph.shapes import Shape
 from cutesmith.patterns.writing.expressions import Emitter, convert, is_fast
-from cutesmith.patterns.writing.naming import Parameter, fresh_name
+from cutesmith.patterns.writing.naming import Parameter, as_stored, fresh_name
 from cutesmith.patterns.writing.special_functions import SPECIAL_FUNCTIONS
 
 
@@ -38,7 +38,7 @@ class Operand:
     @property
     def passed(self) -> str:
         """What `kernel_fn` passes to the launch; bool travels as bytes."""
-        return f"{self.code}.view(torch.uint8)" if self.dtype == "bool" else self.code
+        return as_stored(self.code, self.dtype)
 
     @property
     def storage(self) -> str:

@@ -11,7 +11,7 @@ from cutesmith.patterns.graph.shapes import Shape, broadcast, dense_strides
 from cutesmith.patterns.graph.size_laws import Size, size_code
 from cutesmith.patterns.graph.takes import aligned_inputs, taken_inputs
 from cutesmith.patterns.writing.expressions import Emitter, convert, is_fast
-from cutesmith.patterns.writing.naming import SHARED_NAMES, Parameter, fresh_name, safe_names
+from cutesmith.patterns.writing.naming import SHARED_NAMES, Parameter, as_stored, fresh_name, safe_names
 from cutesmith.patterns.writing.special_functions import SPECIAL_FUNCTIONS
 from cutesmith.patterns.writing.templating import launcher_key, returned
 
@@ -111,8 +111,7 @@ class _Writer:
 
     def _input(self, node: Node) -> Tensor:
         argument = self.arguments[Input.of(node).index]
-        code = Input.of(node).code(self.arguments)
-        code = f"{code}.view(torch.uint8)" if node.dtype == "bool" else code
+        code = as_stored(Input.of(node).code(self.arguments), node.dtype)
         if code == argument and argument not in {tensor.name for tensor in self.inputs}:
             return Tensor(argument, node.dtype, node)
         taken = {*self.arguments, *RESERVED, *(tensor.name for tensor in self.inputs)}

@@ -13,7 +13,7 @@ from cutesmith.patterns.rows.combines import COMBINES, combine_source
 from cutesmith.patterns.rows.parts import ALONG_ROWS, Output, RowStore, Stage, Tensor, Visit, root_of
 from cutesmith.patterns.rows.stages import StageWriter
 from cutesmith.patterns.writing.expressions import is_fast
-from cutesmith.patterns.writing.naming import SHARED_NAMES, Parameter, fresh_name, safe_names
+from cutesmith.patterns.writing.naming import SHARED_NAMES, Parameter, as_stored, fresh_name, safe_names
 from cutesmith.patterns.writing.special_functions import SPECIAL_FUNCTIONS
 from cutesmith.patterns.writing.templating import launcher_key, returned
 
@@ -147,8 +147,7 @@ class _Writer:
         shape = use.node.shape
         if role == "kept row" and self._only_unsqueezed(use):
             code, role, shape = argument, "row", self.analysis.rows_shape
-        if use.node.dtype == "bool":
-            code = f"{code}.view(torch.uint8)"
+        code = as_stored(code, use.node.dtype)
         fresh = argument not in {tensor.name for tensor in self.inputs}
         name = argument if code == argument and fresh else fresh_name(f"{argument}_1", self._names())
         if name != argument or code != argument:

@@ -15,7 +15,7 @@ from cutesmith.patterns.graph.dtypes import STORAGE_TYPE, is_float
 from cutesmith.patterns.graph.nodes import Graph, Input, Node, Sort
 from cutesmith.patterns.graph.size_laws import size_code
 from cutesmith.patterns.pattern_plan import GraphPlan, SelectionConfiguration
-from cutesmith.patterns.writing.naming import SHARED_NAMES, ViewNames, safe_names
+from cutesmith.patterns.writing.naming import SHARED_NAMES, ViewNames, as_stored, safe_names
 from cutesmith.patterns.writing.templating import launcher_key, render_template, returned, type_check
 from cutesmith.runtime.tiling import TiledShape, Tiling
 
@@ -69,10 +69,7 @@ class SelectionPlan(GraphPlan):
         node, source = self.sorts[0], self.source
         sort, views = Sort.of(node), ViewNames({*self.arguments, *RESERVED})
         given = Input.of(source)
-        code = given.code(self.arguments)
-        passed = views.name(
-            f"{code}.view(torch.uint8)" if source.dtype == "bool" else code, self.arguments[given.index]
-        )
+        passed = views.name(as_stored(given.code(self.arguments), source.dtype), self.arguments[given.index])
         kinds = ["places" if Sort.of(each).places else "values" for each in self.sorts]
         wide = source.dtype in ("int64", "float64")
         codes = ["values.view(torch.bool)" if k == "values" and source.dtype == "bool" else k for k in kinds]

@@ -45,6 +45,11 @@ def fresh_name(stem: str, taken: Collection[str]) -> str:
     return name
 
 
+def as_stored(code: str, dtype: str) -> str:
+    """Code of a tensor as `kernel_fn` passes it to a launch: bool travels as bytes."""
+    return f"{code}.view(torch.uint8)" if dtype == "bool" else code
+
+
 class ViewNames:
     """The names of viewed arguments, and in `lines` the statements of `kernel_fn` that make them."""
 

@@ -1,0 +1,54 @@
+"""Which line of a problem's file an operation is at."""
+
+from __future__ import annotations
+
+import ast
+import linecache
+import sys
+from pathlib import Path
+from types import FrameType
+
+import torch
+
+_TORCH = str(Path(torch.__file__).parent)
+_OURS = str(Path(__file__).parents[2])
+
+
+def user_frame(path: str) -> FrameType | None:
+    """The innermost frame of the problem's file, else the innermost that is neither torch's nor ours."""
+    frame: FrameType | None = sys._getframe(1)
+    fallback = None
+    while frame is not None:
+        name = frame.f_code.co_filename
+        if path and name == path:
+            return frame
+        if fallback is None and not name.startswith((_TORCH, _OURS, "<")) and "contextlib" not in name:
+            fallback = frame
+        frame = frame.f_back
+    return fallback
+
+
+def only_raises(frame: FrameType | None) -> bool:
+    """Whether PyTorch branches on a value only to refuse an argument, as for variances below 0."""
+    between = (_OURS, f"{_TORCH}/_dynamo", f"{_TORCH}/_compile", "<")  # frames of the dispatch itself
+    while frame is not None and frame.f_code.co_filename.startswith(between):
+        frame = frame.f_back
+    if frame is None or not frame.f_code.co_filename.startswith(_TORCH):
+        return False
+    tree = ast.parse("".join(linecache.getlines(frame.f_code.co_filename)))
+    branches = (node for node in ast.walk(tree) if isinstance(node, ast.If) and not node.orelse)
+    return any(
+        isinstance(node.body[0], ast.Raise) and node.lineno <= frame.f_lineno <= (node.test.end_lineno or 0)
+        for node in branches
+    )
+
+
+def where_raised(error: BaseException, path: str) -> str:
+    """` at FILE:LINE`, the innermost line of the problem's file; empty where there is none."""
+    trace, place = error.__traceback__, ""
+    while trace is not None:
+        name = trace.tb_frame.f_code.co_filename
+        if name == path or not (path or name.startswith((_TORCH, _OURS))):
+            place = f" at {Path(name).name}:{trace.tb_lineno}"
+        trace = trace.tb_next
+    return place

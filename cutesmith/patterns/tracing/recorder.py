@@ -1,0 +1,252 @@
+"""The dispatch mode of a trace: lowers each operation as it comes, and remembers which tensor is which node."""
+
+from __future__ import annotations
+
+import linecache
+import sys
+import weakref
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import _disable_current_modes
+
+from cutesmith.errors import UnmatchedError
+from cutesmith.patterns.graph.builder import GraphBuilder
+from cutesmith.patterns.graph.dtypes import dtype_name
+from cutesmith.patterns.graph.nodes import Node, Origin
+from cutesmith.patterns.tracing.frames import only_raises, user_frame
+from cutesmith.patterns.tracing.lowering import (
+    activations,
+    attention,
+    contractions,
+    convolutions,
+    losses,
+    movement,
+    normalizations,
+    pointwise,
+    reductions,
+    scans,
+    selection,
+    views,
+    windows,
+)
+from cutesmith.patterns.tracing.lowering.dispatch import Lowering, Rule, rule_for
+from cutesmith.patterns.tracing.scalars import Scalars
+from cutesmith.sandbox.dispatch_modes import LightMode
+
+FAMILIES = (
+    activations,
+    attention,
+    contractions,
+    convolutions,
+    losses,
+    movement,
+    normalizations,
+    pointwise,
+    reductions,
+    scans,
+    selection,
+    views,
+    windows,
+)  # which register their rules
+READS_VALUE = "reads a value of a tensor (`.item()`, or a branch on it)"
+
+_MOVES_STATISTICS = frozenset({"aten.native_batch_norm", "aten._native_batch_norm_legit"})
+"""Batch norms that write the running statistics in training, whatever their schema says."""
+_FUNCTIONAL_BATCH_NORM = torch.ops.aten._native_batch_norm_legit_functional.default
+
+_ASSERTIONS = frozenset({"aten._assert_async", "aten._assert_scalar", "aten._assert_tensor_metadata"})
+"""What PyTorch checks of values before it computes with them; a kernel does not."""
+
+_REFUSED = {
+    "aten._local_scalar_dense": READS_VALUE,
+    "aten.is_nonzero": READS_VALUE,
+    "aten.equal": READS_VALUE,
+    "aten.nonzero": "has a result whose shape depends on values",
+    "aten.masked_select": "has a result whose shape depends on values",
+    "aten.unique": "has a result whose shape depends on values",
+    "aten._unique2": "has a result whose shape depends on values",
+}
+
+
+class Recorder(LightMode):  # type: ignore[no-untyped-call,unused-ignore]
+    """Lowers each operation as it is dispatched; remembers which tensor is which node."""
+
+    def __init__(self, build: GraphBuilder, scalars: Scalars, path: str) -> None:
+        super().__init__()  # type: ignore[no-untyped-call,unused-ignore]
+        self.build, self.scalars, self.path = build, scalars, path
+        self._tensors: dict[int, tuple[weakref.ref[torch.Tensor], Node]] = {}
+        self._arguments: dict[int, str] = {}
+        self.refusals: list[UnmatchedError] = []
+
+    def track(self, tensor: torch.Tensor, node: Node, argument: str = "") -> None:
+        """Remembers that `tensor` holds the value of `node`; `argument` names the argument whose storage it is."""
+        self._tensors[id(tensor)] = (weakref.ref(tensor), node)
+        if argument:
+            self._arguments[tensor.untyped_storage()._cdata] = argument
+
+    def node_of(self, value: torch.Tensor) -> Node:
+        """The node of a tensor; a number or a constant tensor that the function made for itself becomes a constant."""
+        entry = self._tensors.get(id(value))
+        return entry[1] if entry is not None and entry[0]() is value else self._literal(value)
+
+    def constant(self, number: Any, value: torch.Tensor) -> torch.Tensor:
+        """A tensor without storage in place of `value`, made of `number` or of several equal ones."""
+        made = torch.empty_like(value, device="meta")
+        if isinstance(number, (list, tuple)):
+            self.track(made, self._literal(value))
+        else:
+            self.track(made, self.scalars.node(self.build, number, dtype_name(value.dtype)))
+        return made
+
+    def unmatched(self, operation: str, reason: str) -> UnmatchedError:
+        """The error that names an operation and its source line."""
+        self.build.origin = self._origin(operation)
+        return self.build.unmatched(reason)
+
+    def dispatched(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        named = dict(kwargs)
+        name = str(func).rsplit(".", 1)[0]
+        self.build.origin = self._origin(str(func))
+        if name in _ASSERTIONS:
+            return None
+        if name == "aten.is_nonzero" and only_raises(sys._getframe(1)):
+            return False
+        if name in _REFUSED:
+            raise self.build.unmatched(_REFUSED[name])
+        if torch.Tag.nondeterministic_seeded in func.tags and rule_for(func) is None:
+            raise self.build.unmatched("draws random numbers")
+        if name in _MOVES_STATISTICS and self._moves_statistics(args):
+            return self._moved_statistics(args)
+        if func._schema.is_mutable:
+            return self._in_place(func, args, named)
+        return self._functional(func, args, named)
+
+    @staticmethod
+    def _moves_statistics(args: tuple[Any, ...]) -> bool:
+        running_mean, training = args[3], args[5]
+        return isinstance(running_mean, torch.Tensor) and bool(training)
+
+    def _moved_statistics(self, args: tuple[Any, ...]) -> Any:
+        """A batch norm in training, which writes its running statistics: the functional form returns them."""
+        running = args[3:5]
+        for target in running:
+            self._refuse_aliases(target)
+        *results, mean, variance = self._functional(_FUNCTIONAL_BATCH_NORM, args, {})
+        for target, value in zip(running, (mean, variance), strict=True):
+            self.track(target, self.build.cast(self.node_of(value), dtype_name(target.dtype)))
+        return tuple(results)
+
+    def _functional(self, func: Any, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        rule = rule_for(func)
+        try:
+            if rule is None:
+                return self._decomposed(func, args, named)
+            result = self._run(func, args, named)
+            nodes = self._lowered(rule, args, named, result)
+        except UnmatchedError as refusal:
+            return self._refused(func, args, named, refusal)
+        for tensor, node in zip(_flat(result), nodes, strict=True):
+            if node is not None:
+                self.track(tensor, node)
+        return result
+
+    def _run(self, func: Any, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        try:
+            return func(*args, **named)
+        except NotImplementedError as error:
+            if not str(func).startswith("aten.index."):
+                raise
+            # a mask as an index: PyTorch has no shape for it without values
+            raise self.build.unmatched("has a result whose shape depends on values") from error
+
+    def _refused(self, func: Any, args: tuple[Any, ...], named: dict[str, Any], refusal: UnmatchedError) -> Any:
+        """Results that nothing is known of: the trace goes on, to name what else stands in the way."""
+        self.refusals.append(refusal)
+        try:
+            result = func(*args, **named)
+        except (RuntimeError, NotImplementedError) as error:
+            raise refusal from error
+        for tensor in _flat(result):
+            if isinstance(tensor, torch.Tensor):
+                shape, dtype = tuple(tensor.shape), dtype_name(tensor.dtype)
+                self.track(tensor, self.build.node("opaque", (), shape, dtype))
+        return result
+
+    def _lowered(self, rule: Rule, args: Any, named: Any, result: Any) -> list[Node | None]:
+        tensors = _flat(result)
+        shapes = [tuple(tensor.shape) for tensor in tensors]
+        dtypes = [dtype_name(tensor.dtype) for tensor in tensors]
+        low = Lowering(self.build, self.scalars, shapes, dtypes)
+        nodes = rule(low, *map(self._operand, args), **{name: self._operand(value) for name, value in named.items()})
+        listed = list(nodes) if isinstance(nodes, tuple) else [nodes]
+        return [None if node is None else low.finish(node, index) for index, node in enumerate(listed)]
+
+    def _operand(self, value: Any) -> Any:
+        if isinstance(value, (list, tuple)):
+            return [self._operand(each) for each in value]
+        return self.node_of(value) if isinstance(value, torch.Tensor) else value
+
+    def _decomposed(self, func: Any, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        """What PyTorch does instead: below autograd, as anywhere else, or else in its table of decompositions."""
+        from torch._decomp import decomposition_table
+
+        composite = func.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeImplicitAutograd)
+        decomposition = func.decompose if composite else decomposition_table.get(func)
+        if decomposition is None:
+            raise self.build.unmatched("is in no pattern")
+        origin, before = self.build.origin, len(self.refusals)
+        with self:
+            result = decomposition(*args, **named)
+        refused_inside = len(self.refusals) > before and not composite
+        if result is NotImplemented or refused_inside:
+            del self.refusals[before:]
+            self.build.origin = origin
+            raise self.build.unmatched("is in no pattern")
+        return result
+
+    def _in_place(self, func: Any, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        """`x.add_(y)` gives the tensor a new node; writing to an argument, a view or `out=` is refused."""
+        name, overload = str(func).removeprefix("aten.").rsplit(".", 1)
+        functional = getattr(getattr(torch.ops.aten, name.removesuffix("_"), None), overload, None)
+        if not name.endswith("_") or functional is None or "out" in named:
+            raise self.build.unmatched("writes into a tensor that it is given")
+        target = args[0]
+        self._refuse_aliases(target)
+        value = self._functional(functional, args, named)
+        node = self.build.cast(self.node_of(value), dtype_name(target.dtype))
+        self.track(target, self.build.expand(node, tuple(target.shape)))
+        return target
+
+    def _refuse_aliases(self, target: torch.Tensor) -> None:
+        storage = target.untyped_storage()._cdata
+        if storage in self._arguments:
+            raise self.build.unmatched(f"changes argument {self._arguments[storage]} in place")
+        living = (reference() for reference, _ in self._tensors.values())
+        others = (tensor for tensor in living if tensor is not None and tensor is not target)
+        if any(tensor.untyped_storage()._cdata == storage for tensor in others):
+            raise self.build.unmatched("writes into a tensor of which another view is in use")
+
+    def _literal(self, value: torch.Tensor) -> Node:
+        with _disable_current_modes():
+            if value.device.type == "meta":
+                raise self.build.unmatched("reads a tensor that is not an argument")
+            if value.numel() != 1 and not (value.numel() > 0 and bool((value == value.flatten()[0]).all())):
+                raise self.build.unmatched("reads a tensor that is not an argument, of several values")
+            number = value.flatten()[0].item()
+        return self.build.expand(self.scalars.node(self.build, number, dtype_name(value.dtype)), tuple(value.shape))
+
+    def _origin(self, operation: str) -> Origin:
+        name = operation.removeprefix("aten.").partition(".")[0]
+        short = operation.removesuffix(".default").removesuffix(".Tensor").removesuffix(".Scalar")
+        frame = user_frame(self.path)
+        if frame is None:
+            return Origin(name, short)
+        line = linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()
+        place = f"{short} at {Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
+        return Origin(name, f"{place} (`{line}`)" if line else place)
+
+
+def _flat(result: Any) -> list[torch.Tensor]:
+    return list(result) if isinstance(result, (tuple, list)) else [result]
