@@ -42,17 +42,13 @@ def test_names_links_and_tags_hold(page):
     assert [str(complaint) for complaint in check_page(page)] == []
 
 
-WITHOUT_PROGRAMS = {  # these show fragments; the kernels that they are from are run by tests/examples
-    *("glossary.md", "attention-hopper.md", "backward.md", "fp8-and-block-scaled.md", "runtime.md"),
-}
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("page", [p for p in EVERY if not p.name.startswith("api-")], ids=lambda page: page.name)
 def test_every_program_does_what_its_tag_says(page):
     outcomes, wrong = run_page(page)
     assert [str(complaint) for complaint in wrong] == []
-    assert bool(outcomes) == (page.name not in WITHOUT_PROGRAMS)
+    fragments = [block for block in read_blocks(page) if isinstance(block, Block) and block.kind == "fragment"]
+    assert outcomes or fragments or page.name == "glossary.md"  # fragments are of kernels, which tests/examples runs
 
 
 @pytest.mark.slow
