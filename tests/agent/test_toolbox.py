@@ -371,7 +371,7 @@ def test_where_nothing_was_timed_finish_takes_the_verified_version_that_the_file
 
 def test_a_note_carries_the_hash_of_the_text_that_it_is_about_and_can_be_read(tmp_path):
     bench = ToolBench(tmp_path)
-    assert "there are no notes yet" in bench.call("read_notes").text
+    assert "nothing was noted yet" in bench.call("read_notes").text
     bench.call("create_file", path="kernel.py", text="threads = 256\n")
     told = bench.call("note", prediction="40 µs", change="half the threads")
     sha256 = hashlib.sha256(b"threads = 256\n").hexdigest()

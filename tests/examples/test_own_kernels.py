@@ -87,6 +87,7 @@ def test_the_emulated_gpu_finds_the_results_right(path: Path) -> None:
     assert device.launches and device.findings == ()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", [path for path in FILES if "rcp_approx" in path.read_text()], ids=by_name)
 def test_no_approximate_function_compiles_to_a_rounded_one(path: Path) -> None:
     from cutesmith.recording.open_session import session

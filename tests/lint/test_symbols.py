@@ -89,6 +89,7 @@ def test_the_carried_table_is_what_a_walk_gives(tmp_path, write_file):
     assert not (tmp_path / "cache").exists()
 
 
+@pytest.mark.slow
 def test_a_table_is_built_once_and_kept(tmp_path, write_file, another_version):
     """Of another version a cold cache folder is filled, and left alone from then on."""
     kernel = write_file("import cutlass\ncutlass.nothing\n")

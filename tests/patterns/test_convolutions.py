@@ -139,6 +139,7 @@ def test_weights_of_a_transposed_convolution_are_rearranged_by_a_launch_of_its_o
     check(function, inputs, tmp_path, plan)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
 def test_places_between_strides_are_multiplied_with_nothing(dtype, tmp_path):
     """An infinite weight gives infinities where it meets an element, and NaN nowhere else."""

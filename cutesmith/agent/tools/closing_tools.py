@@ -49,7 +49,7 @@ class ClosingTools:
             for noted in state.notes
         ]
         failed = failed_ideas(state)
-        lines = [*(entries or ["there are no notes yet"]), *(["", "Ideas that failed:", *failed] if failed else [])]
+        lines = [*(entries or ["nothing was noted yet"]), *(["", "Ideas that failed:", *failed] if failed else [])]
         return Outcome(text=bounded("\n".join(lines)))
 
     async def finish(self, summary: str, give_up: bool = False) -> Outcome:
