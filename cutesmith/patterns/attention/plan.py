@@ -36,8 +36,8 @@ _OWN = (
     "inverse values result clipped tiled_mma smem atom tensor tensors WARPGROUPS ROWS STAGES LOAD_REGISTERS "
     "MATH_REGISTERS LOWEST WARPGROUP_BARRIER TURN_BARRIER stage_of own_dims boxes matrix_at batch_places multiply "
     "score_tile softmax_step attention_kernel launch_attention pipeline warpgroup sm90 LayoutEnum OperandMajorMode "
-    "scaled scale_log2 row_max row_sum shrink places dims scores first_row state ring load store one begin back "
-    "mine lane barrier back tile sums mQ mK mV mO sQ sK sV tma_Q tma_K tma_V tma_O Q K V O"
+    "scaled scale_log2 row_max row_sum shrink places row_places dims scores row_scores first_row state ring "
+    "load store one begin mine lane barrier back tile sums mQ mK mV mO sQ sK sV tma_Q tma_K tma_V tma_O Q K V O"
 )
 Form = AttentionConfiguration | HopperAttentionConfiguration
 RESERVED = SHARED_NAMES | set(_OWN.split())
@@ -172,7 +172,7 @@ class _Context:
         matrices = [self.views.name(m.code, m.argument) for m in (problem.q, problem.k, problem.v)]
         operands = [self.views.name(o.passed, o.argument) for o in self.operands]
         band = problem.band
-        acc = "scores[i]" if isinstance(configuration, HopperAttentionConfiguration) else "tSrS[i]"
+        acc = "row_scores[i]" if isinstance(configuration, HopperAttentionConfiguration) else "tSrS[i]"
         scores = [*(f"m_{o.name}" for o in problem.score.operands), *(number.name for number in self.numbers)]
         return {
             "c": configuration,
