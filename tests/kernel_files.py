@@ -34,6 +34,16 @@ VARIANTS: dict[str, dict[str, str]] = {
     cute.compile(copy, _view(x[:half]), _view(y[:half]), options="--enable-tvm-ffi")(x[:half], y[:half])
 """,
     },
+    "copy_sum_of_neighbours": {"gy[i] = gx[i]": "gy[i] = gx[i] + gx[1023 - i] + gx[i ^ 1] + gx[i ^ 2]"},
+    "copy_chain": {  # each load needs the value of the one before
+        BODY: """\
+    j = bidx * 128 + tidx
+    for _ in cutlass.range_constexpr(4):
+        j = cutlass.Int32(gx[j]) & 1023
+    gy[bidx * 128 + tidx] = gx[j]
+""",
+        "import cutlass.cute as cute": "import cutlass\nimport cutlass.cute as cute",
+    },
     # A launch that depends on a value: tensors without storage cannot tell it
     "copy_reads_values": {EMPTY: f"{EMPTY}    if x.abs().max().item() > 1e6:\n        return y\n"},
     "copy_no_launch": {CALL: "    y.copy_(x)\n"},

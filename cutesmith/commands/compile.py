@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import prod
 
 from cutesmith.commands._emulation_tables import dims
 from cutesmith.commands._run import command, report, verb_parser
@@ -18,14 +19,14 @@ Compile a kernel file for several architectures; no GPU is needed and none is us
 
 kernel_fn runs on the inputs of get_inputs() with every launch recorded instead of executed. For each kernel and
 architecture: registers, stack, spills, shared memory, grid, block and cluster, occupancy and what limits it, the widest
-global load and store, tensor-core and TMA instructions, what ptxas changed (serialised wgmma, spills with their line),
-registers by role after setmaxnreg, and what the hardware would refuse. Compiling says nothing of whether the result is
-right: that is `cutesmith verify`."""
+global load and store, how many loads are issued before one is waited for, tensor-core and TMA instructions, what ptxas
+changed (serialised wgmma), spills with their line and cause, registers by role after setmaxnreg, and what the hardware
+would refuse. Compiling says nothing of whether the result is right: that is `cutesmith verify`."""
 
 EXAMPLES = (
     "cutesmith compile kernel.py                          sm_80, sm_90a and sm_100a",
     "cutesmith compile kernel.py --arch sm_90a --json",
-    "cutesmith compile kernel.py --arch sm_90a --keep out keep the PTX and the cubin in out/",
+    "cutesmith compile kernel.py --arch sm_90a --keep out keep PTX, cubin and machine code in out/",
 )
 
 
@@ -52,6 +53,8 @@ def table(verdict: CompileVerdict) -> Iterator[str]:
         if not passed and not arch.kernels:
             yield from (f"  {line}" for line in arch.error.splitlines())
         yield from (f"  {kind}: {path}" for kind, path in arch.artifacts.items())
+        if arch.no_sass:
+            yield f"  sass: not kept, {arch.no_sass}"
     yield f"{verdict.status}: {verdict.summary} ({verdict.seconds:.1f} s)"
 
 
@@ -71,6 +74,12 @@ def _kernel_lines(kernel: KernelReport) -> Iterator[str]:
         f"{kernel.occupancy_limit}); widest global load {kernel.widest_global_load_bits} bits, "
         f"store {kernel.widest_global_store_bits} bits"
     )
+    if kernel.loads_in_flight:
+        of_an_sm = kernel.bytes_in_flight * prod(kernel.block) * kernel.occupancy_blocks // 1024
+        yield (
+            f"    {kernel.global_loads} global loads into registers, {kernel.loads_in_flight} before the first wait: "
+            f"{kernel.bytes_in_flight} B in flight a thread, {of_an_sm} KB an SM"
+        )
     for title, counts in (("tensor cores", kernel.tensor_core_instructions), ("TMA", kernel.tma_instructions)):
         if counts:
             yield f"    {title}: " + ", ".join(f"{name} ×{count}" for name, count in counts.items())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.metadata
-import importlib.util
 import os
 import platform
 import re
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from cutesmith.commands._run import command, report, verb_parser
+from cutesmith.compiling.sass import HOW_TO_GET_IT, disassembler
 from cutesmith.devices import SM_VERSIONS, Device, list_devices, sm_of_name
 from cutesmith.errors import UnavailableError
 from cutesmith.references.sections import written_for
@@ -194,14 +194,10 @@ def _torch_build(devices: Sequence[Device]) -> Check:
 
 
 def _nvdisasm() -> Check:
-    spec = importlib.util.find_spec("nvidia")
-    folders = (spec.submodule_search_locations or ()) if spec else ()
-    in_wheels = (path for folder in folders for path in Path(folder).glob("*/bin/nvdisasm") if path.is_file())
-    found = shutil.which("nvdisasm") or str(next(in_wheels, ""))
+    found = disassembler()
     if found:
         return Check(name="nvdisasm", state="ok", found=_version_of(found) or found)
-    fix = 'for SASS: pip install "nvidia-cuda-nvdisasm"'
-    return Check(name="nvdisasm", state="warn", found="not found", fix=fix)
+    return Check(name="nvdisasm", state="warn", found="not found", fix=f"for SASS: {HOW_TO_GET_IT}")
 
 
 def _program(name: str, purpose: str, fix: str) -> Check:

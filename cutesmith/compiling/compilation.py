@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from cutesmith.compiling.requests import CompiledFile, CompileFile
+from cutesmith.compiling.sass import HOW_TO_GET_IT, disassembled, disassembler
 from cutesmith.devices import DEFAULT_ARCHS, parse_arch
 from cutesmith.errors import CandidateError, UsageError
 from cutesmith.problems import contract
@@ -36,9 +37,9 @@ def compile_kernel(
     """Compile the file's kernel for each architecture and report what every launch of it uses.
 
     `problem` gives `get_inputs` where the kernel file has none; `timeout` is seconds for one architecture; `keep_dir`
-    receives the PTX and cubins. Raises UsageError for an unknown architecture and ContractError for a file that is not
-    a kernel file; whatever the kernel does wrong is in the verdict, whose exit code is that of the first architecture
-    that failed.
+    receives PTX, cubins and, where nvdisasm is installed, machine code as text. Raises UsageError for an unknown
+    architecture and ContractError for a file that is not a kernel file; whatever the kernel does wrong is in the
+    verdict, whose exit code is that of the first architecture that failed.
     """
     started = time.perf_counter()
     targets = _targets(archs)
@@ -146,8 +147,11 @@ class _Compilations:
             code = {ExitCode.TIMED_OUT: "TIMED_OUT", ExitCode.REJECTED: "REJECTED"}.get(error.exit_code, "CRASHED")
             return ArchReport(arch=arch, exit_code=error.exit_code, compile_seconds=0.0, error_code=code, error=text)
         self.narrow = reply.narrow
-        artifacts = _write_artifacts(Path(keep_dir), arch, reply) if keep_dir is not None else {}
-        return replace(reply.report, artifacts=artifacts)
+        if keep_dir is None:
+            return reply.report
+        listings, no_sass = _disassembled(reply.cubin)
+        contents = {"ptx": [text.encode() for text in reply.ptx], "cubin": reply.cubin, "sass": listings}
+        return replace(reply.report, artifacts=_write_artifacts(Path(keep_dir), arch, contents), no_sass=no_sass)
 
     def _live_worker(self) -> Worker:
         if self._worker is None or not self._worker.alive:
@@ -159,13 +163,27 @@ class _Compilations:
         return self._worker
 
 
-def _write_artifacts(folder: Path, arch: str, reply: CompiledFile) -> dict[str, str]:
-    """Write `MODULE.ARCH.ptx` and `.cubin` and give their paths by kind, numbered where there are several."""
+def _disassembled(cubins: Sequence[bytes]) -> tuple[list[bytes], str]:
+    """The machine code of each as text, and what keeps it from being there, else ""."""
+    program = disassembler()
+    if program is None:
+        return [], f"no disassembler is installed: {HOW_TO_GET_IT}"
+    listings: list[bytes] = []
+    for cubin in cubins:
+        listing, why = disassembled(cubin, program)
+        if why:
+            return listings, f"{program} failed: {why}"
+        listings.append(listing)
+    return listings, ""
+
+
+def _write_artifacts(folder: Path, arch: str, contents: Mapping[str, Sequence[bytes]]) -> dict[str, str]:
+    """Write each as `MODULE.ARCH.KIND` and give the paths by kind, numbered where there are several."""
     folder.mkdir(parents=True, exist_ok=True)
     written: dict[str, str] = {}
-    for kind, contents in (("ptx", [text.encode() for text in reply.ptx]), ("cubin", reply.cubin)):
-        for index, content in enumerate(contents):
-            name = kind if len(contents) == 1 else f"{kind}{index}"
+    for kind, texts in contents.items():
+        for index, content in enumerate(texts):
+            name = kind if len(texts) == 1 else f"{kind}{index}"
             file = folder / f"module{index}.{arch}.{kind}"
             file.write_bytes(content)
             written[name] = str(file)

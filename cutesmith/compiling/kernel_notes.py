@@ -1,4 +1,5 @@
-"""What a compiled kernel should be told of itself: what ptxas changed, where registers ran out, registers by role."""
+"""What a compiled kernel should be told of itself: what ptxas changed, where and why registers ran out, registers by
+role, loads that wait for one another."""
 
 from __future__ import annotations
 
@@ -11,6 +12,7 @@ from cutesmith.recording.ptx import PtxasNote, PtxKernel, Spills, source_place
 from cutesmith.recording.sessions import Launch, Module
 
 _WARPGROUP = 128
+_REGISTERS, _MOST_REGISTERS = 65536, 255  # of an SM, and of a thread
 _NAME_MATTERS = (10, 11)  # major versions on which ptxas was seen to spill by the kernel's name
 _MEANING = {
     "C7510": "wgmma are serialised: each waits for the one before it",
@@ -24,7 +26,8 @@ def kernel_notes(launch: Launch, kernel: CubinKernel, module: Module, ptx: PtxKe
     """One sentence each."""
     return (
         *(_of_ptxas(note, module) for note in module.notes.get(launch.kernel, ())),
-        *_of_spills(launch.kernel, module),
+        *_of_spills(launch, kernel, module),
+        *_of_loads(kernel),
         *_of_roles(launch, kernel, ptx),
     )
 
@@ -35,15 +38,34 @@ def _of_ptxas(note: PtxasNote, module: Module) -> str:
     return f"ptxas {note.code}{f' at {where}' if where else ''}: {note.message}{meaning}"
 
 
-def _of_spills(name: str, module: Module) -> Iterator[str]:
-    spills = module.spills.get(name, Spills())
+def _of_spills(launch: Launch, kernel: CubinKernel, module: Module) -> Iterator[str]:
+    spills = module.spills.get(launch.kernel, Spills())
     if not spills.store_bytes:
         return
-    if spills.place:
-        yield f"registers ran out; most seem to be live near {spills.place} (the DSL's guess)"
-    if "cutlass" in name and parse_arch(module.arch).sm.capability[0] in _NAME_MATTERS:
+    near = f"; most seem to be live near {spills.place} (the DSL's guess)" if spills.place else ""
+    limit = _register_limit(prod(launch.block), kernel.registers)
+    yield f"registers ran out at {kernel.registers} a thread{near}; {limit}"
+    if "cutlass" in launch.kernel and parse_arch(module.arch).sm.capability[0] in _NAME_MATTERS:
         fix = '`kernel.set_name_prefix("", remove_cutlass_symbol=True)`'
         yield f'ptxas may spill because the kernel\'s name contains "cutlass" (NVIDIA/cutlass #3389): try {fix}'
+
+
+def _register_limit(threads: int, registers: int) -> str:
+    """What kept ptxas from using more, and what to change."""
+    fair_share = _REGISTERS // threads // 8 * 8
+    if registers >= _MOST_REGISTERS - 1:
+        return "a thread can address 255: give it a smaller part of the tile"
+    if registers >= fair_share:
+        return f"a block of {threads} threads has {fair_share} for each: use fewer threads or a smaller tile"
+    return f"a block of {threads} threads has {fair_share} for each, so a cap holds: see min_blocks_per_mp and maxnreg"
+
+
+def _of_loads(kernel: CubinKernel) -> Iterator[str]:
+    """Loads that are issued one at a time; a load of 16 bytes in a loop is one of those that may be."""
+    loads = kernel.global_loads
+    if loads.count > 1 and loads.in_flight == 1:
+        remedy = "load all into a register tensor first, then compute"
+        yield f"each of the {loads.count} global loads is waited for before the next is issued: {remedy}"
 
 
 def _of_roles(launch: Launch, kernel: CubinKernel, ptx: PtxKernel) -> Iterator[str]:

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from cutesmith.devices import RESERVED_SMEM_PER_BLOCK
+from cutesmith.recording.machine_code import LOAD_LOCAL, STORE_LOCAL, GlobalLoads, MachineCode
 
 _ARGUMENT = r"(?:tensorptr|tensor0|ptr|Tiled|CopyAtom|cutesmith_file_|__main__)"
 _MANGLED = re.compile(rf"(?:kernel_cutlass_)?(?P<name>\w+?)(?:_{_ARGUMENT}\w*|_?_\d+)?")
@@ -27,9 +28,6 @@ _REGISTER_COUNT = 0x2F
 _CTAS_PER_CLUSTER = 0x3D
 _KPARAM_INFO_V2 = 0x45
 _SIZED_FORMAT = 4
-
-# The low 12 bits of a 128-bit instruction (sm_70 and later) are its opcode.
-_LOAD_LOCAL, _STORE_LOCAL = 0x983, 0x387
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,6 +50,7 @@ class CubinKernel:
     cluster: tuple[int, int, int] = (0, 0, 0)
     local_loads: int = 0
     local_stores: int = 0
+    global_loads: GlobalLoads = GlobalLoads()
 
 
 def source_name(kernel: str) -> str:
@@ -125,7 +124,7 @@ class _Elf:
 
     def _kernel(self, name: str, fact: _Facts) -> CubinKernel:
         code = self._by_name[f".text.{name}"]
-        loads, stores = self._count_local_accesses(code)
+        machine_code = MachineCode.of(self._image[code.offset : code.offset + code.size])
         return CubinKernel(
             name=name,
             registers=fact.registers,
@@ -136,8 +135,9 @@ class _Elf:
             required_block=fact.triples.get(_REQUIRED_THREADS, (0, 0, 0)),
             max_threads=fact.triples.get(_MAX_THREADS, (0, 0, 0))[0],
             cluster=fact.triples.get(_CTAS_PER_CLUSTER, (0, 0, 0)),
-            local_loads=loads,
-            local_stores=stores,
+            local_loads=machine_code.count(LOAD_LOCAL),
+            local_stores=machine_code.count(STORE_LOCAL),
+            global_loads=machine_code.global_loads(),
         )
 
     def _static_smem(self, name: str) -> int:
@@ -172,11 +172,6 @@ class _Elf:
             if form == _SIZED_FORMAT:
                 yield attribute, self._image[position : position + size]
                 position += size
-
-    def _count_local_accesses(self, code: _Section) -> tuple[int, int]:
-        words = struct.iter_unpack("<QQ", self._image[code.offset : code.offset + code.size // 16 * 16])
-        opcodes = [low & 0xFFF for low, _ in words]
-        return opcodes.count(_LOAD_LOCAL), opcodes.count(_STORE_LOCAL)
 
     def _symbol(self, index: int) -> str:
         table = self._by_name[".symtab"]

@@ -67,7 +67,11 @@ COMPILE = Verb(
         FILE,
         COMPILE_ARCH,
         replace(PROBLEM, help="take get_inputs from this file instead"),
-        Option("--keep", metavar="DIR", help="write the PTX and cubins there"),
+        Option(
+            "--keep",
+            metavar="DIR",
+            help="write PTX, cubins and, where nvdisasm is installed, machine code as text there",
+        ),
         replace(TIMEOUT, default=DEFAULT_TIMEOUT, help="seconds an architecture (default: %(default)g)"),
     ),
     mcp=(

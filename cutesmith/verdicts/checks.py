@@ -95,6 +95,9 @@ class KernelReport:
     widest_global_store_bits: int
     tensor_core_instructions: dict[str, int] = field(default_factory=dict)
     tma_instructions: dict[str, int] = field(default_factory=dict)
+    global_loads: int = 0  # instructions of the machine code that load global memory into registers
+    loads_in_flight: int = 0  # the most of these that are issued before one is waited for
+    bytes_in_flight: int = 0  # of a thread, by those
     code_bytes: int = 0
     launches: int = 1
     refused: tuple[str, ...] = ()  # what the hardware would refuse, one sentence each
@@ -113,7 +116,8 @@ class ArchReport:
     error_code: str = ""
     error: str = ""
     error_line: int = 0
-    artifacts: dict[str, str] = field(default_factory=dict)  # "ptx", "cubin" -> path
+    artifacts: dict[str, str] = field(default_factory=dict)  # "ptx", "cubin", "sass" -> path
+    no_sass: str = ""  # why no machine code as text was kept though the others were
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,6 +9,7 @@ import pytest
 
 from cutesmith.compiling.compilation import compile_kernel
 from cutesmith.compiling.requests import CompileFile
+from cutesmith.compiling.sass import disassembler
 from cutesmith.errors import ContractError, UsageError
 from cutesmith.verdicts import ExitCode
 from tests.kernel_files import kernel_file
@@ -81,6 +82,14 @@ def test_spills_are_reported(compiled):
     (kernel,) = compiled("many_spills")["kernels"]
     assert kernel["spill_store_bytes"] > 1000
     assert kernel["occupancy_limit"] == "registers"
+    assert "a block of 1024 threads has 64 for each" in kernel["notes"][0]
+
+
+def test_loads_that_wait_for_one_another_are_told(compiled):
+    (kernel,), (chain,) = (compiled(name)["kernels"] for name in ("copy_sum_of_neighbours", "copy_chain"))
+    assert (kernel["global_loads"], kernel["loads_in_flight"], kernel["bytes_in_flight"]) == (4, 4, 16)
+    assert (chain["global_loads"], chain["loads_in_flight"], chain["bytes_in_flight"]) == (5, 1, 4)
+    assert not kernel["notes"] and "each of the 5 global loads is waited for" in " ".join(chain["notes"])
 
 
 def test_inputs_of_8_gigabytes_cost_nothing(compiled):
@@ -177,6 +186,10 @@ def test_three_architectures_in_one_confined_worker(tmp_path):
     for report in verdict.archs:
         assert f".target {report.arch}" in Path(report.artifacts["ptx"]).read_text()
         assert Path(report.artifacts["cubin"]).read_bytes()[:4] == b"\x7fELF"
+        if disassembler():
+            assert "EXIT" in Path(report.artifacts["sass"]).read_text() and not report.no_sass
+        else:
+            assert "nvidia-cuda-nvdisasm" in report.no_sass
     assert json.loads(verdict.to_json())["archs"][0]["kernels"][0]["block"] == [128, 1, 1]
     assert time.perf_counter() - started < 60  # 5 s on an idle machine; a test cannot know what else runs
 

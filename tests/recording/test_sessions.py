@@ -1,16 +1,16 @@
 """Kernel files through the real host code: what is recorded, for several architectures in one process."""
 
 import re
-import shutil
 import struct
 import subprocess
-from pathlib import Path
 
 import pytest
 import torch
 
+from cutesmith.compiling.sass import disassembled, disassembler
 from cutesmith.problems.loading import load_file
 from cutesmith.recording.host_calls import current
+from cutesmith.recording.machine_code import GlobalLoads
 from cutesmith.recording.open_session import session
 from cutesmith.recording.ptx import read_ptx
 from tests.kernel_files import kernel_file
@@ -87,7 +87,7 @@ def test_cubin_and_ptxas_agree_on_spills():
 
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
 def test_cubin_reader_agrees_with_nvdisasm(arch, tmp_path):
-    program = nvdisasm()
+    program = disassembler() or pytest.skip("nvdisasm is not installed")
     recorded = record("many_spills", arch)
     (tmp_path / "k.cubin").write_bytes(recorded.modules[0].cubin)
     listing = subprocess.run([program, tmp_path / "k.cubin"], capture_output=True, text=True, check=True).stdout
@@ -99,12 +99,32 @@ def test_cubin_reader_agrees_with_nvdisasm(arch, tmp_path):
     assert (shown[1], int(shown[2], 16)) == (kernel.name, kernel.registers)
 
 
-def nvdisasm():
-    found = shutil.which("nvdisasm")
-    if found is None:
-        nvidia = pytest.importorskip("nvidia")
-        found = next((str(p) for folder in nvidia.__path__ for p in Path(folder).glob("*/bin/nvdisasm")), None)
-    return found or pytest.skip("nvdisasm is not installed")
+@pytest.mark.parametrize(("name", "loads"), [
+    ("relu_tvm_ffi", GlobalLoads(1, 1, 16)),
+    ("copy_sum_of_neighbours", GlobalLoads(4, 4, 16)),
+    ("copy_chain", GlobalLoads(5, 1, 4)),
+    ("many_spills", None),
+])  # fmt: skip
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a", "sm_100a"])
+def test_loads_in_flight_agree_with_the_registers_that_nvdisasm_prints(name, loads, arch, tmp_path):
+    """A load is waited for where its register is named next."""
+    program = disassembler() or pytest.skip("nvdisasm is not installed")
+    recorded = record(name, arch)
+    listing, why = disassembled(recorded.modules[0].cubin, program)
+    assert not why
+    count, most, under_way = 0, 0, []
+    for instruction, operands in re.findall(r"\*/ +(?:@\S+ +)?([A-Z][\w.]*)([^;\n]*);", listing.decode()):
+        named = set(map(int, re.findall(r"\bR(\d+)", operands)))
+        if any(named & load for load in under_way):
+            most = max(most, len(under_way))
+            under_way = [load for load in under_way if not named & load]
+        if instruction.startswith("LDG."):
+            count += 1
+            first = int(re.search(r"\bR(\d+)", operands)[1])
+            under_way.append(set(range(first, first + (4 if instruction.endswith(".128") else 1))))
+    found = recorded.kernel(recorded.launches[0].kernel).global_loads
+    assert (found.count, found.in_flight) == (count, most)
+    assert loads in (None, found)
 
 
 def test_ptx_of_a_recorded_kernel():
