@@ -124,14 +124,18 @@ class ForkServer:
         if len(data) > ROOM_BYTES:
             raise ForkServerError(f"{len(data)} bytes of environment")
         with self._lock:
+            if self._broken:
+                raise ForkServerError("the fork server did not answer before")
             try:
                 socket.send_fds(self._socket, [data], list(descriptors))
                 if not (reply := self._socket.recv(REPLY_BYTES)):
                     raise ConnectionResetError("it has ended")
-            except OSError as error:
+            except BaseException as error:  # Ctrl-C as well
                 self._broken = True  # its late answer would be taken for the next one
                 if self._process is not None:
                     self._process.kill()
+                if not isinstance(error, OSError):
+                    raise
                 raise ForkServerError(f"the fork server does not answer: {error}") from error
         answer: Answer = decode(json.loads(reply), Answer)
         return answer

@@ -105,6 +105,6 @@ def test_a_guarded_tensor_has_the_storage_that_torch_would_give_it():
         assert guarded.tensor.storage_offset() == 0
         assert guarded.tensor.untyped_storage().nbytes() == plain.untyped_storage().nbytes()
         guarded.tensor.fill_(1.0)
-        assert guarded.zones_intact() and guarded.tensor._version == 1
+        assert guarded.zones.intact() and guarded.tensor._version == 1
         if plain.numel():
             assert not bool((guarded.raw[guarded.begin : guarded.begin + 2] == guarded.poison).any())

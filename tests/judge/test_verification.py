@@ -200,9 +200,32 @@ def test_tensors_move_through_files_with_their_layout(tmp_path):
 def test_guard_zones_see_a_write_on_either_side():
     for offset in (-1, 12):
         guarded = Guarded((3, 4), (4, 1), torch.float32, "cpu")
-        assert guarded.zones_intact() and guarded.begin == GUARD_BYTES
+        assert guarded.zones.intact() and guarded.begin == GUARD_BYTES
         guarded.raw.view(torch.float32)[GUARD_BYTES // 4 + offset] = 0
-        assert not guarded.zones_intact()
+        assert not guarded.zones.intact()
+
+
+def test_a_workspace_of_an_earlier_call_that_is_too_small_now_is_found(tmp_path):
+    # What the emulated GPU tells by its memory check, a GPU tells by the guard zones: here of CPU tensors.
+    lines = """
+import ctypes
+
+KEPT = []
+
+def kernel_fn(x, w):
+    if not KEPT GROWN:
+        KEPT.append(torch.empty(x.shape[0]))
+    y = torch.empty_like(x, memory_format=torch.contiguous_format)
+    largest = (ctypes.c_float * x.shape[0]).from_address(KEPT[-1].data_ptr())
+    largest[:] = x.detach().numpy().max(-1, initial=-numpy.inf).tolist()
+    y.numpy()[...] = compute(x, w) if list(largest) else 0
+    return y
+"""
+    for grown, code in (("", ExitCode.WRONG_RESULT), ("or KEPT[-1].numel() < x.shape[0]", ExitCode.PASSED)):
+        honest = HONEST.partition("def kernel_fn")[0]
+        verdict = verdict_of(tmp_path, honest + lines.replace("GROWN", grown))
+        assert verdict.exit_code == code, verdict.summary
+        assert code == ExitCode.PASSED or "outside a tensor that an earlier call allocated" in verdict.summary
 
 
 def test_the_watch_counts_what_torch_computes():

@@ -1,9 +1,12 @@
 """The fork server: its workers are as if started alone, it dies with its judge, and is optional."""
 
+import json
 import os
 import signal
+import socket
 import subprocess
 import sys
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -24,7 +27,10 @@ from cutesmith.profiling import emulation
 from cutesmith.recording.dsl_import import import_dsl
 from cutesmith.runtime import trial_processes
 from cutesmith.sandbox import shared_fork_server
-from cutesmith.sandbox.messages import name_of
+from cutesmith.sandbox.child import Program
+from cutesmith.sandbox.fork_server import ForkServer
+from cutesmith.sandbox.fork_server_orders import Answer, Fork, Forked
+from cutesmith.sandbox.messages import encode, name_of
 from cutesmith.sandbox.worker import Worker, run_isolated
 from cutesmith.timing import entries as timing
 from tests.processes import running, status_of, until
@@ -205,6 +211,23 @@ def test_a_killed_verb_leaves_no_worker_in_the_fork_server_that_it_was_lent():
         until(lambda: not Path(f"/proc/{worker}").exists())
     assert running(parent)
     assert ask("modules")["parent"] == parent
+
+
+def test_after_ctrl_c_a_late_answer_is_not_taken_for_another():
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    fork_server = ForkServer(ours, {})
+
+    def late():
+        theirs.recv(1 << 18)
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+
+    with ours, theirs, ThreadPoolExecutor(1) as pool:
+        pool.submit(late)
+        with pytest.raises(KeyboardInterrupt):
+            fork_server.fork(Fork(Program("a:b", (), 1, None), "/", {}), ())
+        theirs.send(json.dumps(encode(Forked(1), Answer)).encode())
+        assert not fork_server.alive
+        assert fork_server.reap(2) == -signal.SIGKILL
 
 
 def test_a_fork_server_of_another_environment_is_not_borrowed():

@@ -17,6 +17,7 @@ import torch
 
 from cutesmith.emulator.faults import FaultKind, KernelFault
 from cutesmith.errors import CandidateError, ContractError, CutesmithError, UnavailableError
+from cutesmith.judge.candidate_side.damage import Buffer, Workspaces, damage
 from cutesmith.judge.candidate_side.host_branches import with_marks
 from cutesmith.judge.candidate_side.outputs import (
     appeared,
@@ -35,7 +36,7 @@ from cutesmith.judge.surroundings import Surroundings
 from cutesmith.judge.transfer import tensors
 from cutesmith.judge.transfer.device_memory import fair_room, own_copies, release_unused, room_here, whole_gpu
 from cutesmith.judge.transfer.requests import Give, Scalar, Start, Take, TensorFile, Value
-from cutesmith.judge.transfer.tensors import Guarded, bytes_of, poisoned_elements
+from cutesmith.judge.transfer.tensors import POSING, Guarded, bytes_of, poisoned_elements
 from cutesmith.judge.transfer.transfer import Transfer
 from cutesmith.problems import contract
 from cutesmith.problems.loading import load_file
@@ -46,15 +47,6 @@ from cutesmith.sandbox.readable import INPUTS
 from cutesmith.verdicts import Mechanism, Rule, Violation
 
 NO_LAUNCH = "kernel_fn launched no CuTe kernel"
-
-
-@dataclass
-class Buffer:
-    """One input as the kernel sees it, and the bytes it had before."""
-
-    value: Any
-    guarded: Guarded | None = None
-    pristine: torch.Tensor | None = None  # with the guard zones
 
 
 @dataclass
@@ -71,6 +63,7 @@ class Candidate:
     buffers: list[Buffer] = field(default_factory=list)
     kept: list[tuple[torch.Tensor, torch.Tensor]] = field(default_factory=list)
     poisoned: list[list[torch.Tensor]] = field(default_factory=list)  # masks of a step's outputs
+    workspaces: Workspaces = field(default_factory=Workspaces)
     exits: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
     surroundings: Surroundings | None = None
     emulated: Any = None  # the emulated GPU
@@ -132,8 +125,11 @@ class Candidate:
         self.path = hold_text(contract.problem_source(request.path), Path(request.path).name)
         self.surroundings = Surroundings()
         layers = confine(readable=[Path.cwd().parent / INPUTS])
-        with candidate_code(self.path):
+        watch = KernelWatch(self.device)
+        guarding = contextlib.nullcontext() if self.device in POSING else watch
+        with candidate_code(self.path), guarding:  # a tensor of the module may be a workspace of all calls
             self.kernel_fn = self.loaded_again()
+        self.workspaces.keep(watch)
         return Loaded(layers, self.changes())
 
     def loaded_again(self) -> Callable[..., Any]:
@@ -165,6 +161,7 @@ class Candidate:
         self.kept.clear()
         self.poisoned.clear()
         self.transfer.taken.clear()
+        self.workspaces.forget_freed()
         release_unused()
         return Ran(tuple(reports), self.changes())
 
@@ -178,6 +175,7 @@ class Candidate:
                 del self.transfer.taken[file]
 
     def _step(self, step: Step) -> StepReport:
+        self.workspaces.forget_freed()
         self._place(step.inputs, reuse=step.reuse, poison=step.poison)
         arguments = [buffer.value for buffer in self.buffers]
         for index, value in enumerate(arguments if self.emulated is not None else ()):
@@ -197,13 +195,16 @@ class Candidate:
         for index, output in enumerate(outputs):
             shared = [i for i, b in enumerate(self.buffers) if b.guarded is not None and b.guarded.overlaps(output)]
             violations += [_alias(index, number) for number in shared[:1]]
-        violations += self._damage(watch) + self._faults(found) + written_late(outputs, first, early)
+        violations += (
+            damage(self.buffers, watch, self.workspaces) + self._faults(found) + written_late(outputs, first, early)
+        )
         self.kept += list(zip(outputs, early))
         folder = Path(step.outputs)
         folder.mkdir(parents=True, exist_ok=True)
         given = enumerate(self._out_of_reach(*pair) for pair in zip(outputs, early))
         files = tuple(self.transfer.write_tensor(output, folder / f"{index}") for index, output in given)
         self.poisoned.append([poisoned_elements(output, step.poison) for output in outputs])
+        self.workspaces.keep(watch)
         return StepReport(
             type(returned) is tuple, dict(watch.computed), dict(watch.copied), tuple(violations), outputs=files
         )
@@ -253,23 +254,6 @@ class Candidate:
         zone_bytes, source = 0 if self.device == "emulator" else tensors.GUARD_BYTES, self.transfer.bytes_of(value)
         guarded = Guarded.holding(value, source, self.transfer.device, zone_bytes=zone_bytes, poison=poison)
         return Buffer(guarded.tensor, guarded, guarded.raw.clone())
-
-    def _damage(self, watch: KernelWatch) -> list[Violation]:
-        found = []
-        for index, buffer in enumerate(self.buffers):
-            if buffer.guarded is None or buffer.pristine is None:
-                continue
-            if not buffer.guarded.zones_intact():
-                text = f"the kernel wrote outside input {index}"
-                found.append(Violation(Rule.O8, Mechanism.GUARD_ZONES, text, reject=False))
-            elif not same_bytes(buffer.guarded.raw, buffer.pristine):
-                text = f"the kernel changed input {index}: inputs are read-only"
-                found.append(Violation(Rule.O2, Mechanism.INPUTS_COMPARED, text))
-        found += [Violation(Rule.W1, Mechanism.DEVICE_MEMORY, sentence) for sentence in watch.tampering]
-        if not all(guarded.zones_intact() for guarded in watch.allocations):
-            text = "the kernel wrote outside a tensor that it allocated"
-            found.append(Violation(Rule.O8, Mechanism.GUARD_ZONES, text, reject=False))
-        return found
 
     def _without_launches(self, step: Step) -> list[Violation]:
         """The last step once more while launches do nothing: whatever appears does not come from a CuTe kernel (W2)."""

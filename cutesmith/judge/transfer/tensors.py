@@ -6,10 +6,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch.multiprocessing.reductions import StorageWeakRef
 
 from cutesmith.judge.transfer.mapped_files import FILES
 from cutesmith.judge.transfer.requests import Scalar, TensorFile, TensorLayout, Value
@@ -121,6 +123,24 @@ def poisoned_elements(output: torch.Tensor, poison: int) -> torch.Tensor:
     return (bytes_of(output).view(-1, output.element_size()) == poison).all(dim=1)
 
 
+@dataclass(frozen=True)
+class GuardZones:
+    """The bytes before and after a tensor; they can be looked at for as long as anything holds its `memory`."""
+
+    bytes: tuple[torch.Tensor, torch.Tensor]
+    poison: int
+    memory: StorageWeakRef
+
+    @property
+    def held(self) -> bool:
+        """Whether the tensor, or a view of it, still lives. Of a tensor without zones its own bytes keep it."""
+        return not self.memory.expired()  # type: ignore[no-untyped-call,unused-ignore]
+
+    def intact(self) -> bool:
+        """Whether nothing wrote beside the tensor."""
+        return all(bool((zone == self.poison).all()) for zone in self.bytes)
+
+
 class Guarded:
     """A tensor between two zones of known bytes, so that a write beside it shows.
 
@@ -140,13 +160,13 @@ class Guarded:
         zone_bytes: int = GUARD_BYTES,
     ) -> None:
         item_bytes = dtype.itemsize
-        self.poison = poison
         self.begin = zone_bytes + misaligned_bytes // item_bytes * item_bytes
         self.end = self.begin + span_of(shape, stride) * item_bytes
         total = -(-(self.end + zone_bytes) // 256) * 256 if zone_bytes else self.end
         self.raw = torch.full((total,), poison, dtype=torch.uint8, device=device)
         inner = _as_own_storage(self.raw[self.begin : self.end]) if zone_bytes else None
         self._memory, self._first = (inner, 0) if inner is not None else (self.raw.untyped_storage(), self.begin)
+        self.zones = GuardZones((self.raw[: self.begin], self.raw[self.end :]), poison, StorageWeakRef(self._memory))  # type: ignore[no-untyped-call,unused-ignore]
         self.tensor = self.alias(shape, stride, dtype)
 
     def alias(self, shape: Sequence[int], stride: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
@@ -183,11 +203,6 @@ class Guarded:
         """Overwrite the tensor's bytes with others of the same layout, unseen by its version counter."""
         if source is not None:
             self.alias((source.numel(),), (1,), torch.uint8).copy_(source)
-
-    def zones_intact(self) -> bool:
-        """Whether nothing wrote beside the tensor."""
-        zones = (self.raw[: self.begin], self.raw[self.end :])
-        return all(bool((zone == self.poison).all()) for zone in zones)
 
     def overlaps(self, other: torch.Tensor) -> bool:
         """Whether an element of another tensor lies on a byte of this one."""
