@@ -107,4 +107,4 @@ def test_a_guarded_tensor_has_the_storage_that_torch_would_give_it():
         guarded.tensor.fill_(1.0)
         assert guarded.zones.intact() and guarded.tensor._version == 1
         if plain.numel():
-            assert not bool((guarded.raw[guarded.begin : guarded.begin + 2] == guarded.poison).any())
+            assert not bool((guarded.raw[guarded.begin : guarded.begin + 2] == guarded.zones.poison).any())
