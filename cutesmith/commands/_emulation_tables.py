@@ -20,7 +20,7 @@ from cutesmith.verdicts import (
 
 WIDTH = 100
 H200_BYTES_PER_SECOND = 4.2e12  # of a large copy, measured
-_MOST_LINES = 12
+_MOST_LINES, _FEW_LINES = 12, 5
 _MOST_ADVICE = 10
 _BAR = 20
 _VALUES_AT = 60
@@ -40,14 +40,17 @@ def table(verdict: EmulateVerdict) -> Iterator[str]:
         yield from _wrapped(verdict.hint)
 
 
-def launch_table(verdict: EmulateVerdict) -> Iterator[str]:
-    """What ran, and what each launch did."""
+def launch_table(verdict: EmulateVerdict, *, brief: bool = False) -> Iterator[str]:
+    """What ran, and what each launch did; a `brief` profile is its bound, what to change, and the busiest lines."""
     if verdict.inputs:
         yield f"inputs: {verdict.inputs}"
     if verdict.full_inputs:
         yield f"        shrunk from {verdict.full_inputs} (--full runs them all)"
     for number, launch in enumerate(verdict.launches):
         yield from _launch_lines(number, launch, verdict)
+        if launch.profile:
+            yield from _profile_lines(launch.profile, verdict)
+            yield from _busiest_lines(launch.profile, verdict.path) if brief else _counts(launch.profile, verdict.path)
 
 
 def _launch_lines(number: int, launch: EmulatedLaunch, verdict: EmulateVerdict) -> Iterator[str]:
@@ -63,8 +66,6 @@ def _launch_lines(number: int, launch: EmulatedLaunch, verdict: EmulateVerdict) 
         yield from (f"    {line}" for line in launch.printed.splitlines())
     for fault in launch.faults:
         yield from _wrapped(describe(fault), "  FAULT ", "        ")
-    if launch.profile:
-        yield from profile_lines(launch.profile, verdict)
 
 
 def describe(fault: EmulatedFault) -> str:
@@ -78,8 +79,8 @@ def describe(fault: EmulatedFault) -> str:
 # ------------------------------------------------------------------------------------------------------------ profile
 
 
-def profile_lines(profile: EmulatedProfile, verdict: EmulateVerdict) -> Iterator[str]:
-    """Verdict in words first, then lines, instruction mix and memory."""
+def _profile_lines(profile: EmulatedProfile, verdict: EmulateVerdict) -> Iterator[str]:
+    """What bounds the launch, and what to change."""
     yield ""
     yield from _bound_lines(profile, verdict)
     yield "  what to change, worst first (% of the modelled clocks at stake)"
@@ -89,7 +90,16 @@ def profile_lines(profile: EmulatedProfile, verdict: EmulateVerdict) -> Iterator
         head = f"    {100 * remark.share:3.0f} %  {_place(remark, verdict.path)}: "
         yield from _wrapped(remark.message, head, " " * 11)
     yield ""
-    yield from _source_lines(profile, verdict.path)
+
+
+def _busiest_lines(profile: EmulatedProfile, path: str) -> Iterator[str]:
+    yield from _source_lines(profile, path, most=_FEW_LINES)
+    yield "  cutesmith emulate --profile shows more lines, their accesses, instructions and pipes"
+
+
+def _counts(profile: EmulatedProfile, path: str) -> Iterator[str]:
+    """Lines with their accesses, then instruction mix and memory."""
+    yield from _source_lines(profile, path, most=_MOST_LINES)
     yield ""
     issued, lanes = profile.warp_instructions, profile.lane_instructions
     whole = sum(issued.values()) or 1
@@ -99,37 +109,39 @@ def profile_lines(profile: EmulatedProfile, verdict: EmulateVerdict) -> Iterator
         yield f"  {name:18}{_count(count):>10}{_count(lanes[name]):>10}  {100 * count / whole:4.1f} % {bar}".rstrip()
     yield f"  {_count(profile.flops)} FLOP in arithmetic, {_count(profile.tensor_core_macs)} MACs in tensor cores"
     yield ""
-    yield from _machine_lines(profile, verdict)
+    yield from _machine_lines(profile)
 
 
 def _bound_lines(profile: EmulatedProfile, verdict: EmulateVerdict) -> Iterator[str]:
     """Which is the tighter floor: the busiest pipe, or the tensors' bytes."""
     if not verdict.arch.startswith("sm_90") or not verdict.tensor_bytes or len(verdict.launches) > 1:
         return
+    asked = sum(count for name, count in profile.bytes.items() if name.startswith("global"))
     pipe, memory = profile.floor_us, 1e6 * verdict.tensor_bytes / H200_BYTES_PER_SECOND
     bound = "memory" if memory >= pipe else next(iter(profile.clocks))
     text = (
         f"bound by {bound}: on an H200 with every multiprocessor busy, {memory:.2g} µs for "
-        f"{_bytes(verdict.tensor_bytes)} of inputs and outputs at 4.2 TB/s, {pipe:.2g} µs in the busiest pipe"
+        f"{_bytes(verdict.tensor_bytes)} of inputs and outputs at 4.2 TB/s, {pipe:.2g} µs in the busiest pipe; "
+        f"lanes ask for {_bytes(asked)} of global memory, {asked / verdict.tensor_bytes:.2g} × these tensors"
     )
     yield from _wrapped(text, "  ", "    ")
     yield ""
 
 
-def _source_lines(profile: EmulatedProfile, path: str) -> Iterator[str]:
+def _source_lines(profile: EmulatedProfile, path: str, *, most: int) -> Iterator[str]:
     lines = sorted(profile.lines, key=lambda line: -line.clocks)
     whole = sum(line.clocks for line in lines) or 1.0
     yield f"  {'clocks':>6} {'warp-instr':>11} {'lanes':>6}  {'line':>5}  source"
-    for line in lines[:_MOST_LINES]:
+    for line in lines[:most]:
         issued, lanes = sum(line.warp_instructions.values()), sum(line.lane_instructions.values())
         share, busy = 100 * line.clocks / whole, lanes / issued
         place = str(line.line) if line.file == Path(path).name else "–"
         yield _clip(f"  {share:5.1f}% {_count(issued):>11} {busy:6.1f}  {place:>5}  {_source(line, path)}")
-        for access in line.accesses:
+        for access in line.accesses if most > _FEW_LINES else ():
             yield _clip(f"{'':35}{_access(access)}")
-    if len(lines) > _MOST_LINES:
-        rest = sum(line.clocks for line in lines[_MOST_LINES:])
-        yield f"  {100 * rest / whole:5.1f}% in {len(lines) - _MOST_LINES} more lines (--json has all)"
+    if len(lines) > most:
+        rest = sum(line.clocks for line in lines[most:])
+        yield f"  {100 * rest / whole:5.1f}% in {len(lines) - most} more lines (--json has all)"
 
 
 def _access(access: EmulatedAccess) -> str:
@@ -144,7 +156,7 @@ def _access(access: EmulatedAccess) -> str:
     return text
 
 
-def _machine_lines(profile: EmulatedProfile, verdict: EmulateVerdict) -> Iterator[str]:
+def _machine_lines(profile: EmulatedProfile) -> Iterator[str]:
     moved = ", ".join(f"{name} {_bytes(count)}" for name, count in profile.bytes.items())
     yield from _wrapped(f"bytes by lanes: {moved or 'none'}", "  ", "    ")
     if profile.local_bytes_per_thread:

@@ -24,8 +24,9 @@ and what limits it, registers, shared memory, waves, bytes used of each sector, 
 warps wait for. ncu replays each launch dozens of times with flushed caches, and leaves the clocks alone: its durations
 are those of single launches, to be compared with each other; `cutesmith benchmark` gives the time that counts.
 
-Without a GPU or without ncu: the emulated GPU counts instructions, sectors and bank conflicts by Python line
-(as `cutesmith emulate --profile`); caches, latency, occupancy and times are not modelled, and the verdict says so.
+Without a GPU or without ncu: the emulated GPU counts instructions, sectors and bank conflicts; what bounds the kernel,
+what to change and the busiest lines are shown (`cutesmith emulate --profile` has all counts). Caches, latency,
+occupancy and times are not modelled, and the verdict says so.
 
 Profile what verifies: a wrong kernel may be fast for the wrong reason."""
 
@@ -65,7 +66,7 @@ def table(verdict: ProfileVerdict) -> Iterator[str]:
     if verdict.note:
         yield from wrap(f"note: {verdict.note}", WIDTH)
     if verdict.emulated is not None:
-        yield from launch_table(verdict.emulated)
+        yield from launch_table(verdict.emulated, brief=True)
         # Where to read on about the kinds of remarks that the table above has.
         if first := {remark.kind: remark.reference for remark in reversed(verdict.advice)}:
             yield from ("", "  read on in references/")
