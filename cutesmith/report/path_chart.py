@@ -13,7 +13,7 @@ PLOT = 260.0  # height of the plot itself
 ROW = 15.0  # of one line's failures, below the plot
 RUNG = 26.0  # of the ladder of stages
 MOST_LINES = 8  # lines of work with a row of failures and a colour each; more share them
-LABEL_GAP = 14.0
+LABEL_GAP = 22.0  # of labels as tall as a phone shows them
 BIN = 4  # failures that are less apart are one tick
 SHAPES = (
     "M0 -5A5 5 0 1 1 0 5A5 5 0 1 1 0 -5Z",
