@@ -61,6 +61,9 @@ def _launch_lines(number: int, launch: EmulatedLaunch, verdict: EmulateVerdict) 
     waves = f"{launch.waves} wave{'s' if launch.waves != 1 else ''}"
     ended = "" if launch.completed else "; a fault ended it"
     yield f"  {_count(launch.instructions)} lane-instructions in {waves}, {launch.seconds:.2f} s of CPU time{ended}"
+    for ring in launch.rings:
+        unseen = "; it never wrapped" if ring.filled and ring.trips <= ring.stages else ""
+        yield f"  {ring.stages} mbarriers from byte {ring.first} of shared memory: {ring.trips} phases{unseen}"
     if launch.printed:
         yield "  printed:"
         yield from (f"    {line}" for line in launch.printed.splitlines())

@@ -34,8 +34,9 @@ they are not times: those are measured by `cutesmith benchmark`, on a GPU.
 --trace prints every instruction that one warp executes (branches show by what follows; `fused` is a product and a sum
 that ptxas makes one fma), the lanes that took part, and what it set in one of them.
 
---orders N runs each launch with bulk copies in N orders of their completion that the hardware may take; memory must be
-the same after each, else the finding names the order that differs.
+--orders N runs each launch with bulk copies or mbarriers in N orders that the hardware may take, of completions and of
+warps (1: the first warps as far as they can, 2: the last ones); memory must be the same after each, and no order may
+find or hang what another does not. Rings of mbarriers are shown with the phases that one block ended.
 
 --script runs somebody else's Python script, or a test suite, as it is: tensors on "cuda", streams, events, questions
 to torch.cuda and the driver, cute.compile with and without TVM-FFI. What it prints passes through (on stderr with

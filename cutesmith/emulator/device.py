@@ -23,6 +23,7 @@ from cutesmith.emulator.machine.launch import LaunchReport, LaunchRun, refuse_ov
 from cutesmith.emulator.machine.memory import Memory
 from cutesmith.emulator.machine.observation import Observer
 from cutesmith.emulator.machine.scheduler import NativeCode
+from cutesmith.emulator.machine.schedules import described
 from cutesmith.emulator.machine.settings import Settings
 from cutesmith.emulator.native.jit import compile_program
 from cutesmith.emulator.native.logs import Instrumentation
@@ -187,19 +188,23 @@ class EmulatedDevice:
                 others = tuple(found for found in report.findings if found not in reads)
                 self.launches[-1] = replace(report, findings=others, unused_reads=reads)
         if before is not None and self.settings.orders > 1 and run.chosen is None:
-            self._try_orders(program, before, lambda order: prepare(replace(self.settings, order=order)).run())
+            in_order = lambda order: prepare(replace(self.settings, order=order)).run().findings  # noqa: E731
+            self._try_orders(program, before, in_order)
 
-    def _try_orders(self, program: Program, before: Snapshot, run: Callable[[int], object]) -> None:
-        """Add a finding where the launch ends otherwise in another order of completion."""
-        copies = [instruction for instruction in program.instructions if completes_later(instruction)]
+    def _try_orders(self, program: Program, before: Snapshot, run: Callable[[int], tuple[Finding, ...]]) -> None:
+        """Add findings where the launch ends otherwise in another order of completions and of warps."""
+        waits = [each for each in program.instructions if completes_later(each) or each.opcode == "mbarrier"]
         first, report = self.settings.order, self.launches[-1]
-        numbers = range(first + 1, first + self.settings.orders) if copies else ()
-        if (found := order_that_matters(before, self._allocations, numbers, run)) is not None:
-            order, how = found
-            text = f"asynchronous copies that complete in order {order} instead of {first}: the launch {how}"
-            where, origin = copies[0].location, (0, 0, 0)
-            finding = Finding(FaultKind.DEPENDS_ON_ORDER, text, where, origin, origin, report.kernel)
-            self.launches[-1] = replace(report, findings=(*report.findings, finding))
+        numbers = range(first + 1, first + self.settings.orders) if waits else ()
+        found = order_that_matters(before, self._allocations, numbers, run, report.findings)
+        if found is None:
+            return
+        origin, text = (0, 0, 0), f"in order {found.order} ({described(found.order)}) instead of {first}"
+        new = tuple(replace(each, message=f"{text}: {each.message}") for each in found.findings)
+        if not new:
+            text = f"{text}, which the rules allow too, the launch {found.how}"
+            new = (Finding(FaultKind.DEPENDS_ON_ORDER, text, waits[0].location, origin, origin, report.kernel),)
+        self.launches[-1] = replace(report, findings=(*report.findings, *new))
 
     def _refuse_other_code(self, module: Module) -> None:
         """Raise UnavailableError for machine code that a GPU of this SM version would not load."""

@@ -158,6 +158,7 @@ class Emulation:
             completed=report.completed,
             printed=report.printed[-_PRINTED:],
             faults=tuple(_fault(finding, self.path) for finding in report.findings),
+            rings=tuple(ring for ring in report.rings if ring.stages > 1),
             profile=profile,
         )
 

@@ -106,7 +106,7 @@ ORDERS = Option(
     type=int,
     default=1,
     metavar="N",
-    help="on the emulated GPU, run launches with TMA in N orders of completion; results must be equal (default: 1)",
+    help="on the emulated GPU, run launches with TMA or mbarriers in N orders of completions and warps (default: 1)",
 )
 
 VERIFY = Verb(

@@ -101,11 +101,29 @@ class EmulatedProfile:
     floor_us: float
 
 
+@dataclass(frozen=True, order=True)
+class MbarrierRing:
+    """An array of mbarriers: its first byte in shared memory, its stages, and the phases that ended in one block.
+
+    `trips`: of the block with the most, over all stages. `filled`: bytes were counted, as a copy engine does.
+    """
+
+    first: int
+    stages: int
+    filled: bool
+    trips: int
+
+    def to_dict(self) -> dict[str, object]:
+        """Ready for `strict_json`."""
+        return vars(self)
+
+
 @dataclass(frozen=True, kw_only=True)
 class EmulatedLaunch:
     """One launch as the emulated GPU executed it; `seconds` are of this machine's CPU.
 
-    `instructions` are lane-instructions, `waves` how often the machine was filled with blocks. Without `--profile`,
+    `instructions` are lane-instructions, `waves` how often the machine was filled with blocks. `rings`:
+    of mbarriers, those of one stage left out. Without `--profile`,
     `profile` is None, an empty object in JSON.
     """
 
@@ -119,6 +137,7 @@ class EmulatedLaunch:
     completed: bool
     printed: str = ""
     faults: tuple[EmulatedFault, ...] = ()
+    rings: tuple[MbarrierRing, ...] = ()
     profile: EmulatedProfile | None = None
 
     def to_dict(self) -> dict[str, object]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ FOLDER = Path(__file__).resolve().parent.parent.parent / "evals" / "planted_faul
 FAULTS = sorted(FOLDER.glob("*.py"), key=lambda path: path.stem)
 MARK = re.compile(r"# fault: (\w+)")
 ARCH = re.compile(r'^ARCH = "(\w+)"$', re.MULTILINE)
+ORDERS = re.compile(r"^ORDERS = (\d+)", re.MULTILINE)
 QUICK = Settings(step_limit=200_000)
 
 
@@ -44,10 +46,16 @@ def arch_of(path):
     return match[1] if match else "sm_90a"
 
 
+def settings_of(path):
+    """As many orders as the file asks for."""
+    match = ORDERS.search(path.read_text())
+    return replace(QUICK, orders=int(match[1]) if match else 1)
+
+
 def emulate(path, name):
     """The findings of `name` in the file, its outputs (None when a fault ended it), and the reference's."""
     outputs = None
-    with contextlib.suppress(EmulationError), emulated_device(arch_of(path), settings=QUICK) as device:
+    with contextlib.suppress(EmulationError), emulated_device(arch_of(path), settings=settings_of(path)) as device:
         loaded = load_file(path)
         inputs = loaded.get_inputs()
         expected = loaded.reference_fn(*inputs).cpu()

@@ -7,13 +7,15 @@ depend on it: when memory differs after the launch, or when the launch ends othe
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from cutesmith.emulator.errors import EmulationError
+from cutesmith.emulator.faults import FaultKind, Finding, KernelFault
 from cutesmith.emulator.program.abi import Array
+from cutesmith.emulator.ptx.syntax import Location
 from cutesmith.emulator.state.allocations import Allocation, Allocations
 
 FILLS = (0x5A, 0xDA)  # as float32 1.5e16 and -3.1e16: a maximum, a minimum and a sum all show at least one
@@ -86,25 +88,49 @@ def uninitialised_bytes_matter(before: Snapshot, allocations: Allocations, run: 
         after.restore()
 
 
+@dataclass(frozen=True)
+class OtherEnd:
+    """How a launch ends in another order: what it leaves or raises, and the findings that the first order has not."""
+
+    order: int
+    how: str
+    findings: tuple[Finding, ...] = ()
+
+
 def order_that_matters(
-    before: Snapshot, allocations: Allocations, orders: Iterable[int], run: Callable[[int], object]
-) -> tuple[int, str] | None:
-    """The first order of completion in which `run(order)` from the state `before` ends otherwise, and how.
+    before: Snapshot,
+    allocations: Allocations,
+    orders: Iterable[int],
+    run: Callable[[int], tuple[Finding, ...]],
+    known: Sequence[Finding],
+) -> OtherEnd | None:
+    """The first order in which `run(order)` from the state `before` ends otherwise, or finds more than is `known`.
 
     The present state, that of the first order, is kept. None without such an order, or with too much memory to compare.
     """
     after = Snapshot.take(allocations)
     if after is None:
         return None
+    sites = {(finding.kind, finding.location) for finding in known}
     try:
         for order in orders:
             before.restore()
             try:
-                run(order)
+                found = run(order)
+            except KernelFault as error:
+                return OtherEnd(order, f"ends with: {error.message}", _beyond(error.findings, sites))
             except EmulationError as error:
-                return order, f"ends with: {error.message}"
+                return OtherEnd(order, f"ends with: {error.message}")
+            if new := _beyond(found, sites):
+                return OtherEnd(order, "has another finding", new)
             if (name := after.changed()) is not None:
-                return order, f"leaves other values in {name}"
+                return OtherEnd(order, f"leaves other values in {name}")
         return None
     finally:
         after.restore()
+
+
+def _beyond(findings: Iterable[Finding], sites: set[tuple[FaultKind, Location | None]]) -> tuple[Finding, ...]:
+    """Those of another kind or place. Reads of uninitialised memory have a check of their own."""
+    new = (finding for finding in findings if (finding.kind, finding.location) not in sites)
+    return tuple(finding for finding in new if finding.kind is not FaultKind.UNINITIALISED_READ)

@@ -17,6 +17,7 @@ from cutesmith.emulator.errors import EndlessLoop, LaunchRefused
 from cutesmith.emulator.faults import Finding
 from cutesmith.emulator.machine.memory import Memory
 from cutesmith.emulator.machine.observation import Executors, Observer
+from cutesmith.emulator.machine.rings import longest
 from cutesmith.emulator.machine.scheduler import NativeCode, Scheduler, suspensions_of
 from cutesmith.emulator.machine.settings import Settings
 from cutesmith.emulator.machine.suspensions import Suspension
@@ -29,6 +30,7 @@ from cutesmith.emulator.state.wave import Wave
 from cutesmith.recording.cubin import CubinKernel, source_name
 from cutesmith.recording.launch_limits import launch_shape, refusals
 from cutesmith.recording.sessions import Launch
+from cutesmith.verdicts import MbarrierRing
 
 _PARAMETER_ALIGN = 128  # a tensor map in a parameter is aligned to 64 bytes
 
@@ -40,7 +42,7 @@ class LaunchReport:
     `basic_block_counts`: how often a lane ran each basic block of `program`; they give `instructions`. `steps` are
     those of Settings.step_limit. `waves` ran one after another. `completed` is False when a fault ended it.
     `unused_reads`: reads of uninitialised memory on which nothing depends (machine/consequences.py). `resources`: what
-    the cubin says of the kernel.
+    the cubin says of the kernel. `rings`: the mbarriers of a block (machine/rings.py).
     """
 
     kernel: str
@@ -56,6 +58,7 @@ class LaunchReport:
     basic_block_counts: tuple[int, ...]
     completed: bool
     unused_reads: tuple[Finding, ...] = ()
+    rings: tuple[MbarrierRing, ...] = ()
 
     @property
     def instructions(self) -> int:
@@ -87,6 +90,7 @@ class LaunchRun:
     waves: int = 0
     seconds: float = 0.0
     completed: bool = False
+    rings: tuple[MbarrierRing, ...] = ()
 
     def __post_init__(self) -> None:
         self.findings = Findings(source_name(self.launch.kernel))
@@ -126,6 +130,7 @@ class LaunchRun:
             waves=self.waves,
             basic_block_counts=tuple(self._counts.tolist()),
             completed=self.completed,
+            rings=self.rings,
         )
 
     @cached_property
@@ -204,6 +209,7 @@ class LaunchRun:
                 raise EndlessLoop(error.message, hint=hint) from None
             finally:
                 self.steps = scheduler.steps
+                self.rings = longest((*self.rings, *scheduler.rings))
 
     def _memory(self, shape: tuple[int, int]) -> Array:
         """Bytes that were not written yet."""

@@ -19,6 +19,8 @@ from cutesmith.emulator.machine.deadlock import explain
 from cutesmith.emulator.machine.groups import LaneGroups
 from cutesmith.emulator.machine.machine import Machine
 from cutesmith.emulator.machine.memory import Memory
+from cutesmith.emulator.machine.rings import Mbarriers
+from cutesmith.emulator.machine.schedules import Schedule
 from cutesmith.emulator.machine.settings import Settings
 from cutesmith.emulator.machine.suspensions import Suspension, Waiting
 from cutesmith.emulator.program.abi import EXITED, FAULTED, Array, Context, resume_of
@@ -26,6 +28,7 @@ from cutesmith.emulator.program.basic_blocks import Program
 from cutesmith.emulator.program.spinning import waiting_line
 from cutesmith.emulator.state.findings import where
 from cutesmith.emulator.state.wave import Wave
+from cutesmith.verdicts import MbarrierRing
 
 _CLOCKS_PER_ROUND = 1024
 _MOST_FUEL = 1 << 20
@@ -73,6 +76,8 @@ class Scheduler:
         self._suspensions = suspensions
         self._fuel = settings.fuel
         self._impatient_rounds = 0
+        self._schedule = Schedule(settings.order, wave)
+        self._spinning = False
 
     def run(self) -> None:
         """Run until every lane has ended."""
@@ -94,6 +99,11 @@ class Scheduler:
         self._machine.memory.drain()
         self._machine.memory.blocks_ended()
 
+    @property
+    def rings(self) -> tuple[MbarrierRing, ...]:
+        """The rings of mbarriers that the wave has used so far."""
+        return tuple(self._machine.unit(Mbarriers).rings())
+
     def _lose_patience(self) -> bool:
         """Let instructions that wait for a limited time give up; False when that has led nowhere."""
         self._impatient_rounds += 1
@@ -105,7 +115,7 @@ class Scheduler:
 
     def _run_ready(self) -> bool:
         """Run every lane that can run until it is suspended; False when there was none."""
-        groups = self._ready.take_all()
+        groups, held = self._schedule.choose(self._ready.take_all(), fair=self._spinning)
         context = self._wave.context
         context[Context.FUEL] = self._fuel
         only_preempted = bool(groups)
@@ -113,6 +123,9 @@ class Scheduler:
             self._native.run(basic_block, context, lanes)
             only_preempted &= self._sort(lanes)
             context[Context.CLOCK] += _CLOCKS_PER_ROUND
+        for basic_block, lanes in held:
+            self._ready.add(basic_block, lanes)
+        self._spinning = only_preempted
         self._fuel = min(2 * self._fuel, _MOST_FUEL) if only_preempted else self._settings.fuel
         return bool(groups)
 

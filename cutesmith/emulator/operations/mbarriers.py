@@ -16,6 +16,7 @@ from cutesmith.emulator.engines.mbarrier_state import PARITY_SHIFT, Mbarrier, Mb
 from cutesmith.emulator.faults import FaultKind, UnsupportedInstruction
 from cutesmith.emulator.machine.lanes import LaneBatch
 from cutesmith.emulator.machine.machine import Machine, Unit
+from cutesmith.emulator.machine.rings import Mbarriers
 from cutesmith.emulator.machine.suspensions import lane_operation
 from cutesmith.emulator.program.abi import Access, Array, Space
 from cutesmith.emulator.ptx.syntax import Address, Instruction, Operand, Sink
@@ -35,11 +36,12 @@ def initialise(batch: LaneBatch) -> None:
     address, count = batch.instruction.operands
     counts = batch.read(count, np.uint32)
     for index, pointer in _pointers(batch, address, Access.WRITE):
-        _checked(batch, index, partial(_create, pointer, int(counts[index])))
+        _checked(batch, index, partial(_create, batch.machine, pointer, int(counts[index])))
 
 
-def _create(pointer: int, count: int) -> None:
+def _create(machine: Machine, pointer: int, count: int) -> None:
     Mbarrier.new(count).write(pointer)
+    machine.unit(Mbarriers).initialised(pointer, count)
 
 
 @lane_operation("mbarrier.inval")
@@ -203,6 +205,8 @@ def _update(
         before[index] = barrier.pack()
         _checked(batch, index, partial(act, barrier, index))
         barrier.write(pointer)
+        if "expect_tx" in batch.instruction.modifiers:
+            batch.machine.unit(Mbarriers).counts_bytes(pointer)
         if barrier.phases:
             batch.memory.phase_over(int(batch.lanes[index]), pointer)
     if state is not None and not isinstance(state, Sink):

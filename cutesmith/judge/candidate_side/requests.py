@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from cutesmith.compiling.narrowing import Compiled
 from cutesmith.judge.transfer.requests import Scalar, TensorFile, TensorLayout, Value
 from cutesmith.sandbox.messages import Request
-from cutesmith.verdicts import ExitCode, Violation
+from cutesmith.verdicts import ExitCode, MbarrierRing, Violation
 
 
 @dataclass(frozen=True)
@@ -62,8 +62,8 @@ class StepReport(CallReport):
 class Ran:
     """Reports of the steps, and what the candidate changed of its process.
 
-    `declined` or `stopped` say why there are none. On the emulated GPU, lane-instructions of a step and the blocks of
-    each of its launches.
+    `declined` or `stopped` say why there are none. On the emulated GPU, lane-instructions of a step, the blocks of
+    each of its launches, and the ring of mbarriers that its kernels go round (emulator.machine.rings).
     """
 
     steps: tuple[StepReport, ...] = ()
@@ -72,6 +72,7 @@ class Ran:
     stopped: str = ""
     instructions: int = 0
     blocks: tuple[int, ...] = ()
+    ring: MbarrierRing | None = None
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,8 @@ class Run(Request[Ran]):
     `stub`: once more while launches do nothing. `may_decline`: a refusal is a reply, with `may_raise` any exception is.
     `limited`: so is a call that takes too many steps. `fresh`: load the file again, as one copy need not take several
     shapes. On the emulated GPU, `some_blocks`: execute some of a launch's blocks, if it is the only one; of blocks that
-    wait for each other it holds `resident_blocks` at once, 0 for as many as a GPU.
+    wait for each other it holds `resident_blocks` at once, 0 for as many as a GPU; launches run in
+    so many `orders` at least.
     """
 
     steps: tuple[Step, ...]
@@ -92,6 +94,7 @@ class Run(Request[Ran]):
     fresh: bool = False
     some_blocks: bool = False
     resident_blocks: int = 0
+    orders: int = 1
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from cutesmith.compiling.narrowing import Compiled
 from cutesmith.emulator.errors import EmulationError, EndlessLoop, LaunchRefused
 from cutesmith.emulator.faults import own_line
 from cutesmith.emulator.machine.launch import LaunchReport
+from cutesmith.emulator.machine.rings import main_ring
 from cutesmith.emulator.positions.conditions import Conditions
 from cutesmith.emulator.program.basic_blocks import Program
 from cutesmith.errors import CandidateError
@@ -97,7 +98,9 @@ class Trial(Candidate):
         if request.some_blocks and len(launches) > steps:
             return Ran(changes=self.changes(), stopped="of several launches some blocks say nothing")
         blocks = tuple(prod(report.launch.grid) for report in launches[: len(launches) // steps])
-        return replace(reply, instructions=sum(report.instructions for report in launches) // steps, blocks=blocks)
+        instructions = sum(report.instructions for report in launches) // steps
+        ring = main_ring(ring for report in launches for ring in report.rings)
+        return replace(reply, instructions=instructions, blocks=blocks, ring=ring)
 
     @contextlib.contextmanager
     def _restricted(self, request: Run) -> Iterator[None]:
@@ -109,7 +112,11 @@ class Trial(Candidate):
         steps = MOST_STEPS if request.limited else usual.step_limit
         sanitize = usual.sanitize and not request.some_blocks  # of large tensors it would take as much memory again
         self.emulated.settings = replace(
-            usual, step_limit=steps, sanitize=sanitize, resident_blocks=request.resident_blocks
+            usual,
+            step_limit=steps,
+            sanitize=sanitize,
+            resident_blocks=request.resident_blocks,
+            orders=max(usual.orders, request.orders),
         )
         try:
             with self.emulated.some_blocks() if request.some_blocks else contextlib.nullcontext():

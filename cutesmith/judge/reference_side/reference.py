@@ -219,6 +219,10 @@ class Reference:
             if why:
                 return requests.Drawn(accepted=False, why=why)
             changed = self.other.changes(name, before, values)
+        if request.resized:
+            values = resize(values, dict(request.resized))
+            if why := self._refusal(values):
+                return requests.Drawn(accepted=False, why=why)
         self.drawn[request.key] = values
         release_unused()
         return replace(self._told(request, values, found), changed=changed)
@@ -228,7 +232,7 @@ class Reference:
         folder, name = Path(request.folder), request.derive
         folder.mkdir(parents=True, exist_ok=True)
         files = tuple(self.transfer.write_value(value, folder / f"{index}") for index, value in enumerate(values))
-        same_sizes = not name or (self.other is not None and self.other.keeps_sizes(name))
+        same_sizes = not request.resized and (not name or (self.other is not None and self.other.keeps_sizes(name)))
         stands_for = f" for {self.asked}" if self.asked and same_sizes else ""
         return requests.Drawn(
             accepted=True,
@@ -236,8 +240,12 @@ class Reference:
             inputs=files,
             summary=tensors.summarize(values) + stands_for,
             elements=count_elements([value for value in values if isinstance(value, torch.Tensor)], {}),
-            size=self.size if self.device == "emulator" and not name and not found else size_of(values, 0),
-            ran_as=self.whole.ran_as(values) if self.whole and request.index < 0 and not name else (),
+            size=self.size
+            if self.device == "emulator" and not (name or found or request.resized)
+            else size_of(values, 0),
+            ran_as=self.whole.ran_as(values)
+            if self.whole and request.index < 0 and not (name or request.resized)
+            else (),
         )
 
     def full_layout(self, request: requests.FullSize) -> requests.FullInputs:

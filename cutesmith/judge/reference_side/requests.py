@@ -24,6 +24,11 @@ class Loaded:
     elements: int = 0
     confinement: dict[str, bool] | None = None
 
+    @property
+    def resizable(self) -> bool:
+        """Whether sizes may change on the emulated GPU: the contract promises others, or they were shrunk already."""
+        return self.shapes if self.long_sizes is None else bool(self.long_sizes)
+
 
 @dataclass(frozen=True)
 class Load(Request[Loaded]):
@@ -76,7 +81,8 @@ class Draw(Request[Drawn]):
 
     `derive` names a draw of a derived case; the one that `begins` a run makes room. `longer` keeps that size whole,
     `beyond` has so many elements; then `elements` bounds the inputs, and with `columns` these may change. With
-    `some_blocks` the reference may take longer, as not all blocks run.
+    `some_blocks` the reference may take longer, as not all blocks run. `resized`: sizes of the inputs, and those that
+    they get instead.
     """
 
     key: str
@@ -90,6 +96,7 @@ class Draw(Request[Drawn]):
     elements: int = 0
     columns: bool = False
     some_blocks: bool = False
+    resized: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True)

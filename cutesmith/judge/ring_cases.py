@@ -1,0 +1,138 @@
+"""Cases for kernels that go round a ring of mbarriers: fewer trips than stages, as many, one more, and 2 stages + 1.
+
+Which size decides the trips is not known beforehand: the emulated GPU counts the phases of the ring's mbarriers
+(`emulator/machine/rings.py`), one size after another is changed, and what the trips then do says how long it has to
+be. Each case also runs with the first warps of a block ahead of the others, and with the last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from cutesmith.errors import CandidateError
+from cutesmith.judge.candidate_side.requests import Run
+from cutesmith.judge.derived import Draw, judge_derived
+from cutesmith.judge.draws.derived_case import DerivedCase
+from cutesmith.judge.rounds import DERIVED, NAN_POISON, Round
+from cutesmith.judge.transfer.requests import Scalar
+from cutesmith.verdicts import CaseOutcome, CaseReport, MbarrierRing
+
+ORDERS = 3  # emulator.machine.schedules: side by side, first warps first, last warps first
+MOST_CASES = 8  # with other sizes
+MOST_PROBES = 3  # sizes that are changed to see what decides the trips
+MOST_INSTRUCTIONS = 1 << 24  # lane-instructions of a case in one order
+MOST_GROWTH = 64  # of the elements, however few they are
+
+
+@dataclass(frozen=True)
+class _Tried:
+    """A case, and the ring that it went round; None where it was not executed."""
+
+    case: CaseReport
+    ring: MbarrierRing | None = None
+
+
+@dataclass
+class RingCases:
+    """The cases of one verification, by what the case of `get_inputs()` did; `resizable`: whether sizes may change.
+
+    `fresh`: the file is loaded again for other sizes, as one copy need not take several.
+
+    `seen`: rings by the length of the size that decides the trips. One with no more trips than stages may be longer.
+    """
+
+    turn: Round
+    resizable: bool
+    fresh: bool
+    seen: dict[int, MbarrierRing] = field(default_factory=dict)
+
+    def cases(self) -> Iterator[CaseReport]:
+        """None where no ring has several stages; a failed one is the last."""
+        base = self.turn.base.ring
+        if base is None:
+            return
+        wrapped = base.trips > base.stages
+        for size in self._sizes()[:MOST_PROBES] if self.resizable else ():
+            other = size // 2 if wrapped else 2 * size
+            probe = self._tried({size: other})
+            yield probe.case
+            if not probe.case.passed:
+                return
+            if probe.ring is not None and probe.ring.trips != base.trips:
+                self.seen = {size: base, other: probe.ring}
+                yield from self._on_both_sides(size)
+                return
+        yield self._tried({}).case  # its own trips at least, in other orders
+        if not wrapped:
+            yield self._never_wrapped("no size that was changed adds to its trips")
+
+    def _on_both_sides(self, size: int) -> Iterator[CaseReport]:
+        """Trips on both sides of the stages, once a size is known that decides them."""
+        while (wanted := self._next()) and len(self.seen) < MOST_CASES:
+            tried = self._tried({size: wanted})
+            yield tried.case
+            if tried.ring is None or not tried.case.passed:
+                break
+            self.seen[wanted] = tried.ring
+        if not self._wrapped:
+            yield self._never_wrapped("more trips take too long or are declined")
+
+    @property
+    def _wrapped(self) -> list[MbarrierRing]:
+        """The rings that a case went round more than once: their stages are all there."""
+        return [ring for ring in self.seen.values() if ring.trips > ring.stages]
+
+    def _next(self) -> int:
+        """The next length to try, 0 where there is none."""
+        if not self._wrapped:
+            return 2 * max(self.seen)
+        stages, reached = self._wrapped[0].stages, {ring.trips for ring in self.seen.values()}
+        wanted = {stages, stages + 1, 2 * stages + 1} - reached
+        wanted |= set() if min(reached) < stages else {stages - 1}
+        lengths = (self._length_for(trips) for trips in sorted(wanted))
+        return next((length for length in lengths if length and length not in self.seen), 0)
+
+    def _length_for(self, trips: int) -> int:
+        """The length with so many trips, on the line through the first that were seen; 0 if it is not whole."""
+        (few, least), (more, most) = list(self.seen.items())[:2]
+        length, rest = divmod((trips - least.trips) * (more - few), most.trips - least.trips)
+        return max(0, few + length) if not rest else 0
+
+    @staticmethod
+    def _never_wrapped(why: str) -> CaseReport:
+        name = "ring of mbarriers: more trips than stages"
+        return CaseReport(name=name, inputs="", outcome=CaseOutcome.NOT_RUN, remark=why)
+
+    def _sizes(self) -> list[int]:
+        """Distinct sizes above 1 of the inputs, those that no output has before the others, long ones first."""
+        drawn = self.turn.draw(DERIVED)
+        inputs = {size for value in drawn.inputs if not isinstance(value, Scalar) for size in value.shape if size > 1}
+        outputs = {size for output in self.turn.base.steps[0].outputs for size in output.shape}
+        return sorted(inputs, key=lambda size: (size in outputs, -size))
+
+    def _tried(self, sizes: dict[int, int]) -> _Tried:
+        """One case with these sizes instead of others."""
+        turn = self.turn
+        changed = ", ".join(f"size {old} as {new}" for old, new in sizes.items()) or "the sizes of get_inputs()"
+        name = f"ring of mbarriers: {changed}"
+        drawn = turn.draw(DERIVED, resized=tuple(sizes.items()))
+        case = CaseReport(name=name, inputs=drawn.summary)
+        if not drawn.accepted:
+            return _Tried(replace(case, outcome=CaseOutcome.NOT_RUN, remark=drawn.why))
+        most = min(MOST_GROWTH, MOST_INSTRUCTIONS // max(1, turn.base.instructions)) * turn.base_elements
+        if sizes and drawn.elements > most:
+            why = f"{drawn.elements:,} elements take the emulated GPU too long"
+            return _Tried(replace(case, outcome=CaseOutcome.NOT_RUN, remark=why))
+        steps = (turn.step(0, drawn, reuse=False, poison=NAN_POISON),)
+        call = Run(steps, may_decline=bool(sizes), limited=True, fresh=bool(sizes) and self.fresh, orders=ORDERS)
+        try:
+            reply = turn.run(name, drawn, call)
+        except CandidateError as error:
+            told = error.message if error.message.startswith(name) else f"{name}: {error.message}"
+            raise error.reworded(told, hint=error.hint) from error
+        judged = DerivedCase(name, (name,), strict=True)
+        trips = f"{reply.ring.trips} trips of {reply.ring.stages} stages, " if reply.ring else ""
+        note = f"{trips}in {ORDERS} orders"
+        report = judge_derived(turn, case, reply, judged, draws=[Draw(name, DERIVED, drawn)], note=note)
+        return _Tried(report, reply.ring)
