@@ -52,9 +52,8 @@ class RingCases:
         base = self.turn.base.ring
         if base is None:
             return
-        wrapped = base.trips > base.stages
         for size in self._sizes()[:MOST_PROBES] if self.resizable else ():
-            other = size // 2 if wrapped else 2 * size
+            other = _another(size, base)
             probe = self._tried({size: other})
             yield probe.case
             if not probe.case.passed:
@@ -64,7 +63,7 @@ class RingCases:
                 yield from self._on_both_sides(size)
                 return
         yield self._tried({}).case  # its own trips at least, in other orders
-        if not wrapped:
+        if base.trips <= base.stages:
             yield self._never_wrapped("no size that was changed adds to its trips")
 
     def _on_both_sides(self, size: int) -> Iterator[CaseReport]:
@@ -136,3 +135,11 @@ class RingCases:
         note = f"{trips}in {ORDERS} orders"
         report = judge_derived(turn, case, reply, judged, draws=[Draw(name, DERIVED, drawn)], note=note)
         return _Tried(report, reply.ring)
+
+
+def _another(size: int, ring: MbarrierRing) -> int:
+    """Twice the size, or less where its ring wrapped: the size of 2 stages + 1 trips if it is proportional to them."""
+    if ring.trips <= ring.stages:
+        return 2 * size
+    fewer, rest = divmod(size * (2 * ring.stages + 1), ring.trips)
+    return fewer if not rest and fewer < size else size // 2

@@ -203,7 +203,7 @@ class CopyEngine(Unit):
     def _arrive(self, copy: Copy, landing: Landing, place: SharedTile) -> None:
         """The bytes are there: say so to the race check and to the mbarrier."""
         if copy.combine is None:
-            self._memory.landed(landing.request, place.pointer, place.size)
+            self._memory.landed(landing.request, place.pointer, place.span or place.size)
         if not landing.mbarrier:
             return
         self._memory.completes(landing.request, landing.mbarrier)

@@ -16,7 +16,9 @@ from cutesmith.emulator.machine.memory import Memory
 from cutesmith.emulator.program.abi import Array
 
 _CHUNK = 16
-_NAN = 0x7FF7  # the NaN of `.oob` in 16-bit types, as an H200 tells it (emitters/floats.py)
+_NAN = 0x7FF7  # of `.oob`, as an H200 tells it (emitters/floats.py); wider types repeat it
+_TF32_BITS, _TF32_NAN = 13, 0x7FFF_E000  # bits of float32 that tf32 lacks, and what NaN becomes
+_INFINITY = 0x7F80_0000
 
 
 class Place(Protocol):
@@ -46,11 +48,15 @@ class Sent:
 
 @dataclass(frozen=True)
 class SharedTile:
-    """`size` bytes at a host address in shared memory; `order`: where each chunk of 16 bytes lies, None in order."""
+    """`size` bytes at a host address in shared memory; `order`: where each chunk of 16 bytes lies, None in order.
+
+    With gaps between rows they spread over `span` bytes.
+    """
 
     pointer: int
     size: int
     order: Array | None = None
+    span: int = 0
 
     def read(self, memory: Memory) -> Array:
         """The bytes, unswizzled."""
@@ -66,11 +72,11 @@ class SharedTile:
 
     def fill(self, memory: Memory, value: int) -> None:
         """Set all bytes."""
-        self._held(memory)[:] = value
+        self.write(memory, np.full(self.size, value, np.uint8))
 
     def _held(self, memory: Memory) -> Array:
         start = self.pointer - memory.wave.shared.ctypes.data
-        return memory.wave.shared.reshape(-1)[start : start + self.size]
+        return memory.wave.shared.reshape(-1)[start : start + (self.span or self.size)]
 
 
 @dataclass(frozen=True)
@@ -78,7 +84,7 @@ class GlobalRows:
     """Rows of a tile in global memory: host addresses `pointers` (n,), 0 where refused, of `length` bytes each.
 
     Row i of them is row `rows[i]` of the tile, from byte `left` on; `shape` is (rows, bytes) of the tile. What is not
-    in the tensor reads as `fill` (uint8, repeated) and is not written.
+    in the tensor reads as `fill` (uint8, repeated) and is not written. `rounds`: float32 is read as tf32.
     """
 
     pointers: Array
@@ -87,10 +93,12 @@ class GlobalRows:
     length: int
     shape: tuple[int, int]
     fill: Array | None = None
+    rounds: bool = False
 
     def read(self, memory: Memory) -> Array:
         """The tile, with what is outside of the tensor filled."""
         found = memory.gather(self.pointers, self.length)
+        found = as_tf32(found) if self.rounds else found
         if found.shape == self.shape:
             return found.ravel()
         tile = np.zeros(self.shape, np.uint8)
@@ -168,10 +176,21 @@ def outside(tensor: TensorMap) -> Array | None:
     return np.array([_NAN], np.uint16).view(np.uint8) if tensor.fill_nan else None
 
 
+def as_tf32(data: Array) -> Array:
+    """Bytes (uint8) of float32 as an H200 loads them as tf32: to nearest; ties (not recorded) away from zero."""
+    bits = data.view(np.uint32)
+    magnitude = bits & np.uint32(0x7FFF_FFFF)
+    half, low = np.uint32(1 << (_TF32_BITS - 1)), np.uint32((1 << _TF32_BITS) - 1)
+    rounded = np.where(magnitude < _INFINITY, (bits + half) & ~low, bits)
+    return np.where(magnitude > _INFINITY, np.uint32(_TF32_NAN), rounded).view(np.uint8)
+
+
 def swizzled_order(tensor: TensorMap, address: int) -> Array | None:
     """Where the chunks of a tile at a shared address lie, counted from there in chunks of 16 bytes; None in order."""
     if tensor.swizzle.row == _CHUNK:
         return None
-    places = tensor.swizzle.apply(address + np.arange(0, tensor.tile_bytes, _CHUNK, dtype=np.int64))
+    inner = tensor.tile[0] * tensor.element.bytes
+    rows = address + np.arange(0, tensor.shared_bytes, tensor.row_bytes, dtype=np.int64)
+    places = tensor.swizzle.apply((rows[:, None] + np.arange(0, inner, _CHUNK)).ravel())
     order: Array = (places - address) // _CHUNK
     return order

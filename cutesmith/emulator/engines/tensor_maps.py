@@ -50,12 +50,27 @@ class Element(enum.Enum):
     BF16 = (10, 2, "bf16", 9)
     S32 = (-1, 4, "s32", 3)  # the DSL encodes signed integers as unsigned ones
     S64 = (-1, 8, "s64", 5)
+    F32_FTZ = (-1, 4, "f32_ftz", 10)
     TF32 = (-1, 4, "tf32", 11)
+    TF32_FTZ = (-1, 4, "tf32_ftz", 12)
 
     @property
     def bytes(self) -> int:
         """Bytes of an element in memory."""
         return int(self.value[1])
+
+    @property
+    def rounds(self) -> bool:
+        """Whether loads round to tf32. An H200 flushes no subnormals then, nor does it for `.ftz` types."""
+        return self in (Element.TF32, Element.TF32_FTZ)
+
+    @property
+    def loaded_only(self) -> bool:
+        """Whether loads alone were recorded on a GPU: what stores do with such elements is not settled."""
+        return self.rounds or self is Element.F32_FTZ
+
+
+_FLOATS = (Element.F16, Element.BF16, Element.F32, Element.F64, Element.F32_FTZ, Element.TF32, Element.TF32_FTZ)
 
 
 @dataclass(frozen=True)
@@ -96,6 +111,17 @@ class TensorMap:
     def tile_bytes(self) -> int:
         """Bytes of shared memory that a copy fills or reads, those outside of the tensor included."""
         return int(np.prod(self.tile)) * self.element.bytes
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of shared memory from one row of a tile to the next: narrower rows leave gaps in those of a swizzle."""
+        inner = self.tile[0] * self.element.bytes
+        return inner if self.swizzle is Swizzle.NONE else max(inner, self.swizzle.row)
+
+    @property
+    def shared_bytes(self) -> int:
+        """Bytes of shared memory that a tile spans, gaps included."""
+        return int(np.prod(self.tile[1:])) * self.row_bytes
 
     def check(self) -> TensorMap:
         """The map itself; raises TensorMapError for what `cuTensorMapEncodeTiled` refuses."""
@@ -149,8 +175,8 @@ def _of_call(call: TiledMapCall) -> TensorMap:
     if element is None or call.swizzle >= len(_SWIZZLES):
         raise TensorMapError(f"type {call.data_type} or swizzle {call.swizzle} of the driver is not understood")
     fill, swizzle = bool(call.fill), _SWIZZLES[call.swizzle]
-    if fill and element not in (Element.F16, Element.BF16):
-        raise TensorMapError(f"which NaN fills elements of {element.value[2]} outside of the tensor is not settled")
+    if fill and element not in _FLOATS:
+        raise TensorMapError(f"NaN outside of a tensor of {element.value[2]}, which has none")
     shape = (call.sizes, call.strides, call.box, call.steps)
     return TensorMap(call.address, element, *shape, swizzle, fill, corners=call.corners)
 

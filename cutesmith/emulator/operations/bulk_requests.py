@@ -108,18 +108,21 @@ class LaneRequest:
         return pointer
 
     def shared_tile(
-        self, request: Request, address: int, size: int, kind: Access, order: Array | None = None
+        self, request: Request, address: int, size: int, kind: Access, order: Array | None = None, span: int = 0
     ) -> SharedTile | None:
-        """`size` bytes of shared memory, checked; None where refused."""
-        pointers = self.batch.memory.requested(request, Space.SHARED, np.array([address], np.uint64), size, kind)
+        """`size` bytes of shared memory, checked, gaps included where there is a `span`; None where refused."""
+        where = np.array([address], np.uint64)
+        pointers = self.batch.memory.requested(request, Space.SHARED, where, span or size, kind)
         self.sound &= bool(pointers[0])
-        return SharedTile(int(pointers[0]), size, order) if pointers[0] else None
+        return SharedTile(int(pointers[0]), size, order, span) if pointers[0] else None
 
-    def landing(self, address: int, mbarrier: int, size: int, kind: Access, order: Array | None) -> Landing | None:
+    def landing(
+        self, address: int, mbarrier: int, size: int, kind: Access, order: Array | None, span: int = 0
+    ) -> Landing | None:
         """A destination in shared memory whose bytes an mbarrier counts."""
         counter = self.mbarrier_at(mbarrier)
         request = self.named(("mbarrier", counter))
-        place = self.shared_tile(request, address, size, kind, order)
+        place = self.shared_tile(request, address, size, kind, order, span)
         return Landing(place, request, counter) if place and counter else None
 
     def blocks_of(

@@ -13,7 +13,7 @@ from cutesmith.emulator.engines.copy_engine import Landing
 from cutesmith.emulator.engines.places import Box, GlobalRows, box_at, outside, swizzled_order, windows_at
 from cutesmith.emulator.engines.reductions import can_reduce, reduced
 from cutesmith.emulator.engines.swizzles import Swizzle
-from cutesmith.emulator.engines.tensor_maps import MAP_ALIGN, Element, TensorMap, TensorMapError, decode
+from cutesmith.emulator.engines.tensor_maps import MAP_ALIGN, TensorMap, TensorMapError, decode
 from cutesmith.emulator.faults import FaultKind, UnsupportedInstruction
 from cutesmith.emulator.machine.lanes import LaneBatch
 from cutesmith.emulator.machine.machine import Machine, Unit
@@ -101,7 +101,8 @@ def _load(batch: LaneBatch, dimensions: int, *, multicast: bool, pair: bool) -> 
         order = swizzled_order(described, to)
         mask = None if masks is None else int(masks[lane.index])
         places = lane.blocks_of(mask, to, int(barriers[lane.index]), pair=pair)
-        landings = [lane.landing(place, mbarrier, described.tile_bytes, Access.WRITE, order) for place, mbarrier in places]  # noqa: E501  # fmt: skip
+        size, span = described.tile_bytes, described.shared_bytes
+        landings = [lane.landing(place, mbarrier, size, Access.WRITE, order, span) for place, mbarrier in places]
         reading = lane.reading(landings[0] if landings else None)
         box = _box(described, coordinates[lane.index], offsets[lane.index])
         rows = _rows(lane, reading, described, box, Access.READ)
@@ -120,6 +121,9 @@ def _store(batch: LaneBatch, dimensions: int, operation: str | None = None) -> N
         lane.need_aligned(start, _SHARED_ALIGN, "the source")
         if described is None or not lane.sound:
             continue
+        if described.element.loaded_only:
+            what = f"a store with a tensor map of {described.element.value[2]}, whose rounding is not settled"
+            raise UnsupportedInstruction(batch.instruction, what)
         combine = None
         if operation is not None:
             kind = _reduced_type(lane, described, operation)
@@ -129,7 +133,7 @@ def _store(batch: LaneBatch, dimensions: int, operation: str | None = None) -> N
         box = _box(described, coordinates[lane.index], coordinates[lane.index][:0])
         rows = _rows(lane, request, described, box, kind_of_access)
         reading, order = lane.reading(None), swizzled_order(described, start)
-        tile = lane.shared_tile(reading, start, described.tile_bytes, Access.READ, order)
+        tile = lane.shared_tile(reading, start, described.tile_bytes, Access.READ, order, described.shared_bytes)
         lane.begin(tile, reading, [Landing(rows, request)], combine)
 
 
@@ -204,12 +208,10 @@ def _map_of(
     if dimensions is not None and (described.corners is not None) != windows:
         lane.refuse("a tensor map for im2col is needed" if windows else "its tensor map is for im2col")
         return None
-    if described.element is Element.TF32:
-        raise UnsupportedInstruction(batch.instruction, "a tensor map of tf32, whose rounding is not settled")
     inner = described.tile[0] * described.element.bytes
-    if described.swizzle is not Swizzle.NONE and inner != described.swizzle.row:
+    if described.swizzle is Swizzle.B128_ATOM_32B and inner != described.row_bytes:
         raise UnsupportedInstruction(
-            batch.instruction, f"rows of {inner} bytes in a swizzle of {described.swizzle.row}, which is not settled"
+            batch.instruction, f"rows of {inner} bytes in a swizzle of 128 with atoms of 32, which is not settled"
         )
     if int(start[0]) - PARAMETER_WINDOW in range(WINDOW_BYTES):
         batch.machine.unit(_ParameterMaps).known[int(start[0]), dimensions] = described
@@ -221,4 +223,4 @@ def _rows(lane: LaneRequest, request: Request, described: TensorMap, box: Box, k
     pointers = np.zeros(len(box.addresses), np.uint64)
     if box.length and len(box.addresses):
         pointers = lane.batch.memory.requested(request, Space.GLOBAL, box.addresses, box.length, kind)
-    return GlobalRows(pointers, box.rows, box.left, box.length, box.shape, outside(described))
+    return GlobalRows(pointers, box.rows, box.left, box.length, box.shape, outside(described), described.element.rounds)
