@@ -16,7 +16,7 @@ from cutesmith.judge.derived import Draw, judge_derived
 from cutesmith.judge.draws.derived_case import DerivedCase
 from cutesmith.judge.rounds import DERIVED, NAN_POISON, Round
 from cutesmith.judge.transfer.requests import Scalar
-from cutesmith.verdicts import CaseOutcome, CaseReport, MbarrierRing
+from cutesmith.verdicts import CaseOutcome, CaseReport, ExitCode, MbarrierRing
 
 ORDERS = 3  # emulator.machine.schedules: side by side, first warps first, last warps first
 MOST_CASES = 8  # with other sizes
@@ -128,8 +128,9 @@ class RingCases:
         try:
             reply = turn.run(name, drawn, call)
         except CandidateError as error:
-            told = error.message if error.message.startswith(name) else f"{name}: {error.message}"
-            raise error.reworded(told, hint=error.hint) from error
+            if error.exit_code == ExitCode.TIMED_OUT:  # which is said of the case already
+                raise
+            raise error.reworded(f"{name}: {error.message}", hint=error.hint) from error
         judged = DerivedCase(name, (name,), strict=True)
         trips = f"{reply.ring.trips} trips of {reply.ring.stages} stages, " if reply.ring else ""
         note = f"{trips}in {ORDERS} orders"
