@@ -25,6 +25,7 @@ from cutesmith.emulator.operations import (  # noqa: F401
     cluster_launches,
     matrices,
     mbarriers,
+    register_pool,
     system,
     tcgen05_allocation,
     tcgen05_requests,

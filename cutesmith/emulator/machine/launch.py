@@ -240,6 +240,7 @@ class LaunchRun:
             module_symbols=self.memory.module_symbols,
             tensor_core_sm=self.settings.tensor_core_sm,
             waiting_clusters=self._waiting,
+            registers=self.kernel.registers,
         )
         words = {
             Context.FRAME: wave.frame.ctypes.data,

@@ -1,4 +1,4 @@
-"""Instructions that concern the machine: fences, traps, printf and assertions, register and launch control."""
+"""Instructions that concern the machine: fences, traps, printf and assertions, launch control."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cutesmith.emulator.machine.lanes import LaneBatch
 from cutesmith.emulator.machine.suspensions import lane_operation
 from cutesmith.emulator.operations.printing import ArgumentBuffer, format_text
 from cutesmith.emulator.program.abi import Array, Space
-from cutesmith.emulator.ptx.syntax import Immediate, Operand, Symbol, Vector
+from cutesmith.emulator.ptx.syntax import Operand, Symbol, Vector
 
 _MOST_STRING = 4096
 _ASSERTION = "Assertion Error: "  # how the DSL's device code prints a failed `cute.testing.assert_` before it traps
@@ -44,16 +44,6 @@ def dependent_launch(batch: LaneBatch) -> None:
 @lane_operation("nanosleep")
 def nanosleep(batch: LaneBatch) -> None:
     """Others run in the meantime: that is all sleeping is for."""
-
-
-@lane_operation("setmaxnreg.inc.sync.aligned.u32", "setmaxnreg.dec.sync.aligned.u32")
-def set_registers(batch: LaneBatch) -> None:
-    """Registers are never short here; the count must still be one that the hardware takes."""
-    operand = batch.instruction.operands[0]
-    count = operand.value if isinstance(operand, Immediate) else 0
-    if not 24 <= count <= 256 or count % 8:
-        message = f"setmaxnreg to {count} registers: 24 to 256 in steps of 8"
-        batch.wave.report(FaultKind.INVALID_OPERAND, message, batch.lanes, batch.instruction)
 
 
 @lane_operation("trap", "brkpt")

@@ -46,6 +46,7 @@ class Wave:
     `status`: int32 (lanes,), the status codes of abi.py. `module_symbols`: addresses of the module's variables.
     `tensor_core_sm`: whose tensor cores `mma` rounds like; 0 means those of the program's target. `waiting_clusters`:
     the launch's clusters that have not started, by their first block; `clusterlaunchcontrol` takes from it.
+    `registers`: of a thread when it starts; 0 where that is not known.
     """
 
     program: Program
@@ -68,6 +69,7 @@ class Wave:
     module_symbols: dict[str, int] = field(default_factory=dict)
     tensor_core_sm: int = 0
     waiting_clusters: deque[tuple[int, int, int]] = field(default_factory=deque)
+    registers: int = 0
 
     @property
     def lane_count(self) -> int:

@@ -61,9 +61,28 @@ def test_a_trap_names_its_first_thread():
 
 
 def test_register_counts_are_those_that_the_hardware_takes():
-    assert launches.run("setmaxnreg.dec.sync.aligned.u32 24; setmaxnreg.inc.sync.aligned.u32 240; ret;").completed
+    assert launches.run("setmaxnreg.dec.sync.aligned.u32 24; setmaxnreg.inc.sync.aligned.u32 32; ret;").completed
     with pytest.raises(KernelFault, match="setmaxnreg to 30 registers"):
         launches.run("setmaxnreg.inc.sync.aligned.u32 30; ret;")
+    with pytest.raises(KernelFault, match=r"increases to fewer registers \(24\) than a thread has \(32\)"):
+        launches.run("setmaxnreg.inc.sync.aligned.u32 24; ret;")
+    with pytest.raises(KernelFault, match=r"decreases to more registers \(40\) than a thread has \(32\)"):
+        launches.run("setmaxnreg.dec.sync.aligned.u32 40; ret;")
+
+
+@pytest.mark.parametrize("kept", [24, 32])
+def test_an_increase_waits_for_the_registers_of_others(kept):
+    """256 threads start with 32 each: 40 for one warpgroup leave 24 for the other."""
+    decrease = f"setmaxnreg.dec.sync.aligned.u32 {kept}; ret;"
+    code = f"mov.u32 %r1, %tid.x; setp.lt.u32 %p1, %r1, 128; @%p1 bra UP; {decrease} UP: setmaxnreg.inc.sync.aligned.u32 40; ret;"  # noqa: E501
+    if kept == 24:
+        assert launches.run(code, block=(256, 1, 1)).completed
+        return
+    with pytest.raises(
+        KernelFault, match=r"threads of its warpgroups hold 32 \+ 32, and the block started with 32"
+    ) as caught:  # noqa: E501
+        launches.run(code, block=(256, 1, 1))
+    assert {finding.kind for finding in caught.value.findings} == {"deadlock"}
 
 
 def test_dependent_launches_find_the_one_before_finished():
