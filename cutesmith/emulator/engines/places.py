@@ -141,6 +141,17 @@ def box_at(tensor: TensorMap, coordinates: tuple[int, ...]) -> Box:
     return Box(addresses, rows, left, length, (len(inside), tile[0] * size))
 
 
+def rows_at(tensor: TensorMap, column: int, rows: Array) -> Box:
+    """Four rows of a tensor of two dimensions from a column on, one after another (PTX ISA, "tile::gather4")."""
+    size, width = tensor.element.bytes, tensor.tile[0]
+    begin = column // tensor.per_byte
+    first, last = max(0, begin), min(tensor.sizes[0], begin + width)
+    there = np.flatnonzero((rows >= 0) & (rows < tensor.sizes[1])) if last > first else np.zeros(0, np.int64)
+    addresses = tensor.address + first * size + rows[there] * tensor.strides[0]
+    left, length = (first - begin) * size, max(0, last - first) * size
+    return Box(addresses.astype(np.uint64), there, left, length, (len(rows), width * size))
+
+
 def windows_at(tensor: TensorMap, coordinates: tuple[int, ...], offsets: tuple[int, ...]) -> Box:
     """The rows of channels of the pixels from these coordinates on (PTX ISA, "Im2col mode").
 

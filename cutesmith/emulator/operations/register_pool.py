@@ -1,7 +1,7 @@
 """`setmaxnreg`: the registers of a block are one pool; an increase waits until others have given up as many.
 
-PTX ISA, "setmaxnreg". Counted by warps, although the manual asks for whole warpgroups: shipped kernels give each warp of
-a warpgroup an instruction of its own. Registers beyond the count are not taken away, so what they hold is not lost.
+PTX ISA, "setmaxnreg". Counted by warps, although the manual asks for warpgroups: shipped kernels give each warp of one
+an instruction of its own. Registers beyond the count stay readable.
 """
 
 from __future__ import annotations

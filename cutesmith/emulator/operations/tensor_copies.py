@@ -1,16 +1,17 @@
 """`cp.async.bulk.tensor` and `cp.reduce.async.bulk.tensor`: boxes of tensors that a tensor map describes.
 
-PTX ISA, "Tensor copy instructions". Tiled mode and im2col; gather and scatter are refused by name.
+PTX ISA, "Tensor copy instructions". Tiled mode, four rows of it (`tile::gather4`, `tile::scatter4`) and im2col.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
 
 from cutesmith.emulator.engines.copy_engine import Landing
-from cutesmith.emulator.engines.places import Box, GlobalRows, box_at, outside, swizzled_order, windows_at
+from cutesmith.emulator.engines.places import Box, GlobalRows, box_at, outside, rows_at, swizzled_order, windows_at
 from cutesmith.emulator.engines.reductions import can_reduce, reduced
 from cutesmith.emulator.engines.swizzles import Swizzle
 from cutesmith.emulator.engines.tensor_maps import MAP_ALIGN, TensorMap, TensorMapError, decode
@@ -41,18 +42,20 @@ _PAIR = "cta_group::2"
 _SIGNED = {"u32": "s32", "u64": "s64"}
 
 
-_LOAD_WORDS = ("tile", "im2col", MBARRIER, MULTICAST, HINT, "cta_group::1", _PAIR)
-_STORE_WORDS = ("tile", "im2col_no_offs", GROUP, HINT)
+_GATHER, _SCATTER = "tile::gather4", "tile::scatter4"
+_ROWS = 4
+_LOAD_WORDS = ("tile", _GATHER, "im2col", MBARRIER, MULTICAST, HINT, "cta_group::1", _PAIR)
+_STORE_WORDS = ("tile", _SCATTER, "im2col_no_offs", GROUP, HINT)
 _OPERATIONS = ("add", "min", "max", "inc", "dec", "and", "or", "xor")
 
 
 def _refuses(instruction: Instruction) -> str | None:
-    """The first modifier that is not executed, such as `.tile::gather4` or `.im2col::w`."""
+    """The first modifier that is not executed, such as `.im2col::w`."""
     reduces = instruction.modifiers[0] == "reduce"
     _, target, source, *rest = instruction.modifiers[3 + reduces :]
     known: tuple[str, ...]
     if (target, source) == ("global", "shared::cta"):
-        known = (*_STORE_WORDS, *_OPERATIONS) if reduces else _STORE_WORDS
+        known = ("tile", *_STORE_WORDS[2:], *_OPERATIONS) if reduces else _STORE_WORDS
     elif target in _SHARED and source == "global":
         known = _LOAD_WORDS
     else:
@@ -93,7 +96,7 @@ def _load(batch: LaneBatch, dimensions: int, *, multicast: bool, pair: bool) -> 
     masks = batch.read(rest[0], np.uint16) if multicast else None
     coordinates, offsets = _coordinates(batch, source, dimensions), _offsets(batch, windows, dimensions)
     for lane in lane_requests(batch):
-        described = _map_of(lane, source, dimensions, windows=windows is not None)
+        described = _rows_of(lane, _map_of(lane, source, dimensions, windows=windows is not None))
         to = int(targets[lane.index])
         lane.need_aligned(to, _SHARED_ALIGN, "the target")
         if described is None or not lane.sound:
@@ -116,7 +119,7 @@ def _store(batch: LaneBatch, dimensions: int, operation: str | None = None) -> N
     sources, coordinates = shared_addresses(batch, source), _coordinates(batch, target, dimensions)
     maps, windows = batch.address(target), "im2col_no_offs" in batch.instruction.modifiers
     for lane in warp_requests(batch, maps, sources, *coordinates.T):
-        described = _map_of(lane, target, dimensions, windows=windows)
+        described = _rows_of(lane, _map_of(lane, target, dimensions, windows=windows))
         start = int(sources[lane.index])
         lane.need_aligned(start, _SHARED_ALIGN, "the source")
         if described is None or not lane.sound:
@@ -147,8 +150,9 @@ def _reduced_type(lane: LaneRequest, described: TensorMap, operation: str) -> st
 
 
 def _coordinates(batch: LaneBatch, operand: Address, dimensions: int) -> Array:
-    """int64 (n, dimensions)."""
-    if len(operand.coordinates) != dimensions:
+    """int64 (n, dimensions); the column and four rows where it gathers or scatters."""
+    expected = 1 + _ROWS if _by_rows(batch.instruction) else dimensions
+    if len(operand.coordinates) != expected:
         raise UnsupportedInstruction(batch.instruction, f"{len(operand.coordinates)} coordinates")
     return np.stack([batch.read(part, np.int32).astype(np.int64) for part in operand.coordinates], axis=1)
 
@@ -162,8 +166,24 @@ def _offsets(batch: LaneBatch, operand: Operand | None, dimensions: int) -> Arra
     return np.stack([batch.read(part, np.uint16).astype(np.int64) for part in operand.elements], axis=1)
 
 
+def _by_rows(instruction: Instruction) -> bool:
+    return _GATHER in instruction.modifiers or _SCATTER in instruction.modifiers
+
+
+def _rows_of(lane: LaneRequest, described: TensorMap | None) -> TensorMap | None:
+    """The map, its box four rows high where the instruction gathers or scatters rows."""
+    if described is None or not _by_rows(lane.batch.instruction):
+        return described
+    if described.rank != 2 or described.box[1] != 1 or described.corners is not None:
+        lane.refuse(f"rows of a box of {described.box} elements: two dimensions are needed, and one row")
+        return None
+    return replace(described, box=(described.box[0], _ROWS))
+
+
 def _box(described: TensorMap, coordinates: Array, offsets: Array) -> Box:
     where = tuple(coordinates.tolist())
+    if len(where) > described.rank:
+        return rows_at(described, where[0], coordinates[1:])
     if described.corners is None:
         return box_at(described, where)
     return windows_at(described, where, tuple(offsets.tolist()))

@@ -249,14 +249,48 @@ def ask(described, text="[%r3], [%d2, {0, 0}], [%r2]", words="tile.mbarrier::com
     return emulate(SETUP + code, zeros(64), values(8, 64), maps=[described.encode()])
 
 
+@pytest.mark.parametrize(("swizzle", "column"), [("none", 3), ("64B", 8), ("64B", -5), ("none", 50)])
+def test_four_rows_are_gathered(swizzle, column):
+    array, rows = values(9, 64), (7, 2, -1, 2)
+    described, size = tensor_map(array, (32, 1), swizzle), 4 * 32 * 2
+    code = f"""@!%p1 bra wait;
+mbarrier.arrive.expect_tx.shared.b64 _, [%r2], {size};
+cp.async.bulk.tensor.2d.shared::cta.global.tile::gather4.mbarrier::complete_tx::bytes [%r3], [%d2, {coordinates((column, *rows))}], [%r2];
+"""  # noqa: E501
+    out = np.zeros(size, np.uint8)
+    outcome = emulate(SETUP + code + WAIT + OUT.format(size=size), out, array, maps=[described.encode()])
+    gathered = np.stack([array[row] if row >= 0 else np.zeros_like(array[0]) for row in rows])
+    assert outcome.findings == ()
+    assert (out == boxed(gathered, (32, 4), (column, 0), swizzle=swizzle)).all()
+
+
+def test_four_rows_are_scattered():
+    array, rows, size = values(9, 64), (7, 2, 12, 0), 4 * 16 * 2
+    tile = values(4, 16, seed=3).view(np.uint8).ravel()
+    code = f"""@!%p1 bra end;
+cp.async.bulk.tensor.2d.global.shared::cta.tile::scatter4.bulk_group [%d2, {coordinates((8, *rows))}], [%r3];
+cp.async.bulk.commit_group;
+cp.async.bulk.wait_group 0;
+end: ret;"""
+    expected = array.copy()
+    for row, given in zip(rows, tile.view(np.float16).reshape(4, 16)):
+        if row < 9:
+            expected[row, 8:24] = given
+    outcome = emulate(SETUP + IN.format(size=size) + code, tile, array, maps=[tensor_map(array, (16, 1)).encode()])
+    assert outcome.findings == ()
+    assert (array == expected).all()
+
+
+def test_rows_are_gathered_of_boxes_of_one_row_only():
+    words, text = "tile::gather4.mbarrier::complete_tx::bytes", "[%r3], [%d2, {0, 0, 1, 2, 3}], [%r2]"
+    (finding,) = ask(tensor_map(values(8, 64), (16, 4)), text, words).findings
+    assert finding.kind == "invalid_operand" and "one row" in finding.message
+
+
 def test_what_is_not_settled_is_refused_by_name():
     array = values(8, 64)
     with pytest.raises(UnsupportedInstruction, match=r"\.im2col::w"):
         ask(tensor_map(array, (16, 4)), words="im2col::w.mbarrier::complete_tx::bytes")
-    with pytest.raises(UnsupportedInstruction, match=r"\.tile::gather4"):
-        ask(tensor_map(array, (16, 1)), words="tile::gather4.mbarrier::complete_tx::bytes")
-    with pytest.raises(UnsupportedInstruction, match="rows of 32 bytes in a swizzle of 128"):
-        ask(tensor_map(array, (16, 4), "128B"))
     with pytest.raises(UnsupportedInstruction, match="its swizzle takes at most 32"):
         ask(tensor_map(array, (32, 4), "32B"))
     with pytest.raises(UnsupportedInstruction, match="a multiple of 16 is needed"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import numpy as np
@@ -86,6 +87,53 @@ ldmatrix.sync.aligned.m8n8.x4{space}.b16 {{%r4, %r5, %r6, %r7}}, [%d9+32];"""
     assert np.array_equal(found[:4], found[4:]) and np.any(found)
 
 
+STORE_ROWS = """mov.u32 %r8, tile; mad.lo.u32 %r10, %r49, 16, %r8;
+st.shared.v4.b32 [%r10], {%r0, %r1, %r2, %r3}; bar.sync 0;
+"""
+
+
+def rows_of_bytes(seed):
+    """Registers that `STORE_ROWS` puts into 32 rows of 16 bytes, and these rows."""
+    rows = np.random.default_rng(seed).integers(0, 256, (32, 16), np.uint8)
+    words = rows.view(np.uint32)
+    return {f"%r{part}": words[:, part].reshape(1, 32) for part in range(4)}, rows
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_matrices_of_bytes_are_transposed_column_by_column(count):
+    values, rows = rows_of_bytes(5)
+    names = [f"%r{register}" for register in range(4, 4 + 2 * count)]
+    code = f"{STORE_ROWS}ldmatrix.sync.aligned.m16n16.x{count}.trans.shared.b8 {{{', '.join(names)}}}, [%r10];"
+    found = run_warps(code, values, *names)
+    for register, lane in itertools.product(range(2 * count), range(32)):
+        first, column = 16 * (register // 2) + 4 * (lane % 4) + 2 * (register % 2), lane // 4
+        wanted = [rows[first, column], rows[first + 1, column], rows[first, column + 8], rows[first + 1, column + 8]]
+        assert found[register][0, lane] == sum(int(byte) << 8 * place for place, byte in enumerate(wanted))
+
+
+@pytest.mark.parametrize(("form", "bits"), [("b6x16_p32", 6), ("b4x16_p64", 4)])
+def test_packed_elements_get_a_byte_each(form, bits):
+    values, rows = rows_of_bytes(6)
+    code = f"{STORE_ROWS}ldmatrix.sync.aligned.m8n16.x2.shared.b8x16.{form} {{%r4, %r5}}, [%r10];"
+    found = run_warps(code, values, "%r4", "%r5")
+    for register, lane in itertools.product(range(2), range(32)):
+        packed = int.from_bytes(rows[8 * register + lane // 4].tobytes(), "little")
+        elements = [packed >> bits * (4 * (lane % 4) + place) & (1 << bits) - 1 for place in range(4)]
+        assert found[register][0, lane] == sum(element << 8 * place for place, element in enumerate(elements))
+
+
+def test_matrices_of_bytes_are_stored_column_by_column():
+    given = np.random.default_rng(7).integers(0, 2**32, (2, 32), np.uint64)
+    code = """mov.u32 %r8, tile; mad.lo.u32 %r10, %r49, 16, %r8;
+stmatrix.sync.aligned.m16n8.x2.trans.shared.b8 [%r10], {%r0, %r1}; bar.sync 0;
+ld.shared.v4.b32 {%r2, %r3, %r4, %r5}, [%r10];"""
+    found = run_warps(code, {"%r0": given[:1], "%r1": given[1:]}, "%r2", "%r3", "%r4", "%r5")
+    rows = np.concatenate(found).T.astype(np.uint32).copy().view(np.uint8)  # (lane, byte)
+    for register, lane, place in itertools.product(range(2), range(32), range(4)):
+        row, column = 8 * register + 2 * (lane % 4) + place % 2, lane // 4 + 8 * (place // 2)
+        assert rows[row, column] == int(given[register, lane]) >> 8 * place & 0xFF
+
+
 def test_transposing_twice_is_nothing():
     a = np.random.default_rng(3).integers(0, 2**32, (4, 32), np.uint64)
     move = "movmatrix.sync.aligned.m8n8.trans.b16"
@@ -114,12 +162,13 @@ REFUSED = (
     "redux.sync.add.b32 %r0, %r1, -1;",
     "redux.sync.add.f32 %r0, %r1, -1;",
     "redux.sync.min.NaN.s32 %r0, %r1, -1;",
-    "ldmatrix.sync.aligned.m16n16.x1.trans.shared.b8 {%r0, %r1}, [%r9];",
-    "ldmatrix.sync.aligned.m8n16.x1.shared.b8x16.b6x16_p32 {%r0}, [%r9];",
+    "ldmatrix.sync.aligned.m16n16.x1.shared.b8 {%r0, %r1}, [%r9];",
+    "ldmatrix.sync.aligned.m16n16.x4.trans.shared.b8 {%r0, %r1}, [%r9];",
+    "ldmatrix.sync.aligned.m8n16.x1.shared.b8x16.b5x16_p32 {%r0}, [%r9];",
     "ldmatrix.sync.aligned.m8n8.x3.shared.b16 {%r0, %r1, %r2}, [%r9];",
     "ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%r0}, [%r9];",
     "ldmatrix.sync.aligned.m8n8.x1.global.b16 {%r0}, [%r9];",
-    "stmatrix.sync.aligned.m16n8.x1.trans.shared.b8 [%r9], {%r0};",
+    "stmatrix.sync.aligned.m16n8.x1.shared.b8 [%r9], {%r0};",
     "movmatrix.sync.aligned.m8n8.b16 %r0, %r1;",
 )
 
