@@ -25,7 +25,7 @@ from cutesmith.compiling.unstable_joins import pointed_at_assignment
 from cutesmith.devices import occupancy, parse_arch
 from cutesmith.problems import contract
 from cutesmith.problems.loading import load_file
-from cutesmith.recording.cubin import source_name
+from cutesmith.recording.cubin import CubinKernel, source_name
 from cutesmith.recording.launch_limits import launch_shape, refusals
 from cutesmith.recording.open_session import session
 from cutesmith.recording.ptx import PtxKernel, read_ptx
@@ -246,14 +246,14 @@ def _kernel_report(session: Session, launch: Launch, count: int, source: str) ->
         launches=count,
         refused=refusals(launch_shape(launch, kernel), sm),
         notes=kernel_notes(launch, kernel, module, ptx) if module else (),
-        engines=_engine_report(launch, module.ptx, kernel.registers, smem, source) if module else EngineReport(),
+        engines=_engine_report(launch, kernel, module.ptx, source) if module else EngineReport(),
     )
 
 
-def _engine_report(launch: Launch, ptx: str, registers: int, shared_bytes: int, source: str) -> EngineReport:
+def _engine_report(launch: Launch, kernel: CubinKernel, ptx: str, source: str) -> EngineReport:
     """`engine_report` of a kernel that uses engines; it needs NumPy, which the scripts of the skill can do without."""
     if not any(word in ptx for word in ENGINES):
         return EngineReport()
     if not HAS_NUMPY:
         return EngineReport(undecided=("the engines of this kernel: NumPy is not installed",))
-    return engine_report(launch, ptx, registers, shared_bytes, source)
+    return engine_report(launch, kernel, ptx, source)

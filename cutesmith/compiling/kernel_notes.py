@@ -72,6 +72,12 @@ def _of_roles(launch: Launch, kernel: CubinKernel, ptx: PtxKernel) -> Iterator[s
     """`setmaxnreg` by role; an increase waits until as many registers of the block are free."""
     if not ptx.decreased and not ptx.increased:
         return
+    if not kernel.moves_registers:
+        yield (
+            f"ptxas left setmaxnreg out: {kernel.registers} registers a thread are enough for every role; "
+            "with min_blocks_per_mp=1 in the launch it stays"
+        )
+        return
     groups, start = -(-prod(launch.block) // _WARPGROUP), -(-kernel.registers // 8) * 8
     roles = [f"down to {count}" for count in sorted(set(ptx.decreased))]
     roles += [f"up to {count}" for count in sorted(set(ptx.increased))]

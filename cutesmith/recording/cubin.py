@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from cutesmith.devices import RESERVED_SMEM_PER_BLOCK
-from cutesmith.recording.machine_code import LOAD_LOCAL, STORE_LOCAL, GlobalLoads, MachineCode
+from cutesmith.recording.machine_code import LOAD_LOCAL, SET_MAX_REGISTERS, STORE_LOCAL, GlobalLoads, MachineCode
 
 _ARGUMENT = r"(?:tensorptr|tensor0|ptr|Tiled|CopyAtom|cutesmith_file_|__main__)"
 _MANGLED = re.compile(rf"(?:kernel_cutlass_)?(?P<name>\w+?)(?:_{_ARGUMENT}\w*|_?_\d+)?")
@@ -36,7 +36,8 @@ class CubinKernel:
 
     `static_smem_bytes` leaves out the 1 KB that the system reserves on sm_90 and later, as the driver does.
     `required_block` and `cluster` are (0, 0, 0) where the kernel leaves them to the launch.
-    `local_loads` and `local_stores` count instructions, not bytes.
+    `local_loads` and `local_stores` count instructions, not bytes; `moves_registers` is whether `setmaxnreg` is among
+    them: ptxas leaves it out where a kernel needs few registers and gives no `min_blocks_per_mp`.
     """
 
     name: str
@@ -50,6 +51,7 @@ class CubinKernel:
     cluster: tuple[int, int, int] = (0, 0, 0)
     local_loads: int = 0
     local_stores: int = 0
+    moves_registers: bool = False
     global_loads: GlobalLoads = GlobalLoads()
 
 
@@ -137,6 +139,7 @@ class _Elf:
             cluster=fact.triples.get(_CTAS_PER_CLUSTER, (0, 0, 0)),
             local_loads=machine_code.count(LOAD_LOCAL),
             local_stores=machine_code.count(STORE_LOCAL),
+            moves_registers=machine_code.count(SET_MAX_REGISTERS) > 0,
             global_loads=machine_code.global_loads(),
         )
 

@@ -12,7 +12,7 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-LOAD_GLOBAL, LOAD_LOCAL, STORE_LOCAL = 0x981, 0x983, 0x387
+LOAD_GLOBAL, LOAD_LOCAL, STORE_LOCAL, SET_MAX_REGISTERS = 0x981, 0x983, 0x387, 0x9C8
 _BYTES = (1, 1, 2, 2, 4, 8, 16, 32)  # of a load by the three bits of its type: u8, s8, u16, s16, 32, 64, 128, 256
 _TYPE, _SCOREBOARD, _WAITS = 9, 46, 52  # where they begin in the upper 64 bits
 _SCOREBOARDS = 6

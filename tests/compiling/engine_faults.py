@@ -92,8 +92,9 @@ def launch(a: cute.Tensor, b: cute.Tensor, c: cute.Tensor, fault: cutlass.Conste
     mma = sm90.make_trivial_tiled_mma(DTYPE, DTYPE, major, major, Float32, (1, 1, 1), tiler_mn=(64, N))
     kernel(atom_a, mA, atom_b, mB, c, mma, written, layout, fault).launch(
         grid=(1, 1, 1),
-        block=(256, 1, 1),
-        max_number_threads=(256, 1, 1),
+        block=(384, 1, 1),
+        max_number_threads=(384, 1, 1),
+        min_blocks_per_mp=1,  # 168 registers a thread; without it ptxas leaves setmaxnreg out
         smem=8192 if fault == "bad_descriptor" else None,
     )
 

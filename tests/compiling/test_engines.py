@@ -27,8 +27,7 @@ def reports(path, call, arch="sm_90a"):
     found = []
     for launch in recorded.launches:
         kernel, module = recorded.kernel(launch.kernel), recorded.module_of(launch.kernel)
-        shared = kernel.static_smem_bytes + launch.dynamic_smem
-        found.append(engine_report(launch, module.ptx, kernel.registers, shared, path.name))
+        found.append(engine_report(launch, kernel, module.ptx, path.name))
     return found
 
 
@@ -108,10 +107,10 @@ def test_a_malformed_tensor_map_is_a_finding_with_what_is_wrong_with_it():
         loaded = load_file(SPECIMEN)
         loaded.module.product(*loaded.get_inputs(), "none")
     (launch,) = recorded.launches
-    ptx, maps = recorded.module_of(launch.kernel).ptx, [len(data) == 128 for data in launch.parameters]
+    kernel, maps = recorded.kernel(launch.kernel), [len(data) == 128 for data in launch.parameters]
     first = launch.parameters[maps.index(True)]
     stride = first[:8] + bytes([first[8] | 0xF]) + first[9:]  # the kind of a map is 2
     parameters = tuple(stride if data is first else data for data in launch.parameters)
-    report = engine_report(replace(launch, parameters=parameters), ptx, 168, 1 << 16)
+    report = engine_report(replace(launch, parameters=parameters), kernel, recorded.module_of(launch.kernel).ptx)
     (finding,) = report.findings
     assert finding.fault is EngineFault.BAD_TENSOR_MAP and "are not a tensor map of a tiled tensor" in finding.message

@@ -11,8 +11,10 @@ NAME = "kernel_cutlass_gemm_0"
 PTX = '.file 1 "/a/kernel.py"\n.entry k() {\n.loc 1 31 8\nwgmma;\n}\n'
 
 
-def notes(*, arch="sm_90a", block=384, registers=168, down=(), up=(), spills=None, ptxas=()):
-    kernel = CubinKernel(name=NAME, registers=registers, stack_bytes=0, static_smem_bytes=0, code_bytes=0)
+def notes(*, arch="sm_90a", block=384, registers=168, moved=True, down=(), up=(), spills=None, ptxas=()):
+    kernel = CubinKernel(
+        name=NAME, registers=registers, stack_bytes=0, static_smem_bytes=0, code_bytes=0, moves_registers=moved
+    )
     launch = Launch(
         kernel=NAME, grid=(1, 1, 1), block=(block, 1, 1), cluster=(1, 1, 1), dynamic_smem=0, smem_limit=0,
         nonportable_cluster=False, stream=0, attributes={}, parameters=(),
@@ -32,6 +34,8 @@ def test_registers_by_role_are_added_up_and_too_many_are_told():
     assert "40 + 2 × 240 = 520 of 504" in endless and "wait for ever" in endless
     (three,) = notes(down=(24, 40), up=(240,))
     assert "down to 24, down to 40, up to 240" in three and "=" not in three
+    (left_out,) = notes(registers=106, moved=False, down=(24,), up=(240,))
+    assert "left setmaxnreg out: 106 registers a thread are enough" in left_out and "min_blocks_per_mp=1" in left_out
     assert notes() == ()
 
 

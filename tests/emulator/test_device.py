@@ -187,4 +187,5 @@ def test_a_result_that_depends_on_the_order_of_completion(orders):
     else:
         (found,) = device.findings
         assert found.kind == "depends_on_order"
-        assert "order 1 instead of 0: the launch leaves other values in tensor" in found.message
+        assert "in order 1 (the first warps of a block first) instead of 0" in found.message
+        assert "the launch leaves other values in tensor" in found.message

@@ -9,16 +9,19 @@ from cutesmith.compiling.engines.reach import Reach
 from cutesmith.compiling.engines.sites import instructions
 from cutesmith.emulator.program.basic_blocks import Program
 from cutesmith.emulator.ptx.syntax import Immediate, Instruction
+from cutesmith.recording.cubin import CubinKernel
 from cutesmith.verdicts import EngineFault
 
 _WARPGROUP = 128
 _LEAST, _MOST, _STEP = 24, 256, 8
 
 
-def check_registers(program: Program, reach: Reach, registers: int, threads: int) -> Iterator[Remark]:
-    """Remarks on a kernel that starts with so many registers a thread."""
+def check_registers(program: Program, reach: Reach, kernel: CubinKernel, threads: int) -> Iterator[Remark]:
+    """Remarks on the `setmaxnreg` of a kernel with so many threads a block; none where ptxas left it out."""
+    if not kernel.moves_registers:
+        return
     found = [(place, one) for place, one in instructions(program) if one.opcode == "setmaxnreg"]
-    start, groups = -(-registers // _STEP) * _STEP, -(-threads // _WARPGROUP)
+    start, groups = -(-kernel.registers // _STEP) * _STEP, -(-threads // _WARPGROUP)
     for _, instruction in found:
         yield from _alone(instruction, start)
     if not found:

@@ -17,12 +17,13 @@ from cutesmith.emulator.faults import UnsupportedInstruction
 from cutesmith.emulator.program.build import build
 from cutesmith.emulator.ptx.parser import parse
 from cutesmith.emulator.ptx.syntax import Location
+from cutesmith.recording.cubin import CubinKernel
 from cutesmith.recording.sessions import Launch
 from cutesmith.verdicts import EngineFinding, EngineReport
 
 
-def engine_report(launch: Launch, ptx: str, registers: int, shared_bytes: int, source: str = "") -> EngineReport:
-    """What a launched kernel asks of its engines; `registers` a thread, `source` the file whose lines are named."""
+def engine_report(launch: Launch, kernel: CubinKernel, ptx: str, source: str = "") -> EngineReport:
+    """What a launched kernel asks of its engines; `source` is the file whose lines are named."""
     try:
         module = parse(ptx)
         function = module.functions[launch.kernel]
@@ -32,9 +33,9 @@ def engine_report(launch: Launch, ptx: str, registers: int, shared_bytes: int, s
     values = ThreadValues(program, launch)
     reach = Reach(program, values)
     sites = tuple(Sites(program, launch, values, reach).barriers())
-    read = read_descriptors(program, values, reach, shared_bytes)
+    read = read_descriptors(program, values, reach, kernel.static_smem_bytes + launch.dynamic_smem)
     remarks = [
-        *check_registers(program, reach, registers, prod(launch.block)),
+        *check_registers(program, reach, kernel, prod(launch.block)),
         *read.remarks,
         *check_operands(sites, read.operands),
         *check_barriers(sort_out(sites), reach, launch.cluster),

@@ -240,7 +240,7 @@ class LaunchRun:
             module_symbols=self.memory.module_symbols,
             tensor_core_sm=self.settings.tensor_core_sm,
             waiting_clusters=self._waiting,
-            registers=self.kernel.registers,
+            registers=self.kernel.registers if self.kernel.moves_registers else 0,
         )
         words = {
             Context.FRAME: wave.frame.ctypes.data,

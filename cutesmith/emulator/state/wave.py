@@ -46,7 +46,7 @@ class Wave:
     `status`: int32 (lanes,), the status codes of abi.py. `module_symbols`: addresses of the module's variables.
     `tensor_core_sm`: whose tensor cores `mma` rounds like; 0 means those of the program's target. `waiting_clusters`:
     the launch's clusters that have not started, by their first block; `clusterlaunchcontrol` takes from it.
-    `registers`: of a thread when it starts; 0 where that is not known.
+    `registers`: of a thread when it starts; 0 where its machine code moves none by `setmaxnreg`.
     """
 
     program: Program

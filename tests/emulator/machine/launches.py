@@ -21,7 +21,7 @@ from cutesmith.emulator.state.allocations import Allocations
 from cutesmith.recording.cubin import CubinKernel
 from cutesmith.recording.sessions import Launch
 
-KERNEL = CubinKernel(name="k", registers=32, stack_bytes=0, static_smem_bytes=0, code_bytes=0)
+KERNEL = CubinKernel(name="k", registers=32, stack_bytes=0, static_smem_bytes=0, code_bytes=0, moves_registers=True)
 FIRST_ADDRESS = 0x7F00_0000_0000
 GAP = 1 << 20
 
