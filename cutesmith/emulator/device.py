@@ -33,6 +33,7 @@ from cutesmith.emulator.ptx.parser import parse
 from cutesmith.emulator.sanitizer.access import access_ir
 from cutesmith.emulator.state.allocations import Allocation, Allocations
 from cutesmith.emulator.state.geometry import some_clusters
+from cutesmith.emulator.state.lent_arrays import LentArrays
 from cutesmith.errors import CutesmithError, UnavailableError
 from cutesmith.recording.open_session import session
 
@@ -61,6 +62,7 @@ class EmulatedDevice:
         self._open = True
         self._allocations = Allocations()
         self._memory = DeviceMemory(self._allocations)
+        self._lent = LentArrays()
         self.sm = parse_arch(arch).sm
         self._programs: dict[tuple[int, str], tuple[Module, Program, NativeCode]] = {}
         self._mapped: dict[int, Allocation] = {}  # by the address that the storage claims
@@ -163,7 +165,7 @@ class EmulatedDevice:
                 launch=launch,
                 kernel=kernel,
                 sm=self.sm,
-                memory=Memory(program, self._allocations, sanitize=settings.sanitize),
+                memory=Memory(program, self._allocations, sanitize=settings.sanitize, lent=self._lent),
                 settings=settings,
                 grid_id=len(self.launches) + 1,
                 observer=observer,

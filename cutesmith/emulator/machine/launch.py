@@ -211,18 +211,14 @@ class LaunchRun:
                 self.steps = scheduler.steps
                 self.rings = longest((*self.rings, *scheduler.rings))
 
-    def _memory(self, shape: tuple[int, int]) -> Array:
-        """Bytes that were not written yet."""
-        return np.full(shape, self.settings.fill, np.uint8) if self.settings.fill else np.zeros(shape, np.uint8)
-
     def _wave(self, numbers: Array) -> Wave:
         geometry = self.geometry
         blocks = blocks_of(geometry, numbers)
-        lanes = len(blocks) * geometry.threads
+        lanes, lent, fill = len(blocks) * geometry.threads, self.memory.lent, self.settings.fill
         block_of_lane = np.repeat(np.arange(len(blocks), dtype=np.uint32), geometry.threads)
         wave = Wave(
             program=self.program,
-            frame=np.zeros((max(1, self.program.slot_count), lanes), np.uint64),
+            frame=lent.take("frame", (max(1, self.program.slot_count), lanes), np.uint64),
             special=special_registers(geometry, blocks, self._registers_read),
             block_of_lane=block_of_lane,
             cluster_of_lane=block_of_lane // geometry.cluster_blocks * geometry.cluster_blocks,
@@ -230,8 +226,8 @@ class LaunchRun:
             members=members(len(blocks), geometry.threads),
             status=np.full(lanes, preempted_at(0), np.int32),
             threads_per_block=geometry.threads,
-            shared=self._memory((len(blocks), self.shared_bytes)),
-            local=self._memory((lanes, self.program.local_bytes)),
+            shared=lent.take("shared", (len(blocks), self.shared_bytes), np.uint8, fill),
+            local=lent.take("local", (lanes, self.program.local_bytes), np.uint8, fill),
             parameters=self._parameters,
             counts=self._counts,
             cluster_blocks=geometry.cluster_blocks,

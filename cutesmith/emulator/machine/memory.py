@@ -22,6 +22,7 @@ from cutesmith.emulator.sanitizer.fault_table import FaultBuffer
 from cutesmith.emulator.sanitizer.layout import ALLOCATION_WORDS, CACHED_SITES, PENDING_WORDS, Sanitizer, site_flags
 from cutesmith.emulator.sanitizer.layout import Allocation as Word
 from cutesmith.emulator.state.allocations import Allocation, Allocations
+from cutesmith.emulator.state.lent_arrays import LentArrays
 from cutesmith.emulator.state.wave import Wave
 
 MOST_SHADOW_BYTES = 1 << 30
@@ -36,11 +37,15 @@ class Memory:
     Bounds and alignment are always checked; with `sanitize` also initialisation, races and missing waits. `unchecked`
     names the allocations whose shadows would be too large. Faults become findings of the wave at `drain`.
     `phases_over`: of which objects phases have ended, mbarriers by host address, one after another.
-    `module_symbols`: addresses of the module's `.global` and `.const` variables.
+    `module_symbols`: addresses of the module's `.global` and `.const` variables. `lent`: arrays of launches
+    that have ended.
     """
 
-    def __init__(self, program: Program, allocations: Allocations, *, sanitize: bool = True) -> None:
+    def __init__(
+        self, program: Program, allocations: Allocations, *, sanitize: bool = True, lent: LentArrays | None = None
+    ) -> None:
         self.allocations = allocations
+        self.lent = LentArrays() if lent is None else lent
         self.sanitize = sanitize
         self.unchecked: tuple[str, ...] = ()
         self.phases_over: list[Hashable] = []
@@ -56,6 +61,7 @@ class Memory:
         self._shared_readers: Array = np.zeros(0, np.uint64)
         self._reading_warps: Array = np.zeros(0, np.uint32)
         self._shadows: list[Array] = []  # those of global memory, kept alive for the launch
+        self._visited: Array = np.zeros(0, np.uint8)  # by block of the wave: whether another block came to its memory
         self._table = self._allocation_table()
 
     def _allocation_table(self) -> Array:
@@ -82,7 +88,8 @@ class Memory:
         if size > left:
             self.unchecked += (allocation.name,)
             return 0
-        writers, readers = np.zeros(cells, np.uint64), np.zeros(cells, np.uint64)
+        number = len(self._shadows)
+        writers, readers = (self.lent.take(f"cells {number + more}", (cells,), np.uint64) for more in (0, 1))
         self._shadows += [writers, readers]
         entry[Word.WRITERS], entry[Word.READERS] = writers.ctypes.data, readers.ctypes.data
         entry[Word.SHADOWED] = 1
@@ -110,19 +117,17 @@ class Memory:
 
     def _shadow_wave(self, wave: Wave) -> None:
         """Cells for the shared memory of the wave's blocks, flags for the local memory of its lanes."""
-        if self._shared_writers.shape == wave.shared.shape:
-            for shadow in (self._shared_writers, self._shared_readers, self._reading_warps):
-                shadow[:] = 0  # ten times as fast as new memory
-        else:
-            self._shared_writers = np.zeros(wave.shared.shape, np.uint64)
-            self._shared_readers = np.zeros(wave.shared.shape, np.uint64)
-            self._reading_warps = np.zeros(wave.shared.shape, np.uint32)
-        self._local_initialised = np.zeros(wave.local.shape, np.uint8)
+        self._shared_writers = self.lent.take("writers", wave.shared.shape, np.uint64)
+        self._shared_readers = self.lent.take("readers", wave.shared.shape, np.uint64)
+        self._reading_warps = self.lent.take("warps", wave.shared.shape, np.uint32)
+        self._local_initialised = self.lent.take("initialised", wave.local.shape, np.uint8)
+        self._visited = np.zeros(len(wave.blocks), np.uint8)
         for word, array in (
             (Sanitizer.SHARED_WRITERS, self._shared_writers),
             (Sanitizer.SHARED_READERS, self._shared_readers),
             (Sanitizer.SHARED_READING_WARPS, self._reading_warps),
             (Sanitizer.LOCAL_INITIALISED, self._local_initialised),
+            (Sanitizer.SHARED_VISITED, self._visited),
         ):
             wave.context[word] = array.ctypes.data
 
@@ -252,8 +257,9 @@ class Memory:
 
     def blocks_ended(self) -> None:
         """All lanes of the wave have ended: look for uses of shared memory of blocks that may have ended before."""
-        if self.sanitize and self.wave.cluster_blocks > 1:
-            report_accesses_after_end(self.wave, self.clocks, self._shared_writers, self._shared_readers)
+        if self.sanitize and self._visited.any():
+            blocks = np.flatnonzero(self._visited).tolist()
+            report_accesses_after_end(self.wave, self.clocks, blocks, self._shared_writers, self._shared_readers)
 
     def synchronise_blocks(self, blocks: Array) -> None:
         """All lanes of each of these blocks of the wave have met at a barrier."""

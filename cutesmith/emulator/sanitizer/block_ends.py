@@ -18,9 +18,9 @@ from cutesmith.emulator.state.wave import Wave
 _ACCESSES = ("ld", "st", "atom", "red")
 
 
-def report_accesses_after_end(wave: Wave, clocks: Clocks, writers: Array, readers: Array) -> None:
-    """Findings for the blocks of a wave that has ended; `writers`, `readers`: its cells, uint64 (blocks, bytes)."""
-    for block in range(len(wave.blocks)):
+def report_accesses_after_end(wave: Wave, clocks: Clocks, blocks: list[int], writers: Array, readers: Array) -> None:
+    """Findings for `blocks` of a wave that has ended; `writers`, `readers`: its cells, uint64 (blocks, bytes)."""
+    for block in blocks:
         for shadow in (writers[block], readers[block]):
             _judge(wave, clocks, block, shadow)
 

@@ -150,8 +150,7 @@ class Clocks:
         if not self._exact:
             self._learn_all(first)
             return
-        met = self._know(first, lanes).max(axis=0)
-        self._learn(first, lanes, met)
+        self._meet(first, lanes)
         self.fenced.meet(first, lanes - first * self._threads)
         self._advance(np.array([first]))
 
@@ -161,7 +160,7 @@ class Clocks:
         firsts = np.unique(self._wave.cluster_of_lane[lanes]).astype(np.int64)
         for met in (row[present] for row, present in zip(members, active, strict=True)) if self._knowledge else ():
             if (first := int(self._wave.cluster_of_lane[met[0]])) in self._knowledge:
-                self._learn(first, met, self._know(first, met).max(axis=0))
+                self._meet(first, met)
                 self.fenced.meet(first, met - first * self._threads)
         self._advance(firsts)
         self._warp_base[lanes] = self.time_of(lanes)
@@ -202,7 +201,7 @@ class Clocks:
         first = int(self._wave.cluster_of_lane[lanes[0]])
         if not self._exact:
             return
-        self._release(first, key, self._know(first, lanes).max(axis=0))
+        self._release(first, key, self._know_together(first, lanes))
         self.fenced.release(first, lanes - first * self._threads, key)
         self._advance(np.array([first]))
 
@@ -285,8 +284,7 @@ class Clocks:
         """int32 (columns,): what any of these lanes of one cluster knows; None where that is not kept exactly."""
         if not self._exact:
             return None
-        known: Array = self._know(int(self._wave.cluster_of_lane[lanes[0]]), lanes).max(axis=0)
-        return known
+        return self._know_together(int(self._wave.cluster_of_lane[lanes[0]]), lanes)
 
     def column(self, channel: int) -> int:
         """Where the time of a channel stands in what a lane knows."""
@@ -332,30 +330,57 @@ class Clocks:
         whole: Array = np.zeros((len(lanes), self._columns), np.int32)
         if first in self._knowledge:
             whole = self._knowledge[first][lanes - start]
-        known = whole[:, : self._width]
-        block = self._wave.block_of_lane[lanes].astype(np.int64)
-        cluster = slice(start, start + self._width)
-        if self._cluster == 1:
-            np.maximum(known, (self._block_base[block] - 1)[:, None], out=known, casting="unsafe")
-        else:
-            same_block = self._wave.block_of_lane[cluster] == block[:, None]
-            for where, base in ((same_block, self._block_base[block]), (~same_block, self._cluster_base[block])):
-                np.maximum(known, (base - 1)[:, None], out=known, where=where, casting="unsafe")
+        known, block = whole[:, : self._width], self._wave.block_of_lane[lanes].astype(np.int64)
+        for mine in np.unique(block).tolist():
+            rows = slice(None) if (block == mine).all() else block == mine
+            known[rows] = np.maximum(known[rows], self._known_by_block(first, np.array([mine])))
         if (bases := self._warp_base[lanes]).max() > 1:
-            same_warp = self._warp_of(np.arange(start, start + self._width)) == self._warp_of(lanes)[:, None]
-            np.maximum(known, (bases - 1)[:, None], out=known, where=same_warp, casting="unsafe")
+            rows, columns = np.arange(len(lanes))[:, None], self._columns_of_warps(lanes) - start
+            known[rows, columns] = np.maximum(known[rows, columns], (bases - 1)[:, None])
         acquired = self._lane_acquired[lanes]
         if acquired.any():  # what a lane learnt through strong accesses
-            last, begun = self._lane_released[cluster].astype(np.int64).T
-            seen = (begun > 0) & (begun <= acquired[:, None])
+            last, seen = self._seen(first, acquired[:, None])
             np.maximum(known, last, out=known, where=seen, casting="unsafe")
-        known[:, self._wave.status[cluster] == EXITED] = self.time[first]
+        known[:, self._wave.status[start : start + self._width] == EXITED] = self.time[first]
         known[np.arange(len(lanes)), lanes - start] = self.time[first]
         return whole
 
-    def _warp_of(self, lanes: Array) -> Array:
-        warps: Array = lanes // self._threads * self._threads + lanes % self._threads // WARP
-        return warps
+    def _know_together(self, first: int, lanes: Array) -> Array:
+        """int32 (columns,): the largest that any of these lanes knows, `_know(first, lanes).max(axis=0)`."""
+        start = first * self._threads
+        whole: Array = np.zeros(self._columns, np.int32)
+        if first in self._knowledge:
+            whole = self._knowledge[first][_rows(lanes - start)].max(axis=0)
+        known = whole[: self._width]
+        np.maximum(known, self._known_by_block(first, np.unique(self._wave.block_of_lane[lanes])), out=known)
+        if (bases := self._warp_base[lanes]).max() > 1:
+            np.maximum.at(known, self._columns_of_warps(lanes) - start, (bases - 1).astype(np.int32)[:, None])
+        if latest := self._lane_acquired[lanes].max():
+            last, seen = self._seen(first, latest)
+            np.maximum(known, last, out=known, where=seen, casting="unsafe")
+        known[self._wave.status[start : start + self._width] == EXITED] = self.time[first]
+        known[lanes - start] = self.time[first]
+        return whole
+
+    def _known_by_block(self, first: int, blocks: Array) -> Array:
+        """int32 (lanes of the cluster,): what the lanes of one of these blocks at least know, by their bases."""
+        bases = np.broadcast_to(self._cluster_base[blocks][:, None], (len(blocks), self._cluster)).copy()
+        bases[np.arange(len(blocks)), blocks.astype(np.int64) - first] = self._block_base[blocks]
+        known: Array = np.repeat((bases.max(axis=0) - 1).astype(np.int32), self._threads)
+        return known
+
+    def _columns_of_warps(self, lanes: Array) -> Array:
+        """int64 (n, 32): the lanes of each lane's warp; some twice where its block has fewer."""
+        block = lanes // self._threads * self._threads
+        warp = block + (lanes - block) // WARP * WARP
+        columns: Array = np.minimum(warp[:, None] + np.arange(WARP), (block + self._threads - 1)[:, None])
+        return columns
+
+    def _seen(self, first: int, acquired: Array) -> tuple[Array, Array]:
+        """Of each lane of a cluster the time of its last release, and whether who `acquired` then has seen it."""
+        cluster = slice(first * self._threads, first * self._threads + self._width)
+        last, begun = self._lane_released[cluster].astype(np.int64).T
+        return last, (begun > 0) & (begun <= acquired)
 
     def _knowledge_of(self, first: int) -> Array:
         if first not in self._knowledge:
@@ -364,8 +389,13 @@ class Clocks:
         return self._knowledge[first]
 
     def _learn(self, first: int, lanes: Array, known: Array) -> None:
-        rows, whole = lanes - first * self._threads, self._knowledge_of(first)
+        rows, whole = _rows(lanes - first * self._threads), self._knowledge_of(first)
         whole[rows] = np.maximum(whole[rows], known)
+
+    def _meet(self, first: int, lanes: Array) -> None:
+        """Each of these lanes knows from now on what one of them knew."""
+        met = self._know_together(first, lanes)
+        self._knowledge_of(first)[_rows(lanes - first * self._threads)] = met
 
     def _learn_all(self, first: int) -> None:
         """Too many lanes to keep apart: everything so far counts as ordered."""
@@ -375,3 +405,10 @@ class Clocks:
 
     def _advance(self, firsts: Array) -> None:
         self.time[firsts] = np.minimum(self.time[firsts] + 1, MAX_TIME)
+
+
+def _rows(indices: Array) -> Array | slice:
+    """The same rows as a slice where that is possible: what it selects is not copied."""
+    first, last = int(indices[0]), int(indices[-1])
+    ascending = last - first + 1 == len(indices) and bool((indices[1:] > indices[:-1]).all())
+    return slice(first, last + 1) if ascending else indices
