@@ -15,6 +15,7 @@ from cutesmith.patterns.cutting.cover import Matcher as LaunchMatcher
 from cutesmith.patterns.cutting.cover import cut
 from cutesmith.patterns.cutting.machine import H200
 from cutesmith.patterns.cutting.rewriting import with_long_sums_in_parts, with_vectors_as_rows
+from cutesmith.patterns.cutting.sharing import with_shared_kernels
 from cutesmith.patterns.elementwise import plan as elementwise
 from cutesmith.patterns.graph.nodes import Graph
 from cutesmith.patterns.pattern_plan import PatternPlan
@@ -61,14 +62,14 @@ def plan_kernel(graph: Graph, arch: str) -> PatternPlan[Any]:
 def whole_or_cut(graph: Graph) -> SinglePlan | ChainPlan:
     """The plan of one pattern, or of a chain of them; of the ways to say products, that predicted to be the fastest."""
     if not any(node.op == "contract" for node in graph.nodes()):
-        return _one_or_cut(graph)
+        return with_shared_kernels(_one_or_cut(graph))
     plan, others = _one_or_cut(graph), (with_vectors_as_rows(graph), with_long_sums_in_parts(graph))
     for other in (other for other in others if other is not graph):
         try:
             plan = min(plan, _one_or_cut(other), key=H200.seconds)
         except UnmatchedError:
             continue  # no pattern takes it when it is said this way; the first way is left
-    return plan
+    return with_shared_kernels(plan)
 
 
 def _one_or_cut(graph: Graph) -> SinglePlan | ChainPlan:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import cmath
 import math
 
 import pytest
@@ -149,6 +150,29 @@ def test_what_reads_something_different_is_different():
     exec(joined, scope)
     assert (scope["one"](1), scope["two"](1)) == (6, 7)
     assert joined.count("import math") == 1
+
+
+def test_what_means_the_same_as_a_renamed_definition_is_shared_too():
+    second, third = FIRST.replace("SIZE = 4", "SIZE = 5"), FIRST.replace("SIZE = 4", "SIZE = 5").replace("+ 1", "+ 2")
+    joined = join_sections({"one": FIRST, "two": second, "three": third})
+    names = [node.name for node in ast.parse(joined).body if isinstance(node, ast.FunctionDef)]
+    assert names == ["helper", "kernel", "one", "two_helper", "two_kernel", "two", "three_kernel", "three"]
+    scope: dict = {}
+    exec(joined, scope)
+    assert [scope[name](1) for name in ("one", "two", "three")] == [6, 7, 8]
+
+
+def test_a_name_that_is_free_is_kept_and_imports_are_taken_name_by_name():
+    first = "from math import cos, sin\n\ndef kernel_fn(x):\n    return cos(x) + sin(x)\n"
+    second = "from math import exp, sin\nfrom cmath import cos\n\ndef grown(x):\n    return exp(x) + sin(x)\n\n"
+    second += "def kernel_fn(x):\n    return grown(x) + cos(x)\n"
+    joined = join_sections({"one": first, "two": second})
+    assert "from math import exp\n" in joined and "from cmath import cos as two_cos\n" in joined
+    assert "def grown(x)" in joined and joined.count("sin") == joined.count("sin(x)") + 1
+    scope: dict = {}
+    exec(joined, scope)
+    assert scope["one"](0.5) == math.cos(0.5) + math.sin(0.5)
+    assert scope["two"](0.5) == math.exp(0.5) + math.sin(0.5) + cmath.cos(0.5)
 
 
 @pytest.mark.gpu

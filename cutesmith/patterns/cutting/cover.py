@@ -17,7 +17,7 @@ from cutesmith.patterns.chains.chain import Chain, ChainPlan, Result, SinglePlan
 from cutesmith.patterns.contraction.plan import match as contraction
 from cutesmith.patterns.cutting.machine import H200
 from cutesmith.patterns.cutting.regions import Regions, base_of, names_of
-from cutesmith.patterns.cutting.sharing import share_kernels
+from cutesmith.patterns.cutting.sharing import CUT
 from cutesmith.patterns.graph.builder import GraphBuilder
 from cutesmith.patterns.graph.nodes import (
     LEAVES,
@@ -227,10 +227,10 @@ class _Cover:
             sources = [places[id(s)] if isinstance(s, Node) else s for s in ready.sources]
             made = chain.add(_stem(ready.plan), ready.plan, sources)
             places |= {id(node): place for node, place in zip(ready.outputs, made, strict=True)}
-        launches = share_kernels(chain.launches)
+        launches = tuple(chain.launches)
         results = tuple(self._result(node, places) for node in self.graph.outputs)
         slowest = max(range(len(launches)), key=lambda at: H200.seconds(launches[at].plan))
-        return ChainPlan(self.graph, launches, results, "cut", slowest)
+        return ChainPlan(self.graph, launches, results, CUT, slowest)
 
     def _result(self, node: Node, places: dict[int, int]) -> Result:
         base = base_of(node)
@@ -240,25 +240,35 @@ class _Cover:
 
 
 def _reading(graph: Graph, stored: dict[int, Node]) -> tuple[Graph, list[Node]]:
-    """The graph with an argument for each stored value, and those values; what reads them becomes an input."""
+    """The graph with an argument for each stored value that it reads, and those; what reads them becomes an input."""
     build, start = GraphBuilder(), len(graph.arguments)
-    read = list(stored.values())
+    places: dict[int, int] = {}
+    given: dict[int, Node] = {}
+    for node in _first_stored(graph.outputs, stored):
+        base = base_of(node)
+        seen = _seen_from(base, node)
+        place = places.setdefault(id(base), start + len(places))
+        attrs = Input(seen.stride, seen.root, seen.views, seen.offset, index=place)
+        given[id(node)] = build.node("input", (), node.shape, node.dtype, attrs)
+    read = [stored[key] for key in places]
     arguments = [
         Argument(f"value_{at}", "tensor", n.dtype, n.shape, dense_strides(n.shape)) for at, n in enumerate(read)
     ]
-    places = {id(node): start + at for at, node in enumerate(read)}
-    given: dict[int, Node] = {}
-    for node in graph.nodes():
-        base = base_of(node)
-        if (
-            id(base) in places
-            and (node is base or node.op in ("reshape", "stored"))
-            and not _is_among(node, graph.outputs)
-        ):
-            seen = _seen_from(base, node)
-            attrs = Input(seen.stride, seen.root, seen.views, seen.offset, index=places[id(base)])
-            given[id(node)] = build.node("input", (), node.shape, node.dtype, attrs)
     return replace(with_values(graph, given), arguments=(*graph.arguments, *arguments)), read
+
+
+def _first_stored(outputs: Sequence[Node], stored: Mapping[int, Node]) -> Iterator[Node]:
+    """The first nodes below the outputs that are stored values or views of them."""
+    seen, stack = set[int](), list(outputs)
+    while stack:
+        node = stack.pop()
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        if id(base_of(node)) in stored and not _is_among(node, outputs):
+            yield node
+        else:
+            stack.extend(node.inputs)
 
 
 def _is_among(node: Node, nodes: Sequence[Node]) -> bool:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import replace
 
 from cutesmith.patterns.attention.plan import AttentionPlan
 from cutesmith.patterns.attention.plan import match as attention
-from cutesmith.patterns.chains.chain import Launch, SinglePlan
+from cutesmith.patterns.chains.chain import ChainPlan, Launch, SinglePlan
 from cutesmith.patterns.columns.plan import ColumnsPlan
 from cutesmith.patterns.columns.plan import match as columns
 from cutesmith.patterns.contraction.plan import ContractionPlan
 from cutesmith.patterns.contraction.plan import match as contraction
 from cutesmith.patterns.elementwise.plan import ElementwisePlan
 from cutesmith.patterns.elementwise.plan import match as elementwise
+from cutesmith.patterns.graph.equality import structure
 from cutesmith.patterns.graph.nodes import Graph
 from cutesmith.patterns.rows.plan import match as rows
 from cutesmith.patterns.scans.plan import ScansPlan
@@ -23,11 +24,25 @@ from cutesmith.patterns.selection.plan import match as selection
 from cutesmith.patterns.windows.plan import WindowsPlan
 from cutesmith.patterns.windows.plan import match as windows
 
+CUT = "cut"
+"""The pattern of a chain that patterns were found for piece by piece."""
+
+
+def with_shared_kernels(plan: SinglePlan | ChainPlan) -> SinglePlan | ChainPlan:
+    """A cut chain with one kernel for all equal launches; any other plan as it is."""
+    if isinstance(plan, ChainPlan) and plan.pattern == CUT:
+        return replace(plan, launches=share_kernels(plan.launches))
+    return plan
+
 
 def share_kernels(launches: Sequence[Launch]) -> tuple[Launch, ...]:
     """The launches with names; those whose kernels differ in nothing but the names of arguments have one plan."""
-    sections = [_anonymous(launch.plan) for launch in launches]
-    texts = [plan.render(plan.configurations()[0]) for plan in sections]  # type: ignore[arg-type]
+    known = dict[Hashable, tuple[SinglePlan, str]]()  # a network of 300 launches has some 20 graphs
+    for launch in launches:
+        if (key := _key(launch)) not in known:
+            plan = _anonymous(launch.plan)
+            known[key] = plan, plan.render(plan.configurations()[0])  # type: ignore[arg-type]
+    sections, texts = zip(*(known[_key(launch)] for launch in launches), strict=True)
     first = {text: texts.index(text) for text in texts}
     stems = [launches[at].name for at in first.values()]
     names, counts = dict[str, str](), dict[str, int]()
@@ -39,6 +54,10 @@ def share_kernels(launches: Sequence[Launch]) -> tuple[Launch, ...]:
         replace(launch, name=names[text], plan=plan if texts.count(text) > 1 else launch.plan)
         for launch, text, plan in zip(launches, texts, sections, strict=True)
     )
+
+
+def _key(launch: Launch) -> Hashable:
+    return type(launch.plan), structure(launch.plan.graph)
 
 
 def _anonymous(plan: SinglePlan) -> SinglePlan:

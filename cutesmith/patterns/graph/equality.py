@@ -6,7 +6,8 @@ For it a graph is rebuilt with numbers in the place of its run-time scalars, as 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
 from cutesmith.patterns.graph.builder import GraphBuilder
@@ -18,6 +19,21 @@ def same_graph(first: Graph, second: Graph) -> bool:
     if len(first.outputs) != len(second.outputs) or first.output_strides != second.output_strides:
         return False
     return all(_same(a, b) and a.shape == b.shape for a, b in _pairs(first, second))
+
+
+def structure(graph: Graph) -> Hashable:
+    """Equal for graphs that differ in the names of their arguments and in origins alone."""
+    places: dict[int, int] = {}
+    nodes = []
+    for node in graph.nodes():
+        places[id(node)] = len(places)
+        inputs = tuple(places[id(child)] for child in node.inputs)
+        nodes.append(
+            (node.op, inputs, node.shape, node.dtype, repr(node.attrs), repr(node.sizes))
+        )  # 1, 1.0, True differ
+    arguments = [repr(replace(argument, name="")) for argument in graph.arguments]
+    outputs = tuple(places[id(node)] for node in graph.outputs)
+    return repr(replace(graph, arguments=(), outputs=())), tuple(arguments), tuple(nodes), outputs
 
 
 class Slot(NamedTuple):

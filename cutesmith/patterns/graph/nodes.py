@@ -23,7 +23,7 @@ What an operation needs beside its inputs is a subclass of `Attributes`.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -369,9 +369,12 @@ def _flops(node: Node) -> int:
     return math.prod(node.shape) if node.is_pointwise else 0
 
 
-def nodes_of(outputs: tuple[Node, ...]) -> Iterator[Node]:
-    """Every node that these are made of, and they themselves, once each, inputs before users."""
-    seen: set[int] = set()
+def nodes_of(outputs: tuple[Node, ...], known: Iterable[int] = ()) -> Iterator[Node]:
+    """Every node that these are made of, and they themselves, once each, inputs before users.
+
+    Those whose id is in `known`, and what they alone are made of, are left out.
+    """
+    seen = set(known)
     stack: list[tuple[Node, bool]] = [(node, False) for node in reversed(outputs)]
     while stack:
         node, ready = stack.pop()
@@ -397,7 +400,7 @@ def with_values(graph: Graph, values: Mapping[int, Node]) -> Graph:
 
 def _rebuilt(graph: Graph, change: Callable[[Node], Node], known: Mapping[int, Node]) -> Graph:
     done = dict(known)
-    for node in (node for node in graph.nodes() if id(node) not in known):
+    for node in nodes_of(graph.outputs, known):
         inputs = tuple(done[id(child)] for child in node.inputs)
         same = all(new is old for new, old in zip(inputs, node.inputs, strict=True))
         done[id(node)] = change(node if same else replace(node, inputs=inputs))

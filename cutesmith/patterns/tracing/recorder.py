@@ -77,14 +77,17 @@ class Recorder(LightMode):  # type: ignore[no-untyped-call,unused-ignore]
         super().__init__()  # type: ignore[no-untyped-call,unused-ignore]
         self.build, self.scalars, self.path = build, scalars, path
         self._tensors: dict[int, tuple[weakref.ref[torch.Tensor], Node]] = {}
+        self._by_storage: dict[int, list[weakref.ref[torch.Tensor]]] = {}
         self._arguments: dict[int, str] = {}
         self.refusals: list[UnmatchedError] = []
 
     def track(self, tensor: torch.Tensor, node: Node, argument: str = "") -> None:
         """Remembers that `tensor` holds the value of `node`; `argument` names the argument whose storage it is."""
-        self._tensors[id(tensor)] = (weakref.ref(tensor), node)
+        reference, storage = weakref.ref(tensor), tensor.untyped_storage()._cdata
+        self._tensors[id(tensor)] = (reference, node)
+        self._by_storage.setdefault(storage, []).append(reference)
         if argument:
-            self._arguments[tensor.untyped_storage()._cdata] = argument
+            self._arguments[storage] = argument
 
     def node_of(self, value: torch.Tensor) -> Node:
         """The node of a tensor; a number or a constant tensor that the function made for itself becomes a constant."""
@@ -223,8 +226,8 @@ class Recorder(LightMode):  # type: ignore[no-untyped-call,unused-ignore]
         storage = target.untyped_storage()._cdata
         if storage in self._arguments:
             raise self.build.unmatched(f"changes argument {self._arguments[storage]} in place")
-        living = (reference() for reference, _ in self._tensors.values())
-        others = (tensor for tensor in living if tensor is not None and tensor is not target)
+        seen = (reference() for reference in self._by_storage.get(storage, ()))  # a storage's place may be taken again
+        others = (tensor for tensor in seen if tensor is not None and tensor is not target)
         if any(tensor.untyped_storage()._cdata == storage for tensor in others):
             raise self.build.unmatched("writes into a tensor of which another view is in use")
 

@@ -119,8 +119,9 @@ def analyse(graph: Graph, reserved: Collection[str]) -> WindowsProblem:
         raise UnmatchedError("no window in the graph", operation="")
     names = safe_names([argument.name for argument in graph.arguments], reserved)
     first, rank = anchors[0], len(anchors[0].shape)
+    inside = set(map(id, nodes_of(tuple(child for anchor in anchors for child in anchor.inputs))))
     for node in graph.nodes():
-        _check_output_side(graph, node, anchors)
+        _check_beside(graph, node, anchors[0], is_inside=id(node) in inside)
     for output in graph.outputs:
         value = output.inputs[0] if output.op == "reshape" else output
         if value.shape != first.shape or (value is not output and first.op == "pool"):
@@ -187,18 +188,17 @@ def _convolution(graph: Graph, names: list[str], product: Node, writer: Function
     )
 
 
-def _check_output_side(graph: Graph, node: Node, anchors: Sequence[Node]) -> None:
-    """Whether a node can be part of the kernel: pointwise work, aligned with the result or below the windows."""
+def _check_beside(graph: Graph, node: Node, anchor: Node, *, is_inside: bool) -> None:
+    """Whether a node can be part of the kernel: pointwise work, aligned with the result or inside the windows."""
     if node.op in (*LEAVES, "pool", "contract", "windows") or node.is_pointwise:
-        inside = any(node in nodes_of(anchor.inputs) for anchor in anchors)
-        frame = anchors[0].shape
+        frame = anchor.shape
         aligned = zip(reversed(node.shape), reversed(frame), strict=False)
-        if inside or (len(node.shape) <= len(frame) and all(size in (1, full) for size, full in aligned)):
+        if is_inside or (len(node.shape) <= len(frame) and all(size in (1, full) for size, full in aligned)):
             return
         where = f"{node.where} has shape {node.shape}"
         raise UnmatchedError(f"{where}, which does not align with {frame}", operation=node.where)
     last = node.op == "reshape" and any(node is output for output in graph.outputs)
-    if not last or anchors[0].op != "contract":
+    if not last or anchor.op != "contract":
         raise UnmatchedError(f"{node.where} ({node.op}) is not pointwise work beside windows", operation=node.where)
 
 

@@ -1,55 +1,73 @@
-"""Kernel sections in one file: equal definitions stand there once, others get another name."""
+"""Kernel sections in one file: what means the same stands there once, another meaning of a name gets another name."""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping, Set
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field
 
 from cutesmith.patterns.writing.kernel_file import KERNEL_NAME, renamed
 from cutesmith.problems.contract import defined_names, module_scope, parse
 
+Meaning = Hashable
+"""Equal for statements of the same text whose module-level names have equal meanings."""
+
 
 def join_sections(sections: Mapping[str, str]) -> str:
-    """All sections in their order; the `kernel_fn` of each becomes the function that it is filed under.
-
-    A statement of a later section is dropped when an earlier one has the same and it reads nothing that differs.
-    """
-    (function, section), *others = sections.items()
-    joined = [renamed(section.strip("\n"), {KERNEL_NAME: function})]
-    known = _statements(joined[0])
-    for function, section in others:
-        joined.append(_own_part(section, known, function))
-        known |= _statements(joined[-1])
-    return "\n\n\n".join(joined) + "\n"
+    """All sections in their order; the `kernel_fn` of each becomes the function that it is filed under."""
+    file = _File(set(sections))
+    return "\n\n\n".join(file.added(section, function) for function, section in sections.items()) + "\n"
 
 
-def _statements(section: str) -> set[str]:
-    return {ast.unparse(statement) for statement in parse(section, "section").body}
+@dataclass
+class _File:
+    """The names that are taken in the file, and those of each meaning in it."""
+
+    taken: set[str]
+    known: dict[Meaning, dict[str, str]] = field(default_factory=dict)
+
+    def added(self, section: str, function: str) -> str:
+        """What a section adds to the file: the first all of it, a later one the statements that are new."""
+        is_first = not self.known
+        section = section.strip("\n")
+        meanings = _Meanings(parse(section, "section").body, function)
+        names, kept = dict[str, str](), list[str]()
+        for statement in meanings.statements:
+            meaning = meanings.of(statement)
+            if meaning not in self.known:
+                self.known[meaning] = {name: self._free(name, function) for name in _bound(statement)}
+                kept.append(_text(statement, section))
+            names |= self.known[meaning]
+        self.taken |= set(names.values())
+        renames = {old: new for old, new in names.items() if new != old} | {KERNEL_NAME: function}
+        return renamed(section if is_first else "\n\n\n".join(kept), renames)
+
+    def _free(self, name: str, function: str) -> str:
+        return name if name not in self.taken else _own_name(name, function)
 
 
-def _own_part(section: str, known: Set[str], function: str) -> str:
-    """What a section adds to a file that has the statements `known`."""
-    body = module_scope(parse(section, "section").body)
-    statements = [(statement, set(defined_names(statement)), ast.unparse(statement)) for statement in body]
-    differing = _differing(statements, known)
-    renames = {name: _own_name(name, function) for name in differing} | {KERNEL_NAME: function}
-    kept = [s for s, names, text in statements if names & differing or not names and text not in known]
-    lines = section.split("\n")
-    return renamed("\n\n\n".join("\n".join(lines[_first_line(s) - 1 : s.end_lineno]) for s in kept), renames)
+class _Meanings:
+    """What the statements of a section mean."""
+
+    def __init__(self, statements: list[ast.stmt], section: str) -> None:
+        self.statements, self.section = [part for each in statements for part in _parts(each)], section
+        self._binding = {name: statement for statement in self.statements for name in _bound(statement)}
+        self._found: dict[int, Meaning] = {}
+
+    def of(self, statement: ast.stmt) -> Meaning:
+        """The meaning of a statement; state and the kernel's own function mean something else in each section."""
+        if id(statement) not in self._found:
+            names = _bound(statement)
+            self._found[id(statement)] = names  # what it means to itself, where functions call one another
+            text = ast.unparse(statement)
+            own = self.section if _is_state(statement) or KERNEL_NAME in names else ""
+            read = sorted(_read_names(statement) & self._binding.keys())
+            self._found[id(statement)] = hash((text, own, *(self.of(self._binding[name]) for name in read)))
+        return self._found[id(statement)]
 
 
-def _differing(statements: list[tuple[ast.stmt, set[str], str]], known: Set[str]) -> set[str]:
-    """The names whose statements the file lacks, hold state of their own, or read such names."""
-    differing: set[str] = set()
-    for statement, names, text in statements:
-        if _is_state(statement) or text not in known:
-            differing |= names
-    read = [(names, _read_names(statement)) for statement, names, _ in statements]
-    while True:
-        reading = [names for names, theirs in read if not names <= differing and theirs & differing]
-        if not reading:
-            return differing
-        differing = differing.union(*reading)
+def _bound(statement: ast.stmt) -> tuple[str, ...]:
+    return tuple(name for each in module_scope([statement]) for name in defined_names(each))
 
 
 def _is_state(statement: ast.stmt) -> bool:
@@ -61,11 +79,21 @@ def _read_names(statement: ast.stmt) -> set[str]:
     return {node.id for node in ast.walk(statement) if isinstance(node, ast.Name)}
 
 
-def _first_line(statement: ast.stmt) -> int:
-    """The line of the first decorator, where there is one."""
-    if not isinstance(statement, (ast.FunctionDef, ast.ClassDef)):
-        return statement.lineno
-    return min([statement.lineno, *(decorator.lineno for decorator in statement.decorator_list)])
+def _parts(statement: ast.stmt) -> list[ast.stmt]:
+    """An import of several names as imports of one; any other statement as it is."""
+    if isinstance(statement, ast.ImportFrom):
+        return [ast.ImportFrom(statement.module, [alias], statement.level) for alias in statement.names]
+    return [ast.Import([alias]) for alias in statement.names] if isinstance(statement, ast.Import) else [statement]
+
+
+def _text(statement: ast.stmt, section: str) -> str:
+    """The lines of a statement, decorators included."""
+    if isinstance(statement, (ast.Import, ast.ImportFrom)):
+        return ast.unparse(statement)
+    first = statement.lineno
+    if isinstance(statement, (ast.FunctionDef, ast.ClassDef)):
+        first = min([first, *(decorator.lineno for decorator in statement.decorator_list)])
+    return "\n".join(section.split("\n")[first - 1 : statement.end_lineno])
 
 
 def _own_name(name: str, prefix: str) -> str:
