@@ -165,6 +165,7 @@ def rms_norm_backward(
         grid=(cute.size(mLines, mode=[0]), 1, 1),
         block=(threads, 1, 1),
         min_blocks_per_mp=THREADS_PER_SM // threads,
+        preferred_smem_carveout=0,  # a hint: nearly none is used
         stream=stream,
     )
     columns_kernel(mLines, mDw).launch(
