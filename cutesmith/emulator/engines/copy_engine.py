@@ -93,8 +93,8 @@ class CopyEngine(Unit):
         self._wave, self._memory = machine.wave, machine.memory
         self._order = CompletionOrder(machine.order)
         self._under_way: list[Copy] = []
-        self._groups: dict[int, _Groups] = {}
-        self._has_groups = np.zeros(self._wave.lane_count, bool)
+        self._groups: list[_Groups] = []
+        self._number = np.full(self._wave.lane_count, -1, np.int64)  # by lane: which of them, -1 for none
         self._ended = 0
         self.progress = 0  # how many times something was read or has landed
 
@@ -107,41 +107,43 @@ class CopyEngine(Unit):
                 landing.place.fill(self._memory, _POISON)
         self._under_way.append(copy)
         if grouped:
-            for groups in self._groups_of((copy.lane, *copy.sharers)):
+            for groups in self._groups_of(np.array([copy.lane, *copy.sharers])):
                 groups.open.append(copy)
 
     def commit(self, lanes: Array) -> None:
         """What these lanes asked for since their last commits are groups; those before the first copy never count."""
-        for groups in self._groups_of(lanes[self._has_groups[lanes]].tolist()):
+        for groups in self._groups_of(lanes[self._number[lanes] >= 0]):
             groups.committed.append(groups.open)
             groups.open = []
 
-    def _groups_of(self, lanes: Iterable[int]) -> list[_Groups]:
+    def _groups_of(self, lanes: Array) -> list[_Groups]:
         """The groups of these lanes and no others; new lanes begin together, by warp."""
-        found: dict[int, tuple[_Groups, list[int]]] = {}
-        for lane in lanes:
-            groups = self._groups.get(lane)
-            if groups is None:
-                key = -1 - int(self.machine.warps.warp_of_lane[lane])
-                groups = found[key][0] if key in found else _Groups(set())
-                groups.lanes.add(lane)
-                self._groups[lane] = groups
-                self._has_groups[lane] = True
-            else:
-                key = id(groups)
-            found.setdefault(key, (groups, []))[1].append(lane)
+        numbers, warps = self._number[lanes], self.machine.warps.warp_of_lane[lanes]
         result = []
-        for groups, mine in found.values():
-            if len(mine) < len(groups.lanes):
-                groups = groups.without(mine)
-                self._groups.update(dict.fromkeys(mine, groups))
-            result.append(groups)
+        for number in np.unique(numbers).tolist() if len(lanes) else ():
+            mine = numbers == number
+            if number < 0:
+                result += [
+                    self._given(_Groups(set()), lanes[mine & (warps == warp)]) for warp in np.unique(warps[mine])
+                ]
+            elif np.count_nonzero(mine) < len(self._groups[number].lanes):
+                groups = self._groups[number].without(lanes[mine].tolist())
+                result.append(self._given(groups, lanes[mine]))
+            else:
+                result.append(self._groups[number])
         return result
+
+    def _given(self, groups: _Groups, lanes: Array) -> _Groups:
+        """The groups, which these lanes have from now on."""
+        groups.lanes.update(lanes.tolist())
+        self._number[lanes] = len(self._groups)
+        self._groups.append(groups)
+        return groups
 
     def wait(self, lanes: Array, allowed: int, *, reads: bool) -> Array:
         """bool (n,): whether all committed groups of lanes but the last `allowed` are complete, or their reads."""
         waiting: set[int] = set()
-        for groups in self._groups_of(lanes[self._has_groups[lanes]].tolist()):
+        for groups in self._groups_of(lanes[self._number[lanes] >= 0]):
             waited = groups.waited(allowed)
             if not all(copy.has_read if reads else copy.landed for copy in waited):
                 waiting |= groups.lanes
@@ -159,8 +161,8 @@ class CopyEngine(Unit):
 
     def missing(self, lane: int, *, reads: bool) -> int:
         """How many copies of the lane's committed groups are under way."""
-        groups = self._groups.get(lane)
-        copies = [copy for group in groups.committed for copy in group] if groups else []
+        number = int(self._number[lane])
+        copies = [copy for group in self._groups[number].committed for copy in group] if number >= 0 else []
         return sum(not (copy.has_read if reads else copy.landed) for copy in copies)
 
     # ------------------------------------------------------------------------------------------------------- work

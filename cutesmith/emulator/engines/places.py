@@ -6,11 +6,13 @@ asked for (`Memory.requested`); bytes move later, without further checks.
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 
+from cutesmith.emulator.engines.swizzles import Swizzle
 from cutesmith.emulator.engines.tensor_maps import TensorMap
 from cutesmith.emulator.machine.memory import Memory
 from cutesmith.emulator.program.abi import Array
@@ -201,7 +203,13 @@ def swizzled_order(tensor: TensorMap, address: int) -> Array | None:
     if tensor.swizzle.row == _CHUNK:
         return None
     inner = tensor.tile[0] * tensor.element.bytes
-    rows = address + np.arange(0, tensor.shared_bytes, tensor.row_bytes, dtype=np.int64)
-    places = tensor.swizzle.apply((rows[:, None] + np.arange(0, inner, _CHUNK)).ravel())
-    order: Array = (places - address) // _CHUNK
+    return _swizzled(tensor.swizzle, address % tensor.swizzle.span, tensor.shared_bytes, tensor.row_bytes, inner)
+
+
+@functools.lru_cache(256)
+def _swizzled(swizzle: Swizzle, start: int, size: int, row: int, inner: int) -> Array:
+    """Where the chunks of rows of `inner` bytes lie; `start` is within the span after which the pattern repeats."""
+    rows = start + np.arange(0, size, row, dtype=np.int64)
+    places = swizzle.apply((rows[:, None] + np.arange(0, inner, _CHUNK)).ravel())
+    order: Array = (places - start) // _CHUNK
     return order

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 
 import numpy as np
 
@@ -100,25 +100,25 @@ class TensorMap:
         """Number of dimensions."""
         return len(self.sizes)
 
-    @property
+    @cached_property
     def tile(self) -> tuple[int, ...]:
         """Elements that a copy moves along each dimension."""
         if self.corners is not None:
             return self.box
         return tuple(-(-box // step) for box, step in zip(self.box, self.steps, strict=True))
 
-    @property
+    @cached_property
     def tile_bytes(self) -> int:
         """Bytes of shared memory that a copy fills or reads, those outside of the tensor included."""
         return int(np.prod(self.tile)) * self.element.bytes
 
-    @property
+    @cached_property
     def row_bytes(self) -> int:
         """Bytes of shared memory from one row of a tile to the next: narrower rows leave gaps in those of a swizzle."""
         inner = self.tile[0] * self.element.bytes
         return inner if self.swizzle is Swizzle.NONE else max(inner, self.swizzle.row)
 
-    @property
+    @cached_property
     def shared_bytes(self) -> int:
         """Bytes of shared memory that a tile spans, gaps included."""
         return int(np.prod(self.tile[1:])) * self.row_bytes

@@ -178,9 +178,10 @@ def warp_requests(batch: LaneBatch, *operands: Array) -> list[LaneRequest]:
     electing a lane, and the sum is added once. Copies that an mbarrier counts elect one, so they are not merged.
     """
     warps = batch.machine.warps.warp_of_lane[batch.lanes]
+    asked = np.stack([warps, *(values.astype(np.int64) for values in operands)], axis=1)
+    starts = np.flatnonzero(np.append(True, (asked[1:] != asked[:-1]).any(axis=1)))
     found: dict[tuple[int, ...], LaneRequest] = {}
-    for index, key in enumerate(zip(warps.tolist(), *(values.tolist() for values in operands), strict=True)):
-        first = found.setdefault(key, LaneRequest(batch, index))
-        if first.index != index:
-            first.sharers += (int(batch.lanes[index]),)
+    for start, end in zip(starts.tolist(), [*starts[1:].tolist(), len(asked)], strict=True):
+        first = found.setdefault(tuple(asked[start].tolist()), LaneRequest(batch, start))
+        first.sharers += tuple(batch.lanes[start + (first.index == start) : end].tolist())
     return list(found.values())

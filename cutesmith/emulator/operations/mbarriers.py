@@ -166,8 +166,9 @@ def _phases_ended(batch: LaneBatch) -> tuple[Array, Array]:
     pointers = _host_addresses(batch, address, Access.MBARRIER)
     relaxed = "relaxed" in batch.instruction.modifiers
     order = np.argsort(pointers, kind="stable")
-    starts = np.flatnonzero(np.diff(pointers[order], prepend=0))  # each mbarrier once; no pointer is 0
-    for pointer, indices in zip(pointers[order[starts]].tolist(), np.split(order, starts)[1:], strict=True):
+    starts = np.flatnonzero(np.diff(pointers[order], prepend=0)).tolist()  # each mbarrier once; 0 is left out
+    for start, end in zip(starts, [*starts[1:], len(order)], strict=True):
+        indices, pointer = order[start:end], int(pointers[order[start]])
         barrier = _mbarrier_at(batch, int(indices[0]), pointer)
         if barrier is not None:
             asked = phases[indices].astype(np.uint64) >> np.uint64(0 if by_parity else PARITY_SHIFT) & np.uint64(1)

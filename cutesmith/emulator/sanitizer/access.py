@@ -126,7 +126,8 @@ def _shared(module: ir.Module, faults: FaultTable, shadows: Shadows) -> ir.Funct
     judged = b.and_(body.set(writers), b.icmp_unsigned("!=", body["kind"], body.number(Access.MBARRIER, I32)))
     with body.when(judged):
         own = body.wide(body.word(body.word(body["context"], Context.BLOCK_OF_LANE, PTR), body.wide(body["lane"]), I32))
-        with body.when(b.icmp_unsigned("!=", block, own), likely=False):
+        elsewhere = b.and_(b.icmp_unsigned("!=", block, own), b.not_(is_engine(body)))
+        with body.when(elsewhere, likely=False):
             visited = body.word(body["context"], Sanitizer.SHARED_VISITED, PTR)
             body.put(ir.Constant(I8, 1), visited, block, I8)
         shadows.check_shared(body, position, pointer)

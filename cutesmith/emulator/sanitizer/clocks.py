@@ -135,7 +135,8 @@ class Clocks:
                     self._knowledge_pointers[first] = 0
                 elif first in self._knowledge:
                     rows = self._knowledge[first][lanes]
-                    rows[:] = rows.max(axis=0)
+                    for others in (rows[:, : lanes.start], rows[:, lanes.stop :]):  # of the block the base says it all
+                        others[:] = others.max(axis=0)
 
     def synchronise_lanes(self, lanes: Array) -> None:
         """These lanes of one block have met; lanes that have exited count as if they had been there."""

@@ -42,7 +42,7 @@ class Sanitizer(enum.IntEnum):
     PENDING = 53  # pointer to the write whose value is still to be compared (PENDING_WORDS)
     KNOWLEDGE_WIDTH = 54  # columns of KNOWLEDGE: the lanes of the cluster, then its channels; 0: not exact
     THREADS_VIEW = 55  # of a context for engines: that of threads; 0 in that of threads itself
-    SHARED_VISITED = 57  # uint8 by block: whether threads of another block accessed its shared memory
+    SHARED_VISITED = 57  # uint8 by block: whether a thread of another block accessed its shared memory
     ENGINE_CELL = 56  # of a context for engines: channel and time, where they are in a cell, and the bit ENGINE
 
 

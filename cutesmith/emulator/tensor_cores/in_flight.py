@@ -128,6 +128,11 @@ class MultiplicationsInFlight(Unit):
             found[index] = any((int(groups[index]), serial) in self.accumulators for serial in named)
         return found
 
+    def holds(self, group: int, serial: int, product: Multiplication) -> bool:
+        """Whether that accumulator is in flight, in the shape of the product."""
+        known = self.accumulators.get((group, serial))
+        return known is not None and known.product.result == product.result and known.product.n == product.n
+
     def issue(self, issued: Issued) -> None:
         """Put a multiplication, whose accumulators are known, into the queue."""
         for group, serial in zip(issued.groups.tolist(), issued.serials.tolist(), strict=True):

@@ -25,6 +25,7 @@ from cutesmith.emulator.tensor_cores.in_flight import (
     serials_in,
     tokens,
 )
+from cutesmith.emulator.tensor_cores.native_tokens import hold_tokens
 from cutesmith.emulator.tensor_cores.warpgroup_forms import ROWS, WarpgroupMultiply
 
 
@@ -164,12 +165,14 @@ def _accumulators(batch: WarpgroupBatch, form: WarpgroupMultiply) -> Array:
     """
     unit, product = batch.machine.unit(MultiplicationsInFlight), form.form.product
     count = len(form.d.elements)
+    held = _held(batch, form)
+    if held is not None:
+        return held
     registers = _read(batch, form.d)
     serials = serials_in(registers[0, :, 0])
     chained = (serials > 0) & (registers == tokens(serials, count)[:, :, None]).all(axis=(0, 2))
     for index in np.flatnonzero(chained):
-        known = unit.accumulators.get((int(batch.groups[index]), int(serials[index])))
-        chained[index] = known is not None and known.product.result == product.result and known.product.n == product.n
+        chained[index] = unit.holds(int(batch.groups[index]), int(serials[index]), product)
     if chained.all():
         return serials
     mixed = ~chained & (serials_in(registers) > 0).any(axis=(0, 2))
@@ -187,6 +190,21 @@ def _accumulators(batch: WarpgroupBatch, form: WarpgroupMultiply) -> Array:
         lanes = batch.lanes[fresh].ravel()
         marks = np.repeat(tokens(new, count), THREADS, axis=1)
         batch.machine.wave.frame[unit.rows(form.d), lanes] = marks
+    return serials
+
+
+def _held(batch: WarpgroupBatch, form: WarpgroupMultiply) -> Array | None:
+    """Serial numbers (w,) where each warpgroup has one accumulator in flight, in all registers of D; else None."""
+    unit, frame = batch.machine.unit(MultiplicationsInFlight), batch.machine.wave.frame
+    rows = unit.rows(form.d)[:, 0]
+    if len(rows) < len(form.d.elements):
+        return None
+    serials = serials_in(frame[rows[0], batch.lanes[:, 0]])
+    for group, serial, first in zip(batch.groups.tolist(), serials.tolist(), batch.lanes[:, 0].tolist(), strict=True):
+        if not (serial and unit.holds(group, serial, form.form.product)):
+            return None
+        if not hold_tokens(frame, rows, first, THREADS, int(tokens(np.array([serial]), 1)[0, 0])):
+            return None
     return serials
 
 

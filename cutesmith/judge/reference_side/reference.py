@@ -208,7 +208,8 @@ class Reference:
             self.results.pop(done, None)
             self.drawn.pop(done, None)
         self.tried = [(values, known) for values, known in self.tried if any(values is v for v in self.drawn.values())]
-        if self.whole is None or self.whole.declared or not (name or found):
+        shares = name or found or (request.resized and request.index < 0)
+        if self.whole is None or self.whole.declared or not shares:
             values = self._inputs(request.index)
         else:
             fitted = self._fit(self.whole.values, DERIVED_ELEMENTS if name else EMULATED_ELEMENTS)
