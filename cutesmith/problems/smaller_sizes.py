@@ -1,9 +1,10 @@
 """A problem file with the whole numbers at module scope made smaller, for where its full sizes take too long.
 
-Even numbers are halved until they are at most 16, the batch until it is 2 and the sides of an image until they are at
-most 8. Where a file does not take that, those are 16 as well; then large numbers are divided by 32; then the batch
-alone is made 2; then numbers that `get_inputs` alone uses are halved to 64; then none is changed. Which of these a file
-takes is for the caller to try, in this order.
+Even numbers are halved until they are at most 16, the batch until it is 2, the sides of an image until they are at
+most 8, and a number of groups until it is 4: as many groups as channels would have one channel each. Where a file
+does not take that, those are 16 as well; then large numbers are divided by 32; then the batch alone is made 2; then
+numbers that `get_inputs` alone uses are halved to 64; then none is changed. Which of these a file takes is for the
+caller to try, in this order.
 """
 
 from __future__ import annotations
@@ -59,11 +60,12 @@ def _by_32(value: int) -> int:
 
 _BATCH = frozenset({"batch_size", "batch", "N"})
 _IMAGE = frozenset({"depth", "height", "width", "D", "H", "W", "image_size", "image_height", "image_width"})
+_GROUPS = frozenset({"groups", "num_groups", "n_groups", "group_count"})
 _WAYS: dict[str, Callable[[set[str], set[str]], Change | None]] = {
     "all to 16, images to 8, the batch to 2": lambda names, shared: _halved_to(
-        2 if names <= _BATCH else 8 if names <= _IMAGE else 16
+        2 if names <= _BATCH else 8 if names <= _IMAGE else 4 if names <= _GROUPS else 16
     ),
-    "all to 16": lambda names, shared: _halved_to(16),
+    "all to 16": lambda names, shared: _halved_to(4 if names <= _GROUPS else 16),
     "large ones by 32": lambda names, shared: _by_32,
     "batch to 2": lambda names, shared: _halved_to(2) if names <= _BATCH else None,
     "those of get_inputs to 64": lambda names, shared: None if names & shared else _halved_to(64),

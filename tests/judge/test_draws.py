@@ -329,6 +329,29 @@ def test_places_are_repeated_only_where_pytorch_says_what_comes_of_it(reference,
     assert {"integer ends", "one integer"} & set(drawing.draws) == draws
 
 
+@pytest.mark.parametrize(
+    ("reference", "ids", "why"),
+    [
+        (lambda x, ids: x[ids], torch.arange(64).flip(0), ""),
+        (lambda x, ids: x.index_select(0, ids), torch.arange(64), "IndexError"),
+        (lambda x, ids: x.gather(0, ids[:, None]), torch.arange(64), "RuntimeError"),
+        (lambda x, ids: x[ids.clamp(min=0)], torch.arange(64), "it changes no input"),
+        (lambda x, ids: x + ids[:, None], torch.arange(64), "takes any integer"),
+    ],
+)
+def test_indices_are_counted_from_the_end_where_the_reference_takes_that(reference, ids, why):
+    values, refused = other_inputs(reference, [ROWS, ids]).draw("negative indices", [ROWS, ids])
+    assert why in refused and bool(why) == bool(refused)
+    assert why or (values[1].min() < 0 <= values[1].max() and torch.equal(ROWS[values[1]], ROWS[ids]))
+
+
+def test_of_two_integer_inputs_that_alone_is_negative_which_may_be():
+    inputs = [ROWS, torch.randint(64, (8,)), torch.randint(48, (8,))]
+    other = other_inputs(lambda x, ids, labels: F.nll_loss(x[ids], labels, ignore_index=5), inputs)
+    values, why = other.draw("negative indices", inputs)
+    assert not why and values[1].min() < 0 <= values[2].min()
+
+
 def test_a_draw_that_changes_nothing_is_not_counted():
     ones = torch.ones(8)
     assert "changes no input" in other_inputs(lambda x: x + 1, [ones]).draw("few values", [ones])[1]

@@ -48,3 +48,9 @@ def test_a_batch_becomes_2_and_an_image_8():
     assert found["all to 16, images to 8, the batch to 2"].startswith(
         "batch_size = 2\nfeatures = 16\nheight = width = 8\n"
     )
+
+
+def test_groups_become_fewer_than_the_channels_that_they_part():
+    source = "channels, other = 512, 32\nnum_groups = 32\n"
+    found = dict(smaller_sources(source))
+    assert found["all to 16"] == "channels, other = (16, 16)\nnum_groups = 4\n"

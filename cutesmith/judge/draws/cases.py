@@ -20,7 +20,8 @@ Values = list[Any]
 REDRAWN, SAME_BEGINNING = "without structure", "the same first elements"
 # Tried on the CPU first even where the reference does not run there: as indices they would end a GPU's process.
 ANY_INTEGER = ("whole range", "negative integers", "close integers")  # not for indices, which "large integers" tell
-SAFE_FIRST = frozenset({"special integers", "large integers", *ANY_INTEGER})
+NEGATIVE_INDICES = "negative indices"  # for indices alone
+SAFE_FIRST = frozenset({"special integers", "large integers", NEGATIVE_INDICES, *ANY_INTEGER})
 
 
 QUICK = (
@@ -66,7 +67,7 @@ class Drawing:
         yield DerivedCase("equal values", ("few values", "one value"), Rule.V1, alone=alone)
         yield DerivedCase("ends and mixed sizes", ("ends", "mixed sizes"), Rule.V1, alone=alone)
         yield DerivedCase("halves and runs of -Inf", ("halves", "runs of -Inf"), Rule.V1, alone=alone)
-        integers = "integer ends", "one integer", "special integers", "large integers", *ANY_INTEGER
+        integers = "integer ends", "one integer", "special integers", "large integers", NEGATIVE_INDICES, *ANY_INTEGER
         yield DerivedCase("integers", integers, Rule.V3, alone=alone)
         yield DerivedCase("masks", ("random mask", "all true", "all false", "single and empty rows"), Rule.V4)
         for kind in self.kinds:
@@ -137,11 +138,16 @@ class Drawing:
         integers, numbers = self._places(Role.INTEGER), sorted(self.seen.integers)
         once = (Structure.SEQUENCE, Structure.PERMUTATION) if self.seen.open_repeats else ()
         repeated = tuple(i for i in integers if self.kinds[i].structure not in once)
+        # A reference that compares with 0 or less says itself what a negative index means: "special integers" ask that.
+        indices = [i for i in repeated if not self.kinds[i].domain and self.kinds[i].structure is not Structure.SORTED]
+        wrapped = tuple(indices) if all(number > 0 for number in numbers) else ()
+        by_itself = tuple(Way(v.negative_indices, (place,)) for place in wrapped if len(wrapped) > 1)
         return {
             "integer ends": (Way(v.integer_ends, repeated),),
             "one integer": (Way(v.one_integer, repeated, largest=True),),
             "special integers": (Way(partial(v.special_integers, numbers=numbers), integers if numbers else ()),),
             "large integers": (Way(v.beyond_labels, integers),),
+            NEGATIVE_INDICES: (Way(v.negative_indices, wrapped), *by_itself),
             "whole range": (Way(v.whole_range, integers),),
             "negative integers": (Way(v.negative_integers, integers),),
             "close integers": (Way(v.close_integers, integers),),

@@ -238,6 +238,14 @@ def negative_integers(tensor: torch.Tensor, kind: Kind) -> torch.Tensor:
     return like(tensor, -torch.randint(1, most + 1, tensor.shape, device=tensor.device))
 
 
+def negative_indices(tensor: torch.Tensor, kind: Kind) -> torch.Tensor:
+    """Half of the indices counted from the end, the last as -1; of a permutation each names the place that it did."""
+    if not tensor.dtype.is_signed:
+        return tensor
+    from_the_end = (torch.rand(tensor.shape, device=tensor.device) < 0.5) & (tensor >= 0)
+    return like(tensor, torch.where(from_the_end, tensor - (int(kind.high) + 1), tensor))
+
+
 def close_integers(tensor: torch.Tensor, kind: Kind) -> torch.Tensor:
     """Large integers that differ by little: equal in float32, or in float64 those of 64 bits."""
     base = min(2**53, torch.iinfo(tensor.dtype).max - 4) if tensor.element_size() == 8 else 2**24
@@ -293,12 +301,15 @@ def other_scalar(value: float, kind: Kind, *, number: int) -> float:
 
 
 def scalar_values(value: float) -> list[float]:
-    """Other values of a Python scalar: a fraction, the other sign, 0, 1, a large one; the other of two booleans."""
+    """Other values of a Python scalar: a fraction, the other sign, 0, 1, a large one; the other of two booleans.
+
+    Multiples of a whole number, as a number of groups has to divide the channels.
+    """
     if isinstance(value, bool):
         return [not value]
     others: tuple[float, ...]
     if isinstance(value, int):
-        others = (value + 1, 2 * value + 1, -value, 0, 1, value + 33)
+        others = (value + 1, 2 * value, 8 * value, -value, 0, 1, value + 33)
     else:
         others = (0.7 * value + 1 / 3, -value, 0.0, 1.0, 8.0 * value + 3.0)
     return [other for other in dict.fromkeys(others) if other != value]

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from cutesmith.judge.draws.cases import ANY_INTEGER, SAFE_FIRST, Drawing, is_free
+from cutesmith.judge.draws.cases import ANY_INTEGER, NEGATIVE_INDICES, SAFE_FIRST, Drawing, is_free
 from cutesmith.judge.draws.derived_case import AS_DRAWN
 from cutesmith.judge.draws.domains import declared
 from cutesmith.judge.draws.kinds import kinds_of
@@ -88,6 +88,8 @@ class OtherInputs:
             return values, "it changes no input of this problem" if unchanged else self._trial(values)[1]
         if name in ANY_INTEGER and (why := self.draw("large integers", inputs)[1]):
             return [], f"as an index: {why}"
+        if name == NEGATIVE_INDICES and not self.draw("large integers", inputs)[1]:
+            return [], "no input is an index: the reference takes any integer"
         tried_first = self.gpu and (name in SAFE_FIRST or self._runs_on_the_cpu(inputs))
         best, least, why = list[Any](), MOST_NAN, "it changes no input of this problem"
         for way, values in enumerate(self.drawing.draw(name, inputs)):

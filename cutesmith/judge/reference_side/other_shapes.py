@@ -133,8 +133,8 @@ _SIZES: dict[str, Callable[[], tuple[int | None, ...]]] = {
     "2^n - 1": lambda: (_any_of(127, 255, 511), _any_of(65, 129), 3),
     # In float32, 1 / columns times the first index of some of these rows is less than the row.
     "multiples of 4": lambda: (_any_of(164, 188, 244), _any_of(80, 112), 3),
-    "multiples of 8, more columns than rows": lambda: (1024 + 8 * _odd(0, 16), _any_of(3, 5, 7), 2),
-    "multiples of 16, more rows than columns": lambda: (SMALL_SIZES[0], 257 + _odd(0, 100), 2),
+    "more than 2^13 columns": lambda: (8192 + 8 * _odd(0, 16), 3, 2),
+    "more than 2^10 rows": lambda: (SWAPPED_SIZES[0], 1024 + _odd(0, 100), 2),
     "many in the third size": lambda: (_any_of(16, 32), _any_of(8, 16), _any_of(65, 67, 129), 2),
     "many in the fourth size": lambda: (_any_of(16, 32), _any_of(8, 16), 2, _any_of(65, 67, 129)),
     "own columns, 2^n + 1 rows": lambda: (None, _any_of(65, 129), 3),

@@ -7,6 +7,7 @@ import torch.nn.functional as F
 
 LEVEL = 3
 TAGS = ("gather", "row-reduction", "fp16", "bert")
+DOMAIN = {"ids": "positive", "kinds": "positive"}  # no index is counted from the end
 DERIVED_SHAPES = False  # token ids are indices of the table's rows
 EMULATED_SIZES = {"batch": 4, "length": 16, "vocabulary": 128}
 

@@ -7,6 +7,7 @@ import torch
 
 LEVEL = 4
 TAGS = ("moe", "gather", "bf16", "deepseek")
+DOMAIN = {"places": "positive"}  # no index is counted from the end
 DERIVED_SHAPES = False  # places are indices of the rows
 EMULATED_SIZES = {"tokens": 4}
 

@@ -7,6 +7,7 @@ import torch
 
 LEVEL = 4
 TAGS = ("attention", "decode", "paged", "gqa", "gather", "bf16", "llama")
+DOMAIN = {"tables": "positive"}  # no index is counted from the end
 DERIVED_SHAPES = False  # page numbers are indices of the cache
 EMULATED_SIZES = {"batch": 2, "most": 4}
 
