@@ -21,6 +21,7 @@ from cutesmith.patterns.graph.nodes import Graph
 from cutesmith.patterns.pattern_plan import PatternPlan
 from cutesmith.patterns.rows import plan as rows
 from cutesmith.patterns.scans import plan as scans
+from cutesmith.patterns.scatters import plan as scatters
 from cutesmith.patterns.selection import plan as selection
 from cutesmith.patterns.windows import plan as windows
 
@@ -37,6 +38,7 @@ AROUND_PRODUCTS: tuple[LaunchMatcher, ...] = (
     elementwise.match,
     windows.match,
     scans.match,
+    scatters.match,
     selection.match,
     totals.match,
     split_rows.match,

@@ -206,6 +206,19 @@ class SelectionConfiguration(Configuration):
     loads: int
 
 
+@dataclass(frozen=True)
+class ScattersConfiguration(Configuration):
+    """Threads a block, and the indices that each loads before the first is used.
+
+    A block keeps up to `tile` results in shared memory, and up to `staged` of the elements that belong to them.
+    """
+
+    threads: int
+    loads: int
+    tile: int
+    staged: int
+
+
 AnyConfiguration = (
     ElementwiseConfiguration
     | RowsConfiguration
@@ -215,6 +228,7 @@ AnyConfiguration = (
     | AttentionConfiguration
     | HopperAttentionConfiguration
     | ScansConfiguration
+    | ScattersConfiguration
     | SelectionConfiguration
     | WindowsConfiguration
 )

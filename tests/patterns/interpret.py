@@ -21,6 +21,8 @@ from cutesmith.patterns.graph.nodes import (
     Reduction,
     Scalar,
     Scan,
+    Scatter,
+    Search,
     Sized,
     View,
     Viewed,
@@ -122,6 +124,10 @@ def _evaluate(node: Node, operands: list[torch.Tensor], inputs: Sequence[Any], p
         return operands[0][tuple(torch.broadcast_tensors(*places))].expand(node.shape)
     if node.op == "gather":
         return torch.gather(operands[0], Gather.of(node).dim, operands[1].expand(node.shape))
+    if node.op == "scatter":
+        return _scattered(Scatter.of(node), *operands, node.shape, kind)
+    if node.op == "search":
+        return _searched(operands[0], operands[1], Search.of(node).right)
     if node.op == "scan":
         return _scan(Scan.of(node), operands[0], node.shape).to(kind)
     if node.is_reduction:
@@ -203,6 +209,32 @@ def _scan(scan: Scan, x: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
         first = torch.full_like(result.narrow(scan.dim, 0, 1), {"sum": 0, "prod": 1}[scan.operation])
         result = torch.cat([first, result], scan.dim).narrow(scan.dim, 0, shape[scan.dim])
     return result.flip(scan.dim) if scan.reverse else result
+
+
+NEUTRAL = {"sum": 0, "prod": 1, "max": -math.inf, "min": math.inf, "last": 0}
+
+
+def _scattered(scatter: Scatter, index: torch.Tensor, x: torch.Tensor, shape: Dims, kind: torch.dtype) -> torch.Tensor:
+    """Element by element along the dimension of the index: the definition."""
+    index, x = torch.broadcast_tensors(index, x.to(kind))
+    start = NEUTRAL[scatter.operation]
+    if not kind.is_floating_point and math.isinf(start):
+        start = torch.iinfo(kind).min if start < 0 else torch.iinfo(kind).max
+    result = torch.full(shape, start, dtype=kind)
+    places = torch.arange(shape[scatter.dim]).reshape([-1 if at == scatter.dim else 1 for at in range(len(shape))])
+    combine = {"sum": torch.add, "prod": torch.mul, "max": torch.maximum, "min": torch.minimum}
+    for at in range(index.shape[scatter.dim]):
+        here, value = index.narrow(scatter.dim, at, 1) == places, x.narrow(scatter.dim, at, 1)
+        result = torch.where(here, combine.get(scatter.operation, lambda _, b: b)(result, value), result)
+    return result.to(kind)
+
+
+def _searched(line: torch.Tensor, value: torch.Tensor, right: bool) -> torch.Tensor:
+    """How many elements lie before each value; NaN is the largest."""
+    line = line if line.ndim == 1 else line.reshape(*line.shape[:-1], *(1,) * (value.ndim - line.ndim + 1), -1)
+    each = value.unsqueeze(-1)
+    after = line > each if right else line >= each
+    return (~after).sum(-1)
 
 
 def _windows(windows: Windows, image: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:

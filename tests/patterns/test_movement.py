@@ -7,7 +7,6 @@ import torch
 import torch.nn.functional as F
 
 from cutesmith.emulator.device import emulated_device
-from cutesmith.errors import UnmatchedError
 from cutesmith.patterns.match import plan_kernel
 from cutesmith.patterns.tracing.trace import trace_function
 from tests.patterns.interpret import interpret
@@ -72,8 +71,3 @@ def test_moved_elements_are_the_same(name):
     found = interpret(plan.graph, inputs) if plan.pattern == "elementwise" else interpret_chain(plan, inputs)
     for ours, exact in zip(found, exactly(function, inputs), strict=True):
         torch.testing.assert_close(ours, exact.to(ours.dtype), rtol=1e-6, atol=1e-6)
-
-
-def test_several_writes_to_one_place_are_refused():
-    with pytest.raises(UnmatchedError, match=r"aten.scatter_add.* scatters several elements"):
-        trace_function(lambda x, i, s: x.scatter_add(1, i, s), (X, index(3, 2), Y))

@@ -30,10 +30,11 @@ from cutesmith.patterns.graph.nodes import (
 )
 from cutesmith.patterns.graph.shapes import Shape, broadcast, dense_strides
 from cutesmith.patterns.graph.size_laws import PassedSize, Size, SizeLaw
-from cutesmith.patterns.graph.takes import aligned_inputs
+from cutesmith.patterns.graph.takes import READ_ANYWHERE, aligned_inputs
 from cutesmith.patterns.pattern_plan import AnyConfiguration
 from cutesmith.patterns.rows.plan import RowsPlan
 from cutesmith.patterns.scans.plan import ScansPlan
+from cutesmith.patterns.scatters.plan import ScattersPlan
 from cutesmith.patterns.selection.plan import SelectionPlan
 from cutesmith.patterns.windows.plan import WindowsPlan
 from cutesmith.patterns.writing.naming import fresh_name, safe_names
@@ -42,7 +43,15 @@ from cutesmith.patterns.writing.templating import returned
 from cutesmith.runtime.tiling import TiledShape, Tiling
 
 SinglePlan = (
-    ElementwisePlan | RowsPlan | ColumnsPlan | ContractionPlan | AttentionPlan | ScansPlan | SelectionPlan | WindowsPlan
+    ElementwisePlan
+    | RowsPlan
+    | ColumnsPlan
+    | ContractionPlan
+    | AttentionPlan
+    | ScansPlan
+    | ScattersPlan
+    | SelectionPlan
+    | WindowsPlan
 )
 """The plan of one kernel."""
 Source = int | SizeLaw
@@ -243,14 +252,17 @@ def _with_needed_sizes(graph: Graph) -> Graph:
     """The graph whose nodes know the sizes of their shapes only if an output's are not those of what it reads."""
     values = [output.inputs[0] if output.op == "reshape" else output for output in graph.outputs]
     wanted = {value.shape for value in values}
-    pointwise = all(node.is_pointwise or node.op in (*LEAVES, "take") for node in nodes_of(tuple(values)))
+    pointwise = all(node.is_pointwise or node.op in (*LEAVES, *READ_ANYWHERE) for node in nodes_of(tuple(values)))
     if len(wanted) == 1 and pointwise:
         wanted -= {broadcast([node.shape for node in aligned_inputs(graph)])}
     else:
         wanted = set()
-    return with_nodes(
-        graph, lambda n: replace(n, sizes=()) if n.sizes and n.op != "sort" and n.shape not in wanted else n
-    )
+    kept = {"sort", "scatter", *(["take"] if any(node.op == "scatter" for node in graph.nodes()) else [])}
+
+    def needed(node: Node) -> Node:
+        return node if not node.sizes or node.op in kept or node.shape in wanted else replace(node, sizes=())
+
+    return with_nodes(graph, needed)
 
 
 def _key(law: SizeLaw) -> tuple[SizeLaw, bool]:

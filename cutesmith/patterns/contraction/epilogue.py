@@ -13,8 +13,10 @@ from cutesmith.errors import UnmatchedError
 from cutesmith.patterns.graph.dtypes import COMPUTE_TYPE, STORAGE_TYPE
 from cutesmith.patterns.graph.nodes import Graph, Input, Iota, Node, Scalar, Sized
 from cutesmith.patterns.graph.shapes import Shape
+from cutesmith.patterns.graph.takes import READ_ANYWHERE
 from cutesmith.patterns.writing.expressions import Emitter, convert, is_fast
 from cutesmith.patterns.writing.naming import Parameter, as_stored, fresh_name
+from cutesmith.patterns.writing.reading import searched, taken
 from cutesmith.patterns.writing.special_functions import SPECIAL_FUNCTIONS
 
 
@@ -114,6 +116,8 @@ class Epilogue:
     results: tuple[str, ...]
     outputs: tuple[Output, ...]
     helpers: tuple[str, ...]
+    taken: tuple[Operand, ...] = ()
+    """Tensors that the statements read at computed places, whole."""
 
     @property
     def is_identity(self) -> bool:
@@ -126,6 +130,7 @@ class Epilogue:
         typed += [f"{operand.name}: {operand.computed}" for operand in self.operands]
         typed += [f"{number.name}: {number.type}" for number in self.numbers]
         typed += [f"{coordinate}: Int32" for coordinate in self.coordinates]
+        typed += [f"{tensor.name}: cute.Tensor" for tensor in self.taken]
         body = [*self.statements, f"return {', '.join(self.results)}"]
         lines = "\n".join(f"    {line}" for statement in body for line in statement.split("\n"))
         return f"@cute.jit\ndef {name}({', '.join(typed)}):\n{lines}"
@@ -133,7 +138,8 @@ class Epilogue:
     def call(self, acc: str, operands: list[str], coordinates: list[str], name: str = "epilogue") -> str:
         """The call with these codes for what is given, each operand's scalar, and each coordinate that it takes."""
         numbers = [number.name for number in self.numbers]
-        return f"{name}({', '.join(code for code in (acc, *operands, *numbers, *coordinates) if code)})"
+        tensors = [f"t_{tensor.name}" for tensor in self.taken]
+        return f"{name}({', '.join(code for code in (acc, *operands, *numbers, *coordinates, *tensors) if code)})"
 
 
 def write_epilogue(
@@ -165,9 +171,10 @@ class FunctionWriter:
         *,
         fast: bool,
         suffix: str = "at",
+        reads_anywhere: bool = False,
     ) -> None:
         self.arguments, self.rank, self.names, self.fast = arguments, rank, coordinates, fast
-        self.suffix, self.taken = suffix, {*arguments, *reserved}
+        self.suffix, self.taken, self.reads_anywhere = suffix, {*arguments, *reserved}, reads_anywhere
         self._operands: dict[int, Operand] = {}
         self._numbers: dict[str, Parameter] = {}
         self._laws: dict[int, tuple[str, str]] = {}
@@ -177,6 +184,7 @@ class FunctionWriter:
         """Forgets what the last function used."""
         self.given = given
         self.operands: dict[int, Operand] = {}
+        self.whole: dict[int, Operand] = {}
         self.numbers: dict[str, None] = {}
         self.laws: dict[str, None] = {}
         self.coordinates: set[str] = set()
@@ -190,7 +198,7 @@ class FunctionWriter:
         """The function of what is given that returns an element of each value; UnmatchedError where it has no form."""
         self._begin(given)
         helpers: set[str] = set()
-        emitter = Emitter(self._leaf, fast=self.fast, names={}, helpers=helpers)
+        self.emitter = emitter = Emitter(self._leaf, fast=self.fast, names={}, helpers=helpers)
         results = tuple(emitter.value(value) for value in values)
         return Epilogue(
             given=tuple(each.parameter for each in given.values()),
@@ -202,6 +210,7 @@ class FunctionWriter:
             results=results,
             outputs=(),
             helpers=tuple(SPECIAL_FUNCTIONS[name].strip("\n") for name in sorted(helpers)),
+            taken=tuple(self.whole.values()),
         )
 
     def _outputs(self, nodes: Sequence[Node], values: Sequence[Node]) -> tuple[Output, ...]:
@@ -229,6 +238,8 @@ class FunctionWriter:
             return self._number(self.arguments[index], COMPUTE_TYPE[node.dtype])
         if node.op == "sized":
             return self._law(node)
+        if self.reads_anywhere and node.op in READ_ANYWHERE:
+            return self._read(node)
         return self._coordinate(node) if node.op == "iota" else None
 
     def _law(self, node: Node) -> str:
@@ -239,7 +250,17 @@ class FunctionWriter:
         self.laws[statement] = None
         return self._number(name, COMPUTE_TYPE[node.dtype])
 
+    def _read(self, node: Node) -> str:
+        """Reads a whole tensor at a computed place."""
+        tensor = self._known(node.inputs[0])
+        self.whole[id(node.inputs[0])] = tensor
+        return (taken if node.op == "take" else searched)(self.emitter, node, tensor.name)
+
     def _operand(self, node: Node) -> Operand:
+        self.operands[id(node)] = self._known(node)
+        return self.operands[id(node)]
+
+    def _known(self, node: Node) -> Operand:
         if id(node) not in self._operands:
             given, missing = Input.of(node), self.rank - len(node.shape)
             argument = self.arguments[given.index]
@@ -254,8 +275,7 @@ class FunctionWriter:
                 strides=(0,) * missing + tuple(steps),
                 rank=max(1, len(node.shape)),
             )
-        self.operands[id(node)] = self._operands[id(node)]
-        return self.operands[id(node)]
+        return self._operands[id(node)]
 
     def _number(self, name: str, kind: str) -> str:
         """The number in the type of this use; it is passed in the wider type where uses differ."""

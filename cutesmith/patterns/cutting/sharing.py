@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
+from typing import Any
 
 from cutesmith.patterns.attention.plan import AttentionPlan
 from cutesmith.patterns.attention.plan import match as attention
@@ -16,9 +17,12 @@ from cutesmith.patterns.elementwise.plan import ElementwisePlan
 from cutesmith.patterns.elementwise.plan import match as elementwise
 from cutesmith.patterns.graph.equality import structure
 from cutesmith.patterns.graph.nodes import Graph
+from cutesmith.patterns.rows.plan import RowsPlan
 from cutesmith.patterns.rows.plan import match as rows
 from cutesmith.patterns.scans.plan import ScansPlan
 from cutesmith.patterns.scans.plan import match as scans
+from cutesmith.patterns.scatters.plan import ScattersPlan
+from cutesmith.patterns.scatters.plan import match as scatters
 from cutesmith.patterns.selection.plan import SelectionPlan
 from cutesmith.patterns.selection.plan import match as selection
 from cutesmith.patterns.windows.plan import WindowsPlan
@@ -65,20 +69,18 @@ def _anonymous(plan: SinglePlan) -> SinglePlan:
     arguments = [
         replace(a, name=f"{'x' if a.kind == 'tensor' else 'number'}{at}") for at, a in enumerate(plan.graph.arguments)
     ]
-    return _matched(plan, replace(plan.graph, arguments=tuple(arguments)))
+    return MATCHERS[type(plan)](replace(plan.graph, arguments=tuple(arguments)))
 
 
-def _matched(plan: SinglePlan, graph: Graph) -> SinglePlan:
-    if isinstance(plan, ContractionPlan):
-        return contraction(graph)
-    if isinstance(plan, AttentionPlan):
-        return attention(graph)
-    if isinstance(plan, ScansPlan):
-        return scans(graph)
-    if isinstance(plan, SelectionPlan):
-        return selection(graph)
-    if isinstance(plan, WindowsPlan):
-        return windows(graph)
-    if isinstance(plan, ColumnsPlan):
-        return columns(graph)
-    return elementwise(graph) if isinstance(plan, ElementwisePlan) else rows(graph)
+MATCHERS: dict[type[Any], Callable[[Graph], SinglePlan]] = {
+    AttentionPlan: attention,
+    ColumnsPlan: columns,
+    ContractionPlan: contraction,
+    ElementwisePlan: elementwise,
+    RowsPlan: rows,
+    ScansPlan: scans,
+    ScattersPlan: scatters,
+    SelectionPlan: selection,
+    WindowsPlan: windows,
+}
+"""What made each plan."""

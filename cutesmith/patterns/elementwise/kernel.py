@@ -12,6 +12,7 @@ from cutesmith.patterns.graph.size_laws import Size, size_code
 from cutesmith.patterns.graph.takes import aligned_inputs, taken_inputs
 from cutesmith.patterns.writing.expressions import Emitter, convert, is_fast
 from cutesmith.patterns.writing.naming import SHARED_NAMES, Parameter, as_stored, fresh_name, safe_names
+from cutesmith.patterns.writing.reading import searched, taken
 from cutesmith.patterns.writing.special_functions import SPECIAL_FUNCTIONS
 from cutesmith.patterns.writing.templating import launcher_key, returned
 
@@ -178,7 +179,9 @@ class _Writer:
             name = f"v_{self.inputs[place].name}[v * plan.steps[{place}]]"
             return f"({name} != 0)" if node.dtype == "bool" else name
         if node.op == "take":
-            return self._take(node)
+            return taken(self.emitter, node, self._memory(node))
+        if node.op == "search":
+            return searched(self.emitter, node, self._memory(node))
         if node.op == "scalar":
             index = Scalar.of(node).index
             return convert(self.arguments[index], self.scalar_types[index], COMPUTE_TYPE[node.dtype])
@@ -189,29 +192,9 @@ class _Writer:
             return f"coordinate_{dim + len(self.shape) - len(node.shape)}" if node.shape[dim] != 1 else "Int64(0)"
         return None
 
-    def _take(self, node: Node) -> str:
-        """Loads an element where it lies inside; the place of a coordinate of the result always does."""
-        source, *places = node.inputs
-        tensor = next(tensor for tensor in self.taken if tensor.node is source)
-        codes = [self.emitter.value(place) for place in places]
-        name, element = f"take_{len(self.emitter.lines)}", f"m_{tensor.name}[{', '.join(codes)},]"
-        if node.dtype == "bool":
-            element, zero = f"{element} != 0", "Boolean(False)"
-        else:
-            element = convert(element, tensor.storage, tensor.computed)
-            zero = f"{tensor.computed}(0)"
-        sizes = zip(places, codes, source.shape, range(len(places)), strict=True)
-        tests = [
-            f"({code} >= 0) & ({code} < m_{tensor.name}.shape[{dim}])"
-            for place, code, size, dim in sizes
-            if not (place.op == "iota" and place.shape[Iota.of(place).dim] == size)
-        ]
-        if tests:
-            lines = [f"{name} = {zero}", f"if {' & '.join(tests)}:", f"    {name} = {element}"]
-            self.emitter.lines.append("\n".join(lines))
-        else:
-            self.emitter.lines.append(f"{name} = {element}")
-        return name
+    def _memory(self, node: Node) -> str:
+        """The tensor that is read at computed places."""
+        return next(f"m_{tensor.name}" for tensor in self.taken if tensor.node is node.inputs[0])
 
     # kernel_fn
 

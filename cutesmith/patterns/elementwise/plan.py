@@ -21,7 +21,7 @@ from cutesmith.errors import UnmatchedError
 from cutesmith.patterns.elementwise.kernel import ElementwiseKernel, value_of, write_kernel
 from cutesmith.patterns.graph.dtypes import ITEM_BYTES
 from cutesmith.patterns.graph.nodes import LEAVES, Graph, Input, Node
-from cutesmith.patterns.graph.takes import with_takes
+from cutesmith.patterns.graph.takes import READ_ANYWHERE, with_takes
 from cutesmith.patterns.pattern_plan import ElementwiseConfiguration, GraphPlan
 from cutesmith.patterns.writing.templating import render_template, type_check
 from cutesmith.runtime.tiling import TiledShape, Tiling
@@ -87,7 +87,7 @@ def match(graph: Graph) -> ElementwisePlan:
     graph = with_takes(graph)
     for node in graph.nodes():
         reshaped_output = node.op == "reshape" and any(node is output for output in graph.outputs)
-        taken = node.op == "take" and node.inputs[0].op == "input"
+        taken = node.op in READ_ANYWHERE and node.inputs[0].op == "input"
         if not (node.is_pointwise or node.op in LEAVES or reshaped_output or taken):
             raise UnmatchedError(f"{node.where} ({node.op}) is not element-wise", operation=node.where)
     shapes = [value_of(node).shape for node in graph.outputs]

@@ -15,6 +15,9 @@ The other operations are the leaves and
 - `pool`: what becomes of each window over an image (`windows.Pooling`);
 - `scan`: what is combined of the elements up to each along a dimension (`Scan`);
 - `sort`: the first elements along a dimension in sorted order, or their places (`Sort`);
+- `scatter`: inputs (index, x), which broadcast: what is combined of the elements of x that have one index (`Scatter`);
+- `search`: inputs (x in memory, value, a coordinate for each dimension of x but the last): how many elements of a
+  sorted line of x lie before the value (`Search`);
 - `contract`: the batched product of (…, m, k) and (…, k, n), whose leading dimensions broadcast; it is (…, m, n);
 - `stored`: a value that lies dense in device memory between two launches, seen through views as an argument is.
 What an operation needs beside its inputs is a subclass of `Attributes`.
@@ -36,6 +39,8 @@ Number = int | float | bool
 A = TypeVar("A", bound="Attributes")
 
 LEAVES = frozenset({"input", "scalar", "constant", "sized", "iota"})
+OWN_SIZES = frozenset({"take", "sort", "scatter", "search"})
+"""Operations, beside the pointwise ones, that may have a size which no input has."""
 REDUCTIONS = frozenset("sum mean max min prod any all argmax argmin var".split())
 
 
@@ -228,6 +233,25 @@ class Sort(Attributes):
 
 
 @dataclass(frozen=True)
+class Scatter(Attributes):
+    """What is combined of the elements along `dim` whose index is the coordinate of the result.
+
+    `operation` is sum, prod, max, min, or last: the one in the last place. Where there is none the result is the
+    operation's neutral element, for last 0. An index outside of the result counts for nothing.
+    """
+
+    dim: int
+    operation: str
+
+
+@dataclass(frozen=True)
+class Search(Attributes):
+    """Whether elements that equal the value count as before it (`right`)."""
+
+    right: bool = False
+
+
+@dataclass(frozen=True)
 class Gather(Attributes):
     """Where the index counts."""
 
@@ -279,7 +303,7 @@ class Node:
     @property
     def has_own_shape(self) -> bool:
         """Whether the sizes of its shape may follow from other numbers than the sizes of its inputs."""
-        return self.is_pointwise or self.op in ("take", "sort")
+        return self.is_pointwise or self.op in OWN_SIZES
 
     @property
     def is_pointwise(self) -> bool:
@@ -364,8 +388,8 @@ def _flops(node: Node) -> int:
         return 2 * math.prod(node.shape) * node.inputs[0].shape[-1]
     if node.op == "pool":
         return math.prod(node.inputs[0].shape)
-    if node.is_reduction or node.op in ("scan", "sort"):
-        return math.prod(node.inputs[0].shape)
+    if node.is_reduction or node.op in ("scan", "sort", "scatter"):
+        return max(math.prod(each.shape) for each in node.inputs)
     return math.prod(node.shape) if node.is_pointwise else 0
 
 

@@ -13,6 +13,9 @@ from cutesmith.patterns.graph.builder import IN_MEMORY, GraphBuilder
 from cutesmith.patterns.graph.nodes import Constant, Gather, Graph, Iota, Node, with_nodes
 from cutesmith.patterns.graph.shapes import Shape, is_squeeze, kept_positions
 
+READ_ANYWHERE = frozenset({"take", "search"})
+"""Operations that read their first input, which lies in memory, at places of their own."""
+
 
 def take(build: GraphBuilder, source: Node, indices: Sequence[Node], shape: Shape) -> Node:
     """The value of `shape` whose elements are those of `source` at these coordinates, one for each of its dimensions.
@@ -104,13 +107,13 @@ def with_takes(graph: Graph) -> Graph:
 
 
 def taken_inputs(graph: Graph) -> list[Node]:
-    """The arguments that are read at computed coordinates."""
-    sources = [node.inputs[0] for node in graph.nodes() if node.op == "take"]
+    """The arguments that are read at computed coordinates, or searched."""
+    sources = [node.inputs[0] for node in graph.nodes() if node.op in READ_ANYWHERE]
     return list({id(node): node for node in sources if node.op == "input"}.values())
 
 
 def aligned_inputs(graph: Graph) -> list[Node]:
     """The arguments that broadcast to what is computed of them."""
-    read = [each for node in graph.nodes() for each in node.inputs[1 if node.op == "take" else 0 :]]
+    read = [each for node in graph.nodes() for each in node.inputs[1 if node.op in READ_ANYWHERE else 0 :]]
     found = {id(node): node for node in (*read, *graph.outputs) if node.op == "input"}
     return list(found.values())

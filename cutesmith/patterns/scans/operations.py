@@ -18,13 +18,13 @@ LOG_SUM_EXP = """\
 """Equal infinities are their own result: inf - inf would be NaN."""
 
 
-def neutral(problem: ScanProblem) -> str:
-    """The element that changes nothing, as a literal of the state's type."""
-    value = NEUTRAL[problem.operation]
-    least = LEAST.get(problem.state)
-    if least is not None and problem.operation in ("max", "min"):
-        value = least if problem.operation == "max" else -least - 1
-    return literal(value, problem.state)
+def neutral(operation: str, state: str) -> str:
+    """The element that changes nothing, as a literal of a DSL type."""
+    value = NEUTRAL[operation]
+    least = LEAST.get(state)
+    if least is not None and operation in ("max", "min"):
+        value = least if operation == "max" else -least - 1
+    return literal(value, state)
 
 
 def combine_source(problem: ScanProblem) -> str:
@@ -46,8 +46,12 @@ def _joined(operation: str, kind: str) -> str:
     if operation == "logsumexp":
         extremes = {name: _expression(name, kind) for name in ("maximum", "minimum")}
         return LOG_SUM_EXP.format(T=kind, **extremes)
-    name = {"sum": "add", "prod": "mul", "max": "maximum", "min": "minimum"}[operation]
-    return f"    return {_expression(name, kind)}"
+    return f"    return {combined(operation, kind)}"
+
+
+def combined(operation: str, kind: str) -> str:
+    """The expression of a sum, product or extreme of `a` and `b`, of a DSL type."""
+    return _expression({"sum": "add", "prod": "mul", "max": "maximum", "min": "minimum"}[operation], kind)
 
 
 def _expression(name: str, kind: str) -> str:

@@ -70,7 +70,7 @@ def _context(problem: ScanProblem, configuration: ScansConfiguration) -> dict[st
         "p": problem,
         "title": " + ".join([f"scan: {problem.operation}", *_pointwise(problem.graph)]),
         "combine": combine_source(problem),
-        "neutral": neutral(problem),
+        "neutral": neutral(problem.operation, problem.state),
         "helpers": list(dict.fromkeys((*element.helpers, *epilogue.helpers))),
         "plain": plain,
         "value": given[0] if plain else element.call("", given, list(element.coordinates), "element"),

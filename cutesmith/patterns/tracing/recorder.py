@@ -27,6 +27,8 @@ from cutesmith.patterns.tracing.lowering import (
     pointwise,
     reductions,
     scans,
+    scatters,
+    searches,
     selection,
     views,
     windows,
@@ -46,6 +48,8 @@ FAMILIES = (
     pointwise,
     reductions,
     scans,
+    scatters,
+    searches,
     selection,
     views,
     windows,
@@ -67,6 +71,7 @@ _REFUSED = {
     "aten.masked_select": "has a result whose shape depends on values",
     "aten.unique": "has a result whose shape depends on values",
     "aten._unique2": "has a result whose shape depends on values",
+    "aten.bincount": "has a result whose shape depends on values",
 }
 
 

@@ -3,6 +3,19 @@
 from __future__ import annotations
 
 SPECIAL_FUNCTIONS: dict[str, str] = {
+    "place_in": '''
+@cute.jit
+def place_in(line: cute.Tensor, value, right: cutlass.Constexpr):
+    """How many elements of a sorted line lie before a value, those that equal it too if `right`; NaN is the largest."""
+    low, high = Int64(0), Int64(cute.size(line))
+    while low < high:
+        middle = (low + high) // 2
+        found = line[middle].to(type(value))
+        is_after = found > value if const_expr(right) else found >= value
+        low = low if is_after else middle + 1
+        high = middle if is_after else high
+    return low
+''',
     "sigmoid": '''
 @cute.jit
 def sigmoid(x):

@@ -204,34 +204,3 @@ def _index(low: Lowering, x: Node, indices: Sequence[Node | None]) -> Node:
         places.append(_beside(low, aligned, first, len(shape)))
     places += [build.iota(shape, at) for at in range(first + rank, len(shape))]
     return take(build, x, places, shape)
-
-
-def _scattered(low: Lowering, x: Node, dim: int, index: Node, value: Operand) -> Node:
-    """x with a value at one place along `dim`; several places would need an order among the writes."""
-    build = low.build
-    dim = dim % len(x.shape)
-    if index.shape != tuple(1 if at == dim else size for at, size in enumerate(x.shape)):
-        raise build.unmatched("scatters several elements along a dimension")
-    here = build("eq", build.iota(x.shape, dim), build.operand(index, "int64"))
-    return build("where", here, *low.operands(value, x), dtype=low.dtype)
-
-
-@lowers("scatter.value")
-def _scatter_value(low: Lowering, x: Node, dim: int, index: Node, value: Operand) -> Node:
-    return _scattered(low, x, dim, index, value)
-
-
-@lowers("scatter.src")
-def _scatter(low: Lowering, x: Node, dim: int, index: Node, src: Node) -> Node:
-    if src.shape != index.shape:
-        raise low.build.unmatched("scatters a part of what it is given")
-    return _scattered(low, x, dim, index, src)
-
-
-@lowers("scatter_add")
-def _scatter_add(low: Lowering, x: Node, dim: int, index: Node, src: Node) -> Node:
-    if src.shape != index.shape:
-        raise low.build.unmatched("scatters a part of what it is given")
-    along = tuple(1 if at == dim % len(x.shape) else size for at, size in enumerate(x.shape))
-    total = low.build("add", *low.operands(x, src), dtype=low.dtype) if index.shape == along else 0
-    return _scattered(low, x, dim, index, total)

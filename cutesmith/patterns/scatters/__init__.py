@@ -1,0 +1,1 @@
+"""The scatter pattern: elements combined by an index, as segments, bags, bins and experts are."""

@@ -1,0 +1,41 @@
+"""Reads at computed places: elements of a tensor in memory (`take`), and places in its sorted lines (`search`)."""
+
+from __future__ import annotations
+
+from cutesmith.patterns.graph.dtypes import COMPUTE_TYPE, STORAGE_TYPE
+from cutesmith.patterns.graph.nodes import Iota, Node, Search
+from cutesmith.patterns.writing.expressions import Emitter, convert, literal
+
+
+def taken(emitter: Emitter, node: Node, memory: str) -> str:
+    """Emits the load of a `take` from the tensor `memory` where its place lies inside; the name of what is loaded.
+
+    The place of a coordinate of the result always lies inside; outside the value is 0.
+    """
+    source, *places = node.inputs
+    codes = [emitter.value(place) for place in places]
+    computed = COMPUTE_TYPE[node.dtype]
+    name = f"take_{len(emitter.lines)}"
+    element = convert(f"{memory}[{', '.join(codes)},]", STORAGE_TYPE[node.dtype], computed)
+    sizes = zip(places, codes, source.shape, range(len(places)), strict=True)
+    tests = [
+        f"({code} >= 0) & ({code} < {memory}.shape[{dim}])"
+        for place, code, size, dim in sizes
+        if not (place.op == "iota" and place.shape[Iota.of(place).dim] == size)
+    ]
+    if tests:
+        lines = [f"{name} = {literal(0, computed)}", f"if {' & '.join(tests)}:", f"    {name} = {element}"]
+        emitter.lines.append("\n".join(lines))
+    else:
+        emitter.lines.append(f"{name} = {element}")
+    return name
+
+
+def searched(emitter: Emitter, node: Node, memory: str) -> str:
+    """Emits the search of a `search` in the tensor `memory`; the name of the place that is found."""
+    _, value, *line = node.inputs
+    code, at = emitter.value(value), ", ".join((*map(emitter.value, line), "None"))
+    emitter.helpers.add("place_in")
+    name = f"place_{len(emitter.lines)}"
+    emitter.lines.append(f"{name} = place_in({memory}[{at},], {code}, {Search.of(node).right})")
+    return name
