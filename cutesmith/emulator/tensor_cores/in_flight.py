@@ -16,7 +16,7 @@ import numpy as np
 
 from cutesmith.emulator.machine.machine import Machine, Unit
 from cutesmith.emulator.machine.warpgroups import THREADS, WARPS
-from cutesmith.emulator.program.abi import Array
+from cutesmith.emulator.program.abi import SHARED_RANK_SHIFT, Array
 from cutesmith.emulator.ptx.syntax import Instruction, Register, Vector, bits_of
 from cutesmith.emulator.sanitizer.actors import Request
 from cutesmith.emulator.tensor_cores.arithmetic import WARPGROUP_CORE
@@ -240,14 +240,12 @@ def _goes_on(before: Issued, after: Issued) -> bool:
     )
 
 
-def chunk_addresses(descriptors: Array, tile: OperandTile) -> Array:
-    """int64 (w, *chunks): addresses within the block's shared memory, of descriptors uint64 (w,)."""
-    return np.stack([_addresses(word, tile) for word in descriptors.tolist()])
-
-
 @functools.lru_cache(1024)
-def _addresses(word: int, tile: OperandTile) -> Array:
-    return MatrixDescriptor.decode(word).addresses(tile)
+def chunk_addresses(descriptors: tuple[int, ...], ranks: tuple[int, ...], tile: OperandTile) -> Array:
+    """uint64 (w, chunks): shared addresses of what descriptors (w,) point to, in blocks of these ranks (w,)."""
+    places = [MatrixDescriptor.decode(word).addresses(tile).ravel() for word in descriptors]
+    addresses: Array = np.stack(places) + (np.array(ranks, np.int64) << SHARED_RANK_SHIFT)[:, None]
+    return addresses.astype(np.uint64)
 
 
 def matrix_of(registers: Array, bits: int) -> Array:

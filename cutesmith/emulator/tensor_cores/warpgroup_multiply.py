@@ -10,7 +10,7 @@ import numpy as np
 
 from cutesmith.emulator.faults import FaultKind, UnsupportedInstruction
 from cutesmith.emulator.machine.warpgroups import THREADS, WARPS, WarpgroupBatch, warpgroup_operation
-from cutesmith.emulator.program.abi import SHARED_RANK_SHIFT, WARP, Access, Array, Space
+from cutesmith.emulator.program.abi import WARP, Access, Array, Space
 from cutesmith.emulator.ptx.syntax import Immediate, Operand, Vector, bits_of
 from cutesmith.emulator.sanitizer.actors import Channel, Engine, Request
 from cutesmith.emulator.tensor_cores.descriptors import CHUNK, DescriptorError, OperandTile
@@ -104,25 +104,24 @@ def _chunks(
     """
     instruction, wave, memory = batch.instruction, batch.machine.wave, batch.machine.memory
     descriptors = batch.uniform(operand, np.uint64)
+    ranks = wave.special_register("%cluster_ctarank", batch.lanes[:, 0])
     try:
-        addresses = chunk_addresses(descriptors, tile)
+        flat = chunk_addresses(tuple(descriptors.tolist()), tuple(ranks.tolist()), tile)
     except DescriptorError as error:
         message = f"`{instruction.full_opcode}`: {error}"
         wave.report(FaultKind.INVALID_OPERAND, message, batch.lanes.ravel(), instruction)
         return np.zeros((len(descriptors), *tile.chunks), np.uint64)
-    rank = wave.special_register("%cluster_ctarank", batch.lanes[:, 0]).astype(np.int64)
-    flat = (addresses + (rank << SHARED_RANK_SHIFT)[:, None, None]).reshape(len(descriptors), -1).astype(np.uint64)
     if not memory.sanitize:
         lanes = np.repeat(batch.lanes[:, 0], flat.shape[1])
         found = memory.pointers(lanes, Space.SHARED, flat.ravel(), CHUNK, Access.READ, instruction.number)
-        return found.reshape(addresses.shape)
-    found = np.empty_like(flat)
+        return found.reshape(-1, *tile.chunks)
+    found, many = np.empty_like(flat), warps.shape[1] > 1
     for index, request in enumerate(requests):
-        asked = np.tile(flat[index], warps.shape[1]) if whole else flat[index]
-        who = np.repeat(warps[index], len(asked) // warps.shape[1])
+        asked = np.tile(flat[index], warps.shape[1]) if whole and many else flat[index]
+        who = np.repeat(warps[index], len(asked) // warps.shape[1]) if many else None
         pointers = memory.requested(request, Space.SHARED, asked, CHUNK, Access.READ, who)
         found[index] = pointers[: flat.shape[1]]
-    return found.reshape(addresses.shape)
+    return found.reshape(-1, *tile.chunks)
 
 
 def _fragments(batch: WarpgroupBatch, form: WarpgroupMultiply) -> Array:
