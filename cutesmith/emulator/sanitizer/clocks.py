@@ -14,7 +14,7 @@ import numpy as np
 from cutesmith.emulator.program.abi import EXITED, WARP, Array
 from cutesmith.emulator.sanitizer.actors import Channel
 from cutesmith.emulator.sanitizer.cells import MAX_SERIAL, MAX_TIME, MOST_CHANNELS
-from cutesmith.emulator.sanitizer.fenced_order import FencedOrder
+from cutesmith.emulator.sanitizer.fenced_order import FencedOrder, as_slice, learn
 from cutesmith.emulator.sanitizer.layout import Sanitizer
 from cutesmith.emulator.state.wave import Wave
 
@@ -332,9 +332,10 @@ class Clocks:
         if first in self._knowledge:
             whole = self._knowledge[first][lanes - start]
         known, block = whole[:, : self._width], self._wave.block_of_lane[lanes].astype(np.int64)
-        for mine in np.unique(block).tolist():
-            rows = slice(None) if (block == mine).all() else block == mine
-            known[rows] = np.maximum(known[rows], self._known_by_block(first, np.array([mine])))
+        blocks = np.unique(block).tolist()
+        for mine in blocks:
+            least = self._known_by_block(first, np.array([mine]))
+            np.maximum(known, least, out=known, where=len(blocks) == 1 or (block == mine)[:, None])
         if (bases := self._warp_base[lanes]).max() > 1:
             rows, columns = np.arange(len(lanes))[:, None], self._columns_of_warps(lanes) - start
             known[rows, columns] = np.maximum(known[rows, columns], (bases - 1)[:, None])
@@ -351,7 +352,7 @@ class Clocks:
         start = first * self._threads
         whole: Array = np.zeros(self._columns, np.int32)
         if first in self._knowledge:
-            whole = self._knowledge[first][_rows(lanes - start)].max(axis=0)
+            whole = self._knowledge[first][as_slice(lanes - start)].max(axis=0)
         known = whole[: self._width]
         np.maximum(known, self._known_by_block(first, np.unique(self._wave.block_of_lane[lanes])), out=known)
         if (bases := self._warp_base[lanes]).max() > 1:
@@ -390,13 +391,12 @@ class Clocks:
         return self._knowledge[first]
 
     def _learn(self, first: int, lanes: Array, known: Array) -> None:
-        rows, whole = _rows(lanes - first * self._threads), self._knowledge_of(first)
-        whole[rows] = np.maximum(whole[rows], known)
+        learn(self._knowledge_of(first), lanes - first * self._threads, known)
 
     def _meet(self, first: int, lanes: Array) -> None:
         """Each of these lanes knows from now on what one of them knew."""
         met = self._know_together(first, lanes)
-        self._knowledge_of(first)[_rows(lanes - first * self._threads)] = met
+        self._knowledge_of(first)[as_slice(lanes - first * self._threads)] = met
 
     def _learn_all(self, first: int) -> None:
         """Too many lanes to keep apart: everything so far counts as ordered."""
@@ -406,10 +406,3 @@ class Clocks:
 
     def _advance(self, firsts: Array) -> None:
         self.time[firsts] = np.minimum(self.time[firsts] + 1, MAX_TIME)
-
-
-def _rows(indices: Array) -> Array | slice:
-    """The same rows as a slice where that is possible: what it selects is not copied."""
-    first, last = int(indices[0]), int(indices[-1])
-    ascending = last - first + 1 == len(indices) and bool((indices[1:] > indices[:-1]).all())
-    return slice(first, last + 1) if ascending else indices

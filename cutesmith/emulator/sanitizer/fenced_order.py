@@ -47,12 +47,13 @@ class FencedOrder:
     def meet(self, first: int, rows: Array | slice) -> None:
         """These lanes have met at a barrier."""
         if (known := self._known.get(first)) is not None:
+            rows = rows if isinstance(rows, slice) else as_slice(rows)
             known[rows] = known[rows].max(axis=0)
 
     def release(self, first: int, rows: Array, key: Hashable) -> None:
         """These lanes have arrived at an object."""
         if (known := self._known.get(first)) is not None:
-            given, before = known[rows].max(axis=0), self._released.get((first, key))
+            given, before = known[as_slice(rows)].max(axis=0), self._released.get((first, key))
             self._released[first, key] = given if before is None else np.maximum(before, given)
 
     def complete(self, first: int, key: Hashable) -> None:
@@ -67,4 +68,20 @@ class FencedOrder:
             self._learn(first, rows, given)
 
     def _learn(self, first: int, rows: Array, known: Array) -> None:
-        self._known[first][rows] = np.maximum(self._known[first][rows], known)
+        learn(self._known[first], rows, known)
+
+
+def learn(whole: Array, rows: Array, known: Array) -> None:
+    """Raise some rows of a matrix to at least what is `known`, (n, columns) or (columns,)."""
+    at = as_slice(rows)
+    if isinstance(at, slice):
+        np.maximum(whole[at], known, out=whole[at])
+    else:
+        whole[at] = np.maximum(whole[at], known)
+
+
+def as_slice(rows: Array) -> Array | slice:
+    """The same rows as a slice where that is possible: what it selects is not copied."""
+    first, last = int(rows[0]), int(rows[-1])
+    ascending = last - first + 1 == len(rows) and bool((rows[1:] > rows[:-1]).all())
+    return slice(first, last + 1) if ascending else rows
