@@ -180,6 +180,10 @@ def test_other_values_of_a_scalar_are_others_of_its_type(value):
     assert others and value not in others and {type(other) for other in others} == {type(value)}
 
 
+def test_other_numbers_of_groups_divide_as_many_channels_and_sizes_stay_affordable():
+    assert {16, 64} <= set(v.scalar_values(8)) and max(v.scalar_values(4096)) == 8192
+
+
 def other_inputs(reference, inputs, domain=None, *, gpu=False) -> OtherInputs:
     return OtherInputs.of(
         reference,

@@ -19,6 +19,7 @@ HALF_MOST = 2.0**14  # below the largest float16, with room for a sum
 SMALL = 2.0**-5  # an input that is nowhere larger may be left out within tolerance
 LEVELS = 4
 LONGEST_RUN = 8
+MANY = 512  # a scalar from here on may be a size: eight times that takes long
 
 
 def offset(tensor: torch.Tensor, kind: Kind) -> torch.Tensor:
@@ -309,7 +310,8 @@ def scalar_values(value: float) -> list[float]:
         return [not value]
     others: tuple[float, ...]
     if isinstance(value, int):
-        others = (value + 1, 2 * value, 8 * value, -value, 0, 1, value + 33)
+        many = 8 * value if abs(value) < MANY else 2 * value
+        others = (value + 1, 2 * value, many, -value, 0, 1, value + 33)
     else:
         others = (0.7 * value + 1 / 3, -value, 0.0, 1.0, 8.0 * value + 3.0)
     return [other for other in dict.fromkeys(others) if other != value]
