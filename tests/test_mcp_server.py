@@ -62,6 +62,7 @@ def test_the_tools_are_typed_and_the_texts_are_resources():
     anyio.run(talk)
 
 
+@pytest.mark.slow
 def test_a_kernel_goes_through_the_tools_with_progress(tmp_path):
     text = (ROOT / "examples_index" / "kernels" / "relu_minimal.py").read_text(encoding="utf-8")
     assert (inputs := "def get_inputs():\n") in text

@@ -54,6 +54,7 @@ def served(site):
     server.server_close()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium (Debian: apt install chromium)")
 def test_search_finds_a_name_in_a_browser(served, tmp_path):
     with launched_browser() as browser:

@@ -35,6 +35,7 @@ def eager_collector():
     gc.set_threshold(*before)
 
 
+@pytest.mark.slow
 def test_a_finaliser_that_parses_too_disturbs_nothing(eager_collector):
     expected, before = ast.dump(parse_python(SOURCE)), Finalised.collected
     for _ in range(20):

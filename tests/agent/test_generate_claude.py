@@ -180,6 +180,7 @@ def wait_for(folder, kind, count, process):
     raise AssertionError(process.communicate())
 
 
+@pytest.mark.slow
 def test_a_session_is_interrupted_killed_resumed_and_survives_a_full_disk(tmp_path):
     """One session through everything: its problem is audited once."""
     (tmp_path / "problem.py").write_text(PROBLEM)

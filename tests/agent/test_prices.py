@@ -52,6 +52,7 @@ def test_a_bound_takes_the_price_of_the_longest_prompts():
     assert price_of("claude-haiku-5-5", 100_000) == Price(0.10, 0.50, 0.125, 0.01)
 
 
+@pytest.mark.slow
 def test_every_row_is_a_model_of_the_sdk_or_was_one_and_the_default_model_has_one():
     from anthropic.types.model import Model
 

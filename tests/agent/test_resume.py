@@ -166,6 +166,7 @@ def test_killed_at_every_event_and_resumed_it_comes_to_the_same(outcome):
     assert outcome["problems"] == []
 
 
+@pytest.mark.slow
 def test_what_it_comes_to_is_what_the_script_did(outcome):
     wanted = outcome["wanted"]
     assert wanted["files"] == {"kernel.py": "a = 3\nb = 2\n", "other.py": "x\n"}

@@ -176,6 +176,7 @@ def test_a_kernel_goes_through_every_stage(solved):
     ]
 
 
+@pytest.mark.slow
 def test_all_stages_in_one_call_come_to_what_the_single_ones_do(solved, bench):
     bench.call("create_file", path="kernel.py", text=RELU)
     outcome = bench.call("check_kernel", note="vectors of four")

@@ -303,6 +303,7 @@ def apply_all(folder: Path) -> Workspace:
     return workspace
 
 
+@pytest.mark.slow
 def test_killed_anywhere_and_applied_again_is_as_if_never_killed(tmp_path):
     random.seed(5)
     killed = 0

@@ -63,6 +63,7 @@ def test_help_teaches(capsys):
     assert "exit codes" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_references_for_another_version_are_told_with_the_line_that_mends_it(tmp_path):
     """A copy of the package whose API pages are stamped otherwise."""
     for name in ("cutesmith", "references", "examples_index", "scripts"):

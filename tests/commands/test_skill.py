@@ -79,6 +79,7 @@ def test_wrong_use_is_a_sentence(run, tmp_path, arguments, code, message):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("option", [[], ["--plugin"]])
 def test_an_archive_prints_the_line_that_sha256sum_checks(capsys, tmp_path, option):
     out = tmp_path / "skill.tar.gz"

@@ -183,6 +183,7 @@ def test_calls_of_quack_fit_the_installed_functions(quack):
         signature.bind(*call.args, **{keyword.arg: keyword.value for keyword in call.keywords})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", QUACK)
 def test_a_function_of_quack_takes_the_inputs_of_its_task(task, quack):
     with cuda_as_cpu():

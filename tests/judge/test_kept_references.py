@@ -80,6 +80,7 @@ def judged(tmp_path):
     return judged
 
 
+@pytest.mark.slow
 def test_one_process_serves_several_problems(judged):
     with keeping_references() as kept:
         first = judged()
@@ -103,6 +104,7 @@ def test_a_process_where_something_is_left_serves_no_other(judged, statement):
         assert [name for name in verdict.phases if name.startswith("reference start (not kept: ")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("top", HARMLESS.values(), ids=HARMLESS)
 def test_what_is_gone_with_the_problem_is_no_reason_to_part(judged, top):
     with keeping_references() as kept:

@@ -203,12 +203,14 @@ def test_an_honest_kernel_passes_and_the_verdict_says_at_which_sizes(write_file)
     assert verdict.cases[1].explanation == "recorded: 512 blocks, not executed"
 
 
+@pytest.mark.slow
 def test_where_columns_are_known_they_stay_in_longer_cases(write_file):
     verdict = verdict_at_length(write_file, KNOWN_COLUMNS="256", COLUMNS="256", PROMISED="False")
     assert verdict.exit_code == ExitCode.PASSED, verdict.summary
     assert verdict.reduced == "4096x256 as 512x256, 4096x256"
 
 
+@pytest.mark.slow
 def test_a_launch_that_is_refused_at_full_size_fails_the_kernel(write_file):
     text = long_rows(ROWS="66000", COLUMNS="64")
     for old, new in (

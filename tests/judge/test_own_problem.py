@@ -124,6 +124,7 @@ def process_of(tmp_path, attack, place, **limits):
     return process, Load("cpu", str(path), 1)
 
 
+@pytest.mark.slow
 def test_memory_that_is_filled_bit_by_bit_ends_the_process(tmp_path, outside):
     fill = "held = [bytearray(b'x') * (1 << 24) for _ in range(256)]"
     process, load = process_of(tmp_path, fill, "where inputs are drawn", memory_bytes=2 << 30)
@@ -228,6 +229,7 @@ def test_a_problem_of_its_own_can_be_confined_too(tmp_path, outside):
     assert verdict.passed and not verdict.own_problem and set(verdict.problem_confinement) == LAYERS
 
 
+@pytest.mark.slow
 @needs_landlock
 def test_an_own_problem_can_be_compiled_by_torch(tmp_path):
     """Dynamo reads the file of what it compiles; the confinement came before."""

@@ -137,6 +137,7 @@ def test_a_kernel_may_refuse_shapes_that_were_not_promised(tmp_path):
     assert f"{len(verdict.cases) - declined} of {len(verdict.cases)} cases, {declined} declined" in verdict.summary
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mistake", ["undefined", "[][0]", "None + 1", "x.no_such", "1 // 0"])
 def test_a_mistake_on_shapes_that_were_not_promised_is_no_refusal(tmp_path, mistake):
     before = f"if x.shape[-1] not in (6, 20):\n    {mistake}\n{WRITE}"
@@ -151,6 +152,7 @@ def test_a_kernel_that_is_silently_wrong_on_odd_sizes_fails(tmp_path):
     assert "odd sizes" in verdict.summary
 
 
+@pytest.mark.slow
 def test_shapes_are_not_derived_where_the_file_names_one(tmp_path):
     single = PROBLEM.split("def get_input_sets")[0]
     names = {case.name for case in verdict_of(tmp_path, HONEST, single).cases}
@@ -205,6 +207,7 @@ def test_guard_zones_see_a_write_on_either_side():
         assert not guarded.zones.intact()
 
 
+@pytest.mark.slow
 def test_a_workspace_of_an_earlier_call_that_is_too_small_now_is_found(tmp_path):
     # What the emulated GPU tells by its memory check, a GPU tells by the guard zones: here of CPU tensors.
     lines = """

@@ -109,6 +109,7 @@ def test_the_dsl_refuses_the_bad_example(rule, outcomes):
     assert EXPECTED[rule] in outcomes[f"{rule}_bad"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", EXPECTED)
 def test_the_dsl_compiles_the_good_example(rule, outcomes):
     assert outcomes[f"{rule}_good"] == ""

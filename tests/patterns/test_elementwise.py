@@ -185,6 +185,7 @@ SHARED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SHARED)
 def test_the_order_that_reads_a_shared_tensor_once_is_the_same_function(name, tmp_path):
     """With a bias that counts as large from one byte: the cache of the emulated GPU is what it is."""

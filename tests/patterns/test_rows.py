@@ -142,6 +142,7 @@ def test_configurations_plan_whole_rows(name, columns, tmp_path):
     ("layer_norm", 1024, -1), ("layer_norm", 4096, 3), ("softmax", 32768, 1),
     ("layer_norm", 32768, 0), ("layer_norm", 32768, -1),
 ])  # fmt: skip
+@pytest.mark.slow
 def test_configurations_compile(name, columns, place, tmp_path):
     inputs = [normal(2, columns, dtype=BF16)] + ([] if name == "softmax" else [normal(columns, dtype=BF16)] * 2)
     recorded, module, _ = record(CASES[name][0], inputs, tmp_path, place=place)

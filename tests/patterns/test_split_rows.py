@@ -98,6 +98,7 @@ def test_other_shapes_are_taken(tmp_path):
     assert len(recorded.launches) == 3 and not recorded.errors
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", [(2, 512, 1, 16, 32), (2, 8, 3, 4, 8), (3, 1, 5, 4, 8)])
 def test_sizes_of_one_may_be_others_in_another_call(shape, tmp_path):
     function = lambda x: x / torch.linalg.vector_norm(x, dim=(1, 2, 3, 4), keepdim=True)

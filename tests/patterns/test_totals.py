@@ -76,6 +76,7 @@ def test_two_kernels_in_one_file(name, tmp_path):
     assert recorded_launches(plan_of(name), *CASES[name], tmp_path) == (1 if name == "empty" else 2)
 
 
+@pytest.mark.slow
 def test_other_shapes_compile_the_second_kernel_anew_at_most(tmp_path):
     plan = plan_of("smoothed")
     with session("sm_90a") as recorded:

@@ -45,6 +45,7 @@ def test_a_cluster_keeps_a_wide_row_in_its_shared_memory(name, tmp_path):
     torch.testing.assert_close(out, expected, rtol=tolerance, atol=tolerance)
 
 
+@pytest.mark.slow
 def test_a_row_that_does_not_fit_its_cluster_is_read_again(tmp_path):
     """Columns that are odd are read one by one, and the blocks' parts are rounded up to more than there is room for."""
     x = normal(1, 399_999)

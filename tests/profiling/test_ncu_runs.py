@@ -229,6 +229,7 @@ def test_the_whole_way_with_a_program_in_place_of_ncu(tmp_path, write_file):
     assert kept.read_text() == "report\n" and verdict.report == str(kept)
 
 
+@pytest.mark.slow
 def test_what_the_kernel_raises_under_ncu_has_its_line(tmp_path, write_file):
     write_file(RAISING)
     error = failure(tmp_path, request={"device": "cpu", "timeout": 60}, profiling=WRAPPING)

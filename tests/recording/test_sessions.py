@@ -105,7 +105,9 @@ def test_cubin_reader_agrees_with_nvdisasm(arch, tmp_path):
     ("copy_chain", GlobalLoads(5, 1, 4)),
     ("many_spills", None),
 ])  # fmt: skip
-@pytest.mark.parametrize("arch", ["sm_80", "sm_90a", "sm_100a"])
+@pytest.mark.parametrize(
+    "arch", ["sm_90a", *(pytest.param(arch, marks=pytest.mark.slow) for arch in ("sm_80", "sm_100a"))]
+)
 def test_loads_in_flight_agree_with_the_registers_that_nvdisasm_prints(name, loads, arch, tmp_path):
     """A load is waited for where its register is named next."""
     program = disassembler() or pytest.skip("nvdisasm is not installed")

@@ -96,6 +96,7 @@ def test_excerpts_are_whole_sentences_over_lines_with_the_line_where_they_begin(
 QUERIES = Path(__file__).parents[2] / "evals/retrieval/pages.jsonl"
 
 
+@pytest.mark.slow
 def test_the_page_that_answers_is_among_the_first_three():
     queries = [json.loads(line) for line in QUERIES.read_text(encoding="utf-8").splitlines()]
     missed = [q["query"] for q in queries if not {h.section.page for h in search(q["query"], limit=3)} & {*q["accept"]}]

@@ -297,6 +297,7 @@ class TestInABrowser:
         assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
         assert page.evaluate("getComputedStyle(document.querySelector('h1')).color") == "rgb(27, 31, 36)"
 
+    @pytest.mark.slow
     def test_a_thousand_turns_open_at_once(self, long_page, open_page):
         started = time.monotonic()
         page = open_page(long_page[0])

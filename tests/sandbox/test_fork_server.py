@@ -278,6 +278,7 @@ print("imported")
 """
 
 
+@pytest.mark.slow
 def test_what_the_fork_server_imports_asks_torch_for_no_gpu():
     """Asked, torch starts CUDA and with it a thread, and every later worker imports PyTorch and the DSL itself."""
     names = [" ".join(map(name_of, PRELOADS)), *map(name_of, ENTRIES)]
@@ -314,6 +315,7 @@ print([_obstacle(gpu=gpu) for gpu in (True, False)])
 """
 
 
+@pytest.mark.slow
 def test_a_fork_in_which_torch_would_start_no_cuda_is_refused_to_workers_with_a_gpu():
     command, environment = [sys.executable, "-c", ASKED], {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
     before, after = subprocess.check_output(command, cwd=ROOT, env=environment, text=True).splitlines()

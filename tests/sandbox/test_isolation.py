@@ -105,6 +105,7 @@ def test_replies_are_strict_json():
     assert ask("nan") == {"value": None}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("action", "options", "message"),
     [

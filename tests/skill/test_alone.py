@@ -73,6 +73,7 @@ def test_lint_resolves_the_names_of_the_installed_dsl(run):
     assert {finding["severity"] for finding in json.loads(done.stdout)["findings"]} <= {"note"}
 
 
+@pytest.mark.slow
 def test_compile_runs_the_host_code(run):
     done = run("compile_kernel", "kernel.py", "--arch", "sm_80", "--json")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -86,6 +87,7 @@ def test_the_emulated_gpu_names_the_package_that_it_needs(run, script):
     assert "pip install llvmlite" in done.stdout
 
 
+@pytest.mark.slow
 def test_generate_names_the_package_that_it_needs(run, folder):
     (folder / "problem.py").write_text(
         "import torch\n\ndef reference_fn(x):\n    return x + 1\n\n"

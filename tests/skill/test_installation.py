@@ -164,6 +164,7 @@ for tree in itertools.cycle(trees):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("writers", [1, 2])
 def test_a_kill_at_any_moment_leaves_one_of_the_two_versions(root, files, newer, writers):
     command = [sys.executable, "-c", INSTALL, root, files["SKILL.md"].parent, newer["SKILL.md"].parent]

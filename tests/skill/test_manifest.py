@@ -62,6 +62,7 @@ def skill(tmp_path: Path):
     return check
 
 
+@pytest.mark.slow
 def test_our_manifest_keeps_every_rule_in_the_repository_and_installed(installed):
     for folder in (resources.manifest().parent, installed):
         verdict = check_skill(folder)

@@ -131,6 +131,7 @@ END:
     assert report.waves == 1  # a kernel that waits on memory gets the blocks that a GPU holds at once
 
 
+@pytest.mark.slow
 def test_a_block_that_waits_for_one_beyond_what_the_gpu_holds_is_told():
     code = """
 ld.param.u64 %d1, [p0]; mov.u32 %r1, %ctaid.x; mov.u32 %r3, %nctaid.x; sub.u32 %r3, %r3, 1;

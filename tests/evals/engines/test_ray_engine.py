@@ -227,6 +227,7 @@ class TestOneEngine:
             local.close()
         return judged_runs.results(folder)
 
+    @pytest.mark.slow
     def test_workers_that_are_killed_lose_their_jobs_and_others_come(self, nodes, engine):
         """Who dies while it is idle is found out with the next job: a run gives each job three tries."""
         warm(engine)
@@ -266,6 +267,7 @@ class TestOneEngine:
         assert "travel" in reports(engine, 1)["large"].lost
 
 
+@pytest.mark.slow
 def test_nodes_with_other_versions_are_left_out_and_said_so(nodes, tmp_path, capsys):
     other = this_machine("compile").model_copy(update={"torch": "0.1"})
     with pytest.raises(UnavailableError, match="torch .* there, 0.1 here"):

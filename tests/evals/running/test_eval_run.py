@@ -121,6 +121,7 @@ def lines_of(folder: Path) -> int:
     return file.read_bytes().count(b"\n") if file.is_file() else 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_a_run_that_is_ended_leaves_no_process_and_goes_on_by_its_folder_alone(write_file, tasks, tmp_path, number):
     names = [f"task{number}" for number in range(40)]

@@ -49,6 +49,7 @@ def test_the_whole_skill_finds_and_reads_the_page(trial):
     assert not any(is_error for _, is_error in (found, page, glossary, example))
 
 
+@pytest.mark.slow
 def test_a_hidden_page_is_neither_found_nor_read_nor_named(trial):
     found, page, glossary, example = answers(trial / "without")
     assert len(re.findall(r"^\S+\.md#", found[0], re.M)) == 10 and PAGE not in found[0]

@@ -126,6 +126,7 @@ def test_an_honest_function_passes_as_it_does_by_files(tmp_path):
     assert [case.explanation for case in in_chunks.cases] == [case.explanation for case in by_files.cases]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("largest", [1 << 30, ALL])
 def test_results_that_differ_in_their_bits_are_told(tmp_path, largest):
     before = f"{WRITE}\nCALLS.append(1)\ny.numpy()[:1, :1] *= 1 + 2e-7 * (len(CALLS) % 3)"
@@ -152,6 +153,7 @@ def test_what_a_kernel_changes_in_its_results_afterwards_changes_nothing(tmp_pat
     assert torch.equal(taker.read_tensor(output), torch.arange(6.0) + 1)
 
 
+@pytest.mark.slow
 def test_a_result_that_is_judged_twice_moves_twice():
     """By the file's own tolerance, and as its types deserve."""
     verdict = verdict_here(ADVERSARIAL / "o9_own_tolerance.py", seeds=1, largest_file=ALL)
