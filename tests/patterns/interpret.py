@@ -129,6 +129,8 @@ def _evaluate(node: Node, operands: list[torch.Tensor], inputs: Sequence[Any], p
     if node.op == "search":
         return _searched(operands[0], operands[1], Search.of(node).right)
     if node.op == "scan":
+        if Scan.of(node).operation == "linear":
+            return _recurrence(Scan.of(node), *operands).to(kind)
         return _scan(Scan.of(node), operands[0], node.shape).to(kind)
     if node.is_reduction:
         reduction = Reduction.of(node)
@@ -209,6 +211,17 @@ def _scan(scan: Scan, x: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
         first = torch.full_like(result.narrow(scan.dim, 0, 1), {"sum": 0, "prod": 1}[scan.operation])
         result = torch.cat([first, result], scan.dim).narrow(scan.dim, 0, shape[scan.dim])
     return result.flip(scan.dim) if scan.reverse else result
+
+
+def _recurrence(scan: Scan, term: torch.Tensor, factor: torch.Tensor) -> torch.Tensor:
+    """Step by step along the dimension, from the last one down where it is reversed."""
+    turn = slice(None, None, -1 if scan.reverse else 1)
+    terms, factors = ([*x.broadcast_to(term.shape).unbind(scan.dim)][turn] for x in (term, factor))
+    state, states = torch.zeros_like(terms[0]), []
+    for at, (b, a) in enumerate(zip(terms, factors, strict=True)):
+        state = a * state + b if at else b
+        states.append(state)
+    return torch.stack(states[turn], scan.dim)
 
 
 NEUTRAL = {"sum": 0, "prod": 1, "max": -math.inf, "min": math.inf, "last": 0}

@@ -17,6 +17,7 @@ from tests.patterns.running import as_list, close, exactly, load, move, normal
 BF16, F64 = torch.bfloat16, torch.float64
 LONG, ODD, CUBE = normal(2, 1100), normal(3, 131), normal(2, 37, 40)
 FACTORS = 1 + CUBE[0] / 20
+RATES = torch.sigmoid(normal(2, 37, 40, seed=1))
 
 
 def extremes() -> torch.Tensor:
@@ -41,7 +42,30 @@ def before_first(x, dim):
     return torch.cat((first, torch.cumsum(x.narrow(dim, 0, x.size(dim) - 1), dim)), dim)
 
 
+def doubled(factor, term, dim=1):
+    """h[t] = factor[t] * h[t - 1] + term[t] in rounds that double the window which each element looks back over."""
+    shift, length = 1, term.shape[dim]
+    while shift < length:
+        rest = length - shift
+        earlier = term.narrow(dim, 0, rest) * factor.narrow(dim, shift, rest)
+        term = torch.cat((term.narrow(dim, 0, shift), term.narrow(dim, shift, rest) + earlier), dim)
+        both = factor.narrow(dim, shift, rest) * factor.narrow(dim, 0, rest)
+        factor = torch.cat((factor.narrow(dim, 0, shift), both), dim)
+        shift *= 2
+    return term
+
+
+def step_by_step(factor, term, dim=1):
+    """The same by its definition."""
+    states = [term.select(dim, 0)]
+    for at in range(1, term.shape[dim]):
+        states.append(factor.select(dim, at) * states[-1] + term.select(dim, at))
+    return torch.stack(states, dim)
+
+
 CASES = {
+    "recurrence": (lambda a, b: doubled(torch.sigmoid(a), b * b) * 2 + a, (CUBE, CUBE + 1)),
+    "recurrence from the end": (lambda a, b: doubled(a.flip(1), b.flip(1), 1).flip(1), (1 - ODD.abs() / 4, ODD)),
     "several tiles": (lambda x: x.cumsum(1), (LONG,)),
     "bf16 of odd length": (lambda x: x.cumsum(-1), (ODD.bfloat16(),)),
     "places of extremes": (lambda x: tuple(x.cummax(-1)), (extremes(),)),
@@ -123,6 +147,40 @@ def test_one_kernel_serves_other_sizes(tmp_path):
         for shape in ((1, 1), (2, 257), (3, 128)):
             x = normal(*shape)
             close(2e-6, of_largest=True)(kernel_fn(move(x)).cpu(), function(x.double()).float())
+
+
+@pytest.mark.slow
+def test_one_recurrence_serves_other_lengths(tmp_path):
+    plan = match(trace_function(doubled, (RATES, CUBE)))
+    with emulated_device("sm_90a"):
+        kernel_fn = load(plan.render(plan.configurations()[0]), tmp_path).kernel_fn
+        for shape in ((2, 1, 5), (1, 700, 3), (3, 64, 40)):
+            a, b = torch.sigmoid(normal(*shape, seed=1)), normal(*shape)
+            ours = kernel_fn(move(a), move(b)).cpu()
+            close(2e-6, of_largest=True)(ours, step_by_step(a.double(), b.double()).float())
+
+
+@pytest.mark.slow
+def test_a_recurrence_takes_no_factor_of_the_first_element(tmp_path):
+    a, b = torch.sigmoid(CUBE), CUBE.clone()
+    a[:, 0], a[1, 20, 3], b[0, 5, 7] = math.nan, math.inf, math.nan
+    plan = match(trace_function(doubled, (a, b)))
+    with emulated_device("sm_90a"):
+        ours = load(plan.render(plan.configurations()[0]), tmp_path).kernel_fn(move(a), move(b)).cpu()
+    close(2e-6)(ours, step_by_step(a.double(), b.double()).float())
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda a, b: torch.cat((b[:, :1], b[:, 1:] + b[:, :-1] * a[:, 1:]), 1),  # one round alone
+        lambda a, b: doubled(a[:, :4], torch.tanh(doubled(a, b))[:, 5:9]),
+    ],
+)
+def test_what_looks_like_a_recurrence_is_computed_as_it_stands(function):
+    graph = trace_function(function, (RATES, CUBE))
+    for ours, theirs in zip(interpret(graph, [RATES, CUBE]), exactly(function, (RATES, CUBE)), strict=True):
+        close(1e-6, of_largest=True)(ours.to(theirs.dtype), theirs)
 
 
 def test_what_is_flipped_twice_is_itself_and_other_flips_are_launches():

@@ -65,6 +65,10 @@ class NodeTable:
     def __init__(self) -> None:
         self.origin = Origin()
         self._nodes: dict[Any, Node] = {}
+        self.slices: dict[int, tuple[Node, int, int]] = {}
+        """What a function sliced, by the id of the result: the value, the dimension, the first element."""
+        self.joins_rounds = True
+        """Whether rounds of doubled shifts become a scan."""
 
     def node(self, op: str, inputs: Sequence[Node], shape: Shape, dtype: str, attrs: Attributes = NONE) -> Node:
         """The node itself, without any rewriting."""

@@ -211,13 +211,16 @@ class Scan(Attributes):
     """What is combined of the elements up to each along `dim`, from the last one down where it is `reverse`.
 
     `operation` is sum, prod, max, min, logsumexp, or argmax and argmin: where the latest extreme is, NaN the first of
-    all. `exclusive`: of the elements before each alone; the result may then be one longer than what is scanned.
+    all. `exclusive`: of the elements before each alone; the result may then be one longer than what is scanned. The
+    operation linear has inputs (term, factor): h[t] = factor[t] * h[t - 1] + term[t]. `window`: of so many elements
+    alone, 0 of all; what is scanned in rounds of doubled windows is made of these.
     """
 
     dim: int
     operation: str
     reverse: bool = False
     exclusive: bool = False
+    window: int = 0
 
 
 @dataclass(frozen=True)

@@ -58,6 +58,16 @@ class ScanProblem:
         """Whether the places of the extremes are wanted too."""
         return any(Scan.of(node).operation.startswith("arg") for node in self.scans)
 
+    @property
+    def is_linear(self) -> bool:
+        """Whether it is a recurrence h[t] = factor[t] * h[t - 1] + term[t]."""
+        return self.operation == "linear"
+
+    @property
+    def companion(self) -> str:
+        """DSL type of what goes with each value: the place of an extreme, or a product of factors; "" for nothing."""
+        return "Int32" if self.is_placed else self.state if self.is_linear else ""
+
     @cached_property
     def state(self) -> str:
         """DSL type in which values are combined."""
@@ -109,6 +119,8 @@ def _check_alike(scans: list[Node]) -> None:
 
 def _check(node: Node, frame: Shape) -> None:
     """Whether a node is pointwise work in the shape of what is scanned, or of the result."""
+    if node.op == "scan" and Scan.of(node).window:
+        raise UnmatchedError(f"{node.where} scans a window", operation=node.where)
     if not (node.is_pointwise or node.op in LEAVES or node.op == "scan"):
         raise UnmatchedError(f"{node.where} ({node.op}) is not pointwise work beside a scan", operation=node.where)
     aligned = zip(reversed(node.shape), reversed(frame), strict=False)

@@ -6,7 +6,7 @@ from cutesmith.patterns.graph.operations import POINTWISE
 from cutesmith.patterns.scans.analysis import ScanProblem
 from cutesmith.patterns.writing.expressions import literal
 
-NEUTRAL = {"sum": 0, "prod": 1, "max": float("-inf"), "min": float("inf"), "logsumexp": float("-inf")}
+NEUTRAL = {"linear": 0, "sum": 0, "prod": 1, "max": float("-inf"), "min": float("inf"), "logsumexp": float("-inf")}
 LEAST = {"Int32": -(2**31), "Int64": -(2**63)}
 """Smallest numbers of the integer types."""
 
@@ -28,7 +28,7 @@ def neutral(operation: str, state: str) -> str:
 
 
 def combine_source(problem: ScanProblem) -> str:
-    """`combined(a, b)`, or with the places of extremes `combined(a, a_at, b, b_at)`; `a` comes before `b`."""
+    """`combined(a, b)`, or with places or factors `combined(a, a_at, b, b_at)`; `a` comes before `b`."""
     kind, operation = problem.state, problem.operation
     if problem.is_placed:
         later = f"(b {'>=' if operation == 'max' else '<='} a)"
@@ -36,6 +36,9 @@ def combine_source(problem: ScanProblem) -> str:
             later = f"({later} & (a == a)) | (b != b)"
         signature = f"a: {kind}, a_at: Int32, b: {kind}, b_at: Int32"
         body = f"    later = {later}\n    return b if later else a, b_at if later else a_at"
+    elif problem.is_linear:
+        signature = f"a: {kind}, a_at: {kind}, b: {kind}, b_at: {kind}"
+        body = f"    entering = b_at * a if a != {literal(0, kind)} else a\n    return entering + b, a_at * b_at"
     else:
         signature, body = f"a: {kind}, b: {kind}", _joined(operation, kind)
     said = '    """What two neighbouring parts of a line give together; a comes before b."""'

@@ -17,6 +17,7 @@ from cutesmith.patterns.pattern_plan import GraphPlan, ScansConfiguration
 from cutesmith.patterns.scans.analysis import ScanProblem, analyse
 from cutesmith.patterns.scans.operations import combine_source, neutral
 from cutesmith.patterns.scans.proposals import proposals
+from cutesmith.patterns.writing.expressions import literal
 from cutesmith.patterns.writing.naming import SHARED_NAMES, Parameter, ViewNames
 from cutesmith.patterns.writing.templating import launcher_key, render_template, returned, type_check
 from cutesmith.runtime.tiling import TiledShape, Tiling
@@ -25,7 +26,8 @@ _OWN = (
     "SmemAllocator LANES LINES ALONG ACROSS VECTOR VECTORS SPAN TILE CLAMP DIM LAUNCHERS combined element epilogue "
     "load store in_register lane warp lane_along column along across line is_there smem totals totals_at values "
     "values_at before before_at carry carry_at tile start passed passed_at value total total_at step earlier last "
-    "earlier_at last_at both both_at mine mine_at turn w first first_at acc acc_at place access merge_dimensions count"
+    "earlier_at last_at both both_at mine mine_at factor turn w first first_at acc acc_at place access "
+    "merge_dimensions count"
 )
 RESERVED = SHARED_NAMES | set(_OWN.split())
 """Names that an argument of the problem may not have in the generated kernel."""
@@ -64,13 +66,18 @@ def _context(problem: ScanProblem, configuration: ScansConfiguration) -> dict[st
     views = ViewNames({*problem.arguments, *RESERVED, *(t.name for t in loaded), *(t.name for t in epilogue.outputs)})
     inputs = [views.name(operand.passed, operand.argument) for operand in loaded]
     given = [operand.loaded(operand.name) for operand in element.operands]
-    plain = not element.statements and element.results == tuple(operand.name for operand in element.operands)
+    plain = (
+        not problem.is_linear
+        and not element.statements
+        and element.results == tuple(operand.name for operand in element.operands)
+    )
     return {
         "c": configuration,
         "p": problem,
         "title": " + ".join([f"scan: {problem.operation}", *_pointwise(problem.graph)]),
         "combine": combine_source(problem),
         "neutral": neutral(problem.operation, problem.state),
+        "companion": literal(1, problem.state) if problem.is_linear else "Int32(0)",
         "helpers": list(dict.fromkeys((*element.helpers, *epilogue.helpers))),
         "plain": plain,
         "value": given[0] if plain else element.call("", given, list(element.coordinates), "element"),

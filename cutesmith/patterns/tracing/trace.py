@@ -19,7 +19,7 @@ from cutesmith.errors import ContractError, CutesmithError, UnmatchedError
 from cutesmith.patterns.graph.builder import GraphBuilder
 from cutesmith.patterns.graph.dtypes import PROMOTION, dtype_name
 from cutesmith.patterns.graph.equality import same_graph, with_numbers
-from cutesmith.patterns.graph.nodes import Argument, Graph, Node
+from cutesmith.patterns.graph.nodes import Argument, Graph, Node, Scan
 from cutesmith.patterns.tracing.frames import where_raised
 from cutesmith.patterns.tracing.made_tensors import MadeTensors
 from cutesmith.patterns.tracing.recorder import READS_VALUE, Recorder
@@ -118,10 +118,18 @@ class _Run:
         sizes: tuple[int, ...] = (),
     ) -> None:
         self.function, self.arguments, self.path, self.sizes = function, arguments, path, sizes
-        self.build, self.scalars = GraphBuilder(), Scalars(follow=follow)
-        self.recorder = Recorder(self.build, self.scalars, path)
+        self.follow = follow
 
     def graph(self) -> Graph:
+        """The graph; rounds that do not end in a whole recurrence are what they are."""
+        graph = self._recorded(joins_rounds=True)
+        is_open = any(node.op == "scan" and Scan.of(node).window for node in graph.nodes())
+        return self._recorded(joins_rounds=False) if is_open else graph
+
+    def _recorded(self, *, joins_rounds: bool) -> Graph:
+        self.build, self.scalars = GraphBuilder(), Scalars(follow=self.follow)
+        self.build.joins_rounds = joins_rounds
+        self.recorder = Recorder(self.build, self.scalars, self.path)
         with _facade():
             values = [self._value(index, argument) for index, argument in enumerate(self.arguments)]
             result = self._call(values)

@@ -13,7 +13,7 @@ from typing import Any
 from cutesmith.patterns.graph.nodes import Node
 from cutesmith.patterns.graph.takes import take, unflipped
 from cutesmith.patterns.tracing.lowering.dispatch import Lowering, Operand, lowers
-from cutesmith.patterns.tracing.lowering.scans import exclusive_scan, flipped_scan
+from cutesmith.patterns.tracing.lowering.scans import doubled_scan, exclusive_scan, flipped_scan
 
 Along = Callable[[Node, int], Node]
 """The coordinate along a dimension of a source, by that of the result and the dimension."""
@@ -54,7 +54,7 @@ def _joined(low: Lowering, tensors: Sequence[Node], dim: int) -> Node:
 
 @lowers("cat")
 def _cat(low: Lowering, tensors: Sequence[Node], dim: int = 0) -> Node:
-    scan = exclusive_scan(low, tensors, dim)
+    scan = exclusive_scan(low, tensors, dim) or doubled_scan(low, tensors, dim)
     return _joined(low, tensors, dim) if scan is None else scan
 
 

@@ -53,7 +53,10 @@ def _slice(
 ) -> Node:
     dim = dim % len(x.shape)
     first, _, _ = slice(start, end, step).indices(x.shape[dim])
-    return push_slice(low.build, x, dim, first, low.shapes[0][dim], step)
+    sliced = push_slice(low.build, x, dim, first, low.shapes[0][dim], step)
+    if step == 1:
+        low.build.slices[id(sliced)] = x, dim, first
+    return sliced
 
 
 @lowers("select")
