@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from functools import partial
 
 import pytest
 import torch
@@ -40,6 +41,15 @@ def attention(x, weight, bias):
     return (torch.softmax(q @ k.transpose(-1, -2) / 2, -1) @ v).transpose(1, 2).reshape(2, 5, 12)
 
 
+def recurrent(kind, x, state, *weights):
+    settings = (weights, True, 1, 0.0, False, False, False)  # biases, layers, dropout, training, both ways, batch first
+    return kind(x, state, *settings)
+
+
+def weights_of(gates, width=3, hidden=4):
+    return [normal(gates * hidden, n, seed=n) for n in (width, hidden)] + [normal(gates * hidden) for _ in range(2)]
+
+
 CASES = {
     "perceptron": (perceptron, (normal(8, 16), normal(16, 16), normal(16, 16), normal(16, 16))),
     "prologue": (lambda x: torch.relu(x) @ x.t(), (normal(9, 12),)),
@@ -51,6 +61,8 @@ CASES = {
     "two_shapes": (lambda x: (x * 2, x[:3].exp()), (normal(6, 8),)),
     "number": (lambda x, w, s: torch.softmax((x @ w) * s, -1), (normal(8, 16), normal(16, 24), 0.5)),
     "sized": (lambda x, w: torch.softmax((x @ w) * w.shape[0] ** -0.5, -1), (normal(8, 16), normal(16, 24))),
+    "gru": (partial(recurrent, torch.gru), (normal(2, 2, 3), normal(1, 2, 4), *weights_of(3))),
+    "rnn": (partial(recurrent, torch.rnn_tanh), (normal(2, 2, 3), normal(1, 2, 4), *weights_of(1))),
     "both_needed": (lambda x, w: (x @ w, F.gelu(x @ w).sum(-1)), (normal(8, 16), normal(16, 24))),
 }
 
@@ -70,7 +82,9 @@ def test_the_launches_compute_the_function(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow) if name in ("gru", "rnn") else name for name in CASES]
+)
 def test_the_file_computes_the_function(name, tmp_path):
     function, inputs = CASES[name]
     plan = plan_kernel(trace_function(function, inputs), "sm_80")

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
-from cutesmith.errors import UnmatchedError
+from cutesmith.errors import CutesmithError, UnmatchedError
 from cutesmith.patterns.graph.builder import GraphBuilder
 from cutesmith.patterns.graph.dtypes import dtype_name
 from cutesmith.patterns.graph.nodes import Node, Origin
@@ -60,6 +60,10 @@ _MOVES_STATISTICS = frozenset({"aten.native_batch_norm", "aten._native_batch_nor
 """Batch norms that write the running statistics in training, whatever their schema says."""
 _FUNCTIONAL_BATCH_NORM = torch.ops.aten._native_batch_norm_legit_functional.default
 
+_RECURRENT = frozenset(
+    getattr(torch.ops.aten, name).input for name in ("lstm", "gru", "rnn_tanh", "rnn_relu")
+)  # of inputs that are not packed
+
 _ASSERTIONS = frozenset({"aten._assert_async", "aten._assert_scalar", "aten._assert_tensor_metadata"})
 """What PyTorch checks of values before it computes with them; a kernel does not."""
 
@@ -75,12 +79,17 @@ _REFUSED = {
 }
 
 
-class Recorder(LightMode):  # type: ignore[no-untyped-call,unused-ignore]
-    """Lowers each operation as it is dispatched; remembers which tensor is which node."""
+class TooManyOperations(CutesmithError):
+    """A function runs more operations than it may, as loops over a longer dimension do."""
 
-    def __init__(self, build: GraphBuilder, scalars: Scalars, path: str) -> None:
+
+class Recorder(LightMode):  # type: ignore[no-untyped-call,unused-ignore]
+    """Lowers each operation as it is dispatched, `most` of them at most; remembers which tensor is which node."""
+
+    def __init__(self, build: GraphBuilder, scalars: Scalars, path: str, most: int | None = None) -> None:
         super().__init__()  # type: ignore[no-untyped-call,unused-ignore]
         self.build, self.scalars, self.path = build, scalars, path
+        self.most, self.operations = most, 0
         self._tensors: dict[int, tuple[weakref.ref[torch.Tensor], Node]] = {}
         self._by_storage: dict[int, list[weakref.ref[torch.Tensor]]] = {}
         self._arguments: dict[int, str] = {}
@@ -115,6 +124,9 @@ class Recorder(LightMode):  # type: ignore[no-untyped-call,unused-ignore]
 
     def dispatched(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         named = dict(kwargs)
+        self.operations += 1
+        if self.most is not None and self.operations > self.most:
+            raise TooManyOperations(f"more than {self.most} operations")
         name = str(func).rsplit(".", 1)[0]
         self.build.origin = self._origin(str(func))
         if name in _ASSERTIONS:
@@ -123,7 +135,7 @@ class Recorder(LightMode):  # type: ignore[no-untyped-call,unused-ignore]
             return False
         if name in _REFUSED:
             raise self.build.unmatched(_REFUSED[name])
-        if torch.Tag.nondeterministic_seeded in func.tags and rule_for(func) is None:
+        if torch.Tag.nondeterministic_seeded in func.tags and rule_for(func) is None and not _drops_nothing(func, args):
             raise self.build.unmatched("draws random numbers")
         if name in _MOVES_STATISTICS and self._moves_statistics(args):
             return self._moved_statistics(args)
@@ -254,6 +266,14 @@ class Recorder(LightMode):  # type: ignore[no-untyped-call,unused-ignore]
         line = linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()
         place = f"{short} at {Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
         return Origin(name, f"{place} (`{line}`)" if line else place)
+
+
+def _drops_nothing(func: Any, args: tuple[Any, ...]) -> bool:
+    """Whether a recurrent network has no dropout between its layers: a chain of its steps computes it."""
+    if func not in _RECURRENT:
+        return False
+    named = dict(zip((argument.name for argument in func._schema.arguments), args, strict=False))
+    return not named["dropout"] or not named["train"]
 
 
 def _flat(result: Any) -> list[torch.Tensor]:

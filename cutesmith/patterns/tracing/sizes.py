@@ -19,6 +19,7 @@ from cutesmith.patterns.graph.equality import Slot, numbers_beside
 from cutesmith.patterns.graph.nodes import Argument, Constant, Graph, Node, Reshaping, Sized, Viewed, views_of
 from cutesmith.patterns.graph.size_laws import Size
 from cutesmith.patterns.tracing.laws import Group, Laws, Place, close
+from cutesmith.patterns.tracing.recorder import TooManyOperations
 from cutesmith.patterns.tracing.scalars import untraceable
 
 Trace = Callable[[tuple[Argument, ...]], Graph]
@@ -35,7 +36,8 @@ MOST_ALONE = 32
 def follow_sizes(graph: Graph, trace: Trace, numbers: Sequence[int] = ()) -> Graph:
     """The graph with laws in place of numbers that follow sizes, or marked as one of fixed shapes.
 
-    `trace` runs the function again on arguments of other shapes, raising what the function raises for them. `numbers`
+    `trace` runs the function again on arguments of other shapes, raising what the function raises for them, or
+    TooManyOperations. `numbers`
     are the places of integers among the arguments that are followed as sizes are; UnmatchedError where one has no law.
     """
     study = _Study(graph, trace, tuple(numbers))
@@ -175,9 +177,14 @@ class _Study:
         return None if larger is None else numbers_beside(self.graph, larger)
 
     def _larger(self, growth: Growth) -> Graph | None:
-        """The trace on larger arguments, None where the function does not take them."""
+        """The trace on larger arguments, None where the function does not take them.
+
+        One of other operations altogether, as of a longer loop, is not followed to its end: a graph without outputs.
+        """
         try:
             return self.trace(grown(self.graph.arguments, growth))
+        except TooManyOperations:
+            return replace(self.graph, outputs=())
         except (CutesmithError, RuntimeError):
             return None
 

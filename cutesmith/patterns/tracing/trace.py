@@ -67,13 +67,14 @@ def _trace(function: Callable[..., Any], inputs: Sequence[Any], path: str) -> Gr
 def _traced(function: Callable[..., Any], arguments: tuple[Argument, ...], path: str, sizes: tuple[int, ...]) -> Graph:
     """The graph where the integers in the places `sizes` decide shapes: they are followed as sizes are."""
     numbers = {i: each.value for i, each in enumerate(arguments) if each.value is not None and i not in sizes}
-    graph = _Run(function, arguments, path, follow=True, sizes=sizes).graph()
+    run = _Run(function, arguments, path, follow=True, sizes=sizes)
+    graph, most = run.graph(), 2 * run.recorder.operations
     if numbers:
         plain = _Run(function, arguments, path, follow=False).graph()
         if not same_graph(with_numbers(graph, numbers), with_numbers(plain, {})):
             raise untraceable(" or ".join(arguments[index].name for index in numbers))
     return follow_sizes(
-        graph, lambda larger: _Run(function, larger, path, follow=True, sizes=sizes).graph(), numbers=sizes
+        graph, lambda larger: _Run(function, larger, path, follow=True, sizes=sizes, most=most).graph(), numbers=sizes
     )
 
 
@@ -116,9 +117,10 @@ class _Run:
         *,
         follow: bool,
         sizes: tuple[int, ...] = (),
+        most: int | None = None,
     ) -> None:
         self.function, self.arguments, self.path, self.sizes = function, arguments, path, sizes
-        self.follow = follow
+        self.follow, self.most = follow, most
 
     def graph(self) -> Graph:
         """The graph; rounds that do not end in a whole recurrence are what they are."""
@@ -129,7 +131,7 @@ class _Run:
     def _recorded(self, *, joins_rounds: bool) -> Graph:
         self.build, self.scalars = GraphBuilder(), Scalars(follow=self.follow)
         self.build.joins_rounds = joins_rounds
-        self.recorder = Recorder(self.build, self.scalars, self.path)
+        self.recorder = Recorder(self.build, self.scalars, self.path, self.most)
         with _facade():
             values = [self._value(index, argument) for index, argument in enumerate(self.arguments)]
             result = self._call(values)
