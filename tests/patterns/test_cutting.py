@@ -58,6 +58,7 @@ CASES = {
     "block": (block, (normal(8, 16), normal(16), normal(16, 32), normal(32, 16))),
     "attention": (attention, (normal(2, 5, 12), normal(36, 12), normal(36))),
     "transposed": (lambda x, y: (x @ y).t(), (normal(3, 5), normal(5, 6))),
+    "transposed_and_dense": (lambda x, y: (x @ y).t().contiguous(), (normal(3, 5), normal(5, 6))),
     "two_shapes": (lambda x: (x * 2, x[:3].exp()), (normal(6, 8),)),
     "number": (lambda x, w, s: torch.softmax((x @ w) * s, -1), (normal(8, 16), normal(16, 24), 0.5)),
     "sized": (lambda x, w: torch.softmax((x @ w) * w.shape[0] ** -0.5, -1), (normal(8, 16), normal(16, 24))),
@@ -93,6 +94,7 @@ def test_the_file_computes_the_function(name, tmp_path):
         outs = [out.cpu() for out in as_list(kernel_fn(*map(move, inputs)))]
     for ours, theirs in zip(outs, exactly(function, inputs), strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4)
+    assert [ours.stride() for ours in outs] == [theirs.stride() for theirs in as_list(function(*inputs))]
 
 
 def launches(name):

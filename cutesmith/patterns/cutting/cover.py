@@ -30,7 +30,7 @@ from cutesmith.patterns.graph.nodes import (
     nodes_of,
     with_values,
 )
-from cutesmith.patterns.graph.shapes import dense_strides
+from cutesmith.patterns.graph.shapes import Shape, dense_strides
 from cutesmith.patterns.windows.plan import match as windows
 
 Plan = SinglePlan | ChainPlan
@@ -42,6 +42,7 @@ def cut(graph: Graph, matchers: Sequence[Matcher]) -> ChainPlan:
 
     Raises UnmatchedError with every operation that stands in the way.
     """
+    graph = _with_copies(graph)
     ways = [Regions(graph, fused=True), Regions(graph, fused=False)]
     if attended := _attended(graph):
         taken = [product for pair in attended for product in pair]
@@ -58,6 +59,21 @@ def cut(graph: Graph, matchers: Sequence[Matcher]) -> ChainPlan:
     if not plans:
         raise refusals[0]
     return min(plans, key=H200.seconds)
+
+
+def _with_copies(graph: Graph) -> Graph:
+    """The graph in which an output is copied that the function returns dense, and that is a view with gaps here."""
+    build, outputs = GraphBuilder(), list[Node]()
+    for node, strides in zip(graph.outputs, graph.output_strides, strict=True):
+        is_copied = _is_dense(node, strides) and not _is_dense(node, _seen_from(base_of(node), node).stride)
+        outputs.append(build.node("cast", (node,), node.shape, node.dtype) if is_copied else node)
+    return replace(graph, outputs=tuple(outputs))
+
+
+def _is_dense(node: Node, strides: Shape) -> bool:
+    """Whether strides of its shape are those of a contiguous tensor; of a dimension of size 1 they may be anything."""
+    dense = dense_strides(node.shape)
+    return all(size <= 1 or own == other for size, own, other in zip(node.shape, strides, dense, strict=True))
 
 
 def _attended(graph: Graph) -> list[tuple[Node, Node]]:
