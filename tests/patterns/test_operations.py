@@ -19,7 +19,7 @@ def expressions(row: Pointwise) -> set[str]:
 def test_every_device_function_has_a_body_and_is_called():
     codes = [code for row in POINTWISE.values() for code in expressions(row)]
     called = {name for code in codes for name in re.findall(r"(?<![\w.])([a-z]\w*)\(", code)}
-    assert called == SPECIAL_FUNCTIONS.keys()
+    assert called | {"place_in"} == SPECIAL_FUNCTIONS.keys()  # which a search calls, with the line as an operand
 
 
 @pytest.mark.parametrize("name", [name for name, row in POINTWISE.items() if row.kind is not Kind.CONVERSION])
