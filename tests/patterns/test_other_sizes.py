@@ -23,6 +23,10 @@ CASES = {
     "flat": (lambda x: (x.flatten(1) * 2).unsqueeze(1), [[(3, 4, 5)], [(1, 1, 7)], [(2, 6, 1)]]),
     "reshaped": (lambda x: x.softmax(-1).view(x.shape[0] // 2, -1), [[(4, 6)], [(2, 5)], [(8, 3)]]),
     "squeezed": (lambda x: x.sum(-1, keepdim=True).squeeze(-1).unsqueeze(0), [[(4, 8)], [(1, 5)], [(9, 1)]]),
+    "size_of_no_operand": (
+        lambda x, y: (y * 2).sum() + torch.arange(x.shape[0], device=x.device),
+        [[(3, 2), (4,)], [(9, 2), (4,)], [(5, 1), (4,)]],
+    ),
     "stretched": (lambda x: (x * 2).expand(3, *x.shape) + x.shape[0], [[(4, 5)], [(7, 2)]]),
 }
 

@@ -104,7 +104,7 @@ class _Writer:
             checks=self._checks(),
             views=self.views + self._laws(),
             allocations=[self._allocation(output) for output in self.outputs],
-            key=launcher_key([t.name for t in (*self.taken, *self.inputs)]),
+            key=launcher_key([t.name for t in (*self.taken, *self.inputs)], sized=self._sized),
             returns=returned([self._returned(o) for o in self.outputs], as_tuple=self.graph.returns_tuple),
         )
 
@@ -223,6 +223,11 @@ class _Writer:
         """Those of the result, where no input has its shape; nothing where they are known as traced only."""
         sizes = value_of(self.graph.outputs[0]).sizes
         return () if any(isinstance(size, int) for size in sizes) else sizes
+
+    @property
+    def _sized(self) -> list[str]:
+        """An output whose shape no input gives, where there is one."""
+        return [self.outputs[0].name] if self._sizes else []
 
     def _allocation(self, output: Tensor) -> str:
         dtype = "torch.uint8" if output.dtype == "bool" else f"torch.{output.dtype}"

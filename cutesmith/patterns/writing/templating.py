@@ -37,11 +37,14 @@ def render_template(name: str, context: Mapping[str, Any]) -> str:
     return re.sub(r"\n{4,}", "\n\n\n", "\n".join(line.rstrip() for line in text.split("\n")))
 
 
-def launcher_key(tensors: Sequence[str]) -> list[str]:
-    """What tells calls apart that need kernels of their own: shapes, strides, dtypes and alignment of the inputs."""
+def launcher_key(tensors: Sequence[str], sized: Sequence[str] = ()) -> list[str]:
+    """What tells calls apart that need kernels of their own: shapes, strides, dtypes and alignment of the inputs.
+
+    `sized` are outputs whose shapes do not follow from those of the inputs.
+    """
     parts = [f"{name}.{part}" for name in tensors for part in ("shape", "stride()", "dtype")]
     pointers = " | ".join(f"{name}.data_ptr()" for name in tensors)
-    return [*parts, f"({pointers}) & 15"]
+    return [*parts, *(f"{name}.shape" for name in sized), f"({pointers}) & 15"]
 
 
 def type_check(names: Sequence[str], arguments: Sequence[Argument]) -> list[str]:
