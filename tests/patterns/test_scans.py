@@ -125,7 +125,7 @@ def test_more_results(name, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["several tiles", "columns", "places of extremes"])
 def test_every_configuration_is_right(name, tmp_path):
-    check(*CASES[name], tmp_path, every=True)
+    check(*(CASES | SLOW_CASES)[name], tmp_path, every=True)
 
 
 @pytest.mark.parametrize("name", [*CASES, *SLOW_CASES])
