@@ -74,8 +74,8 @@ def _of_roles(launch: Launch, kernel: CubinKernel, ptx: PtxKernel) -> Iterator[s
         return
     if not kernel.moves_registers:
         yield (
-            f"ptxas left setmaxnreg out: {kernel.registers} registers a thread are enough for every role; "
-            "with min_blocks_per_mp=1 in the launch it stays"
+            f"ptxas left setmaxnreg out: every role has {kernel.registers} registers a thread; "
+            "if one of them spills, give min_blocks_per_mp in the launch"
         )
         return
     groups, start = -(-prod(launch.block) // _WARPGROUP), -(-kernel.registers // 8) * 8

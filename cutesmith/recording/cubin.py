@@ -37,7 +37,7 @@ class CubinKernel:
     `static_smem_bytes` leaves out the 1 KB that the system reserves on sm_90 and later, as the driver does.
     `required_block` and `cluster` are (0, 0, 0) where the kernel leaves them to the launch.
     `local_loads` and `local_stores` count instructions, not bytes; `moves_registers` is whether `setmaxnreg` is among
-    them: ptxas leaves it out where a kernel needs few registers and gives no `min_blocks_per_mp`.
+    them: ptxas leaves it out of kernels that need few registers.
     """
 
     name: str

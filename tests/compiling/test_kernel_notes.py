@@ -35,7 +35,7 @@ def test_registers_by_role_are_added_up_and_too_many_are_told():
     (three,) = notes(down=(24, 40), up=(240,))
     assert "down to 24, down to 40, up to 240" in three and "=" not in three
     (left_out,) = notes(registers=106, moved=False, down=(24,), up=(240,))
-    assert "left setmaxnreg out: 106 registers a thread are enough" in left_out and "min_blocks_per_mp=1" in left_out
+    assert "left setmaxnreg out: every role has 106 registers a thread" in left_out and "min_blocks_per_mp" in left_out
     assert notes() == ()
 
 

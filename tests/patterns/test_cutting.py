@@ -59,6 +59,7 @@ CASES = {
     "attention": (attention, (normal(2, 5, 12), normal(36, 12), normal(36))),
     "transposed": (lambda x, y: (x @ y).t(), (normal(3, 5), normal(5, 6))),
     "transposed_and_dense": (lambda x, y: (x @ y).t().contiguous(), (normal(3, 5), normal(5, 6))),
+    "an_input_transposed_and_dense": (lambda x, y: (x @ y, x.t().contiguous()), (normal(3, 5), normal(5, 6))),
     "two_shapes": (lambda x: (x * 2, x[:3].exp()), (normal(6, 8),)),
     "number": (lambda x, w, s: torch.softmax((x @ w) * s, -1), (normal(8, 16), normal(16, 24), 0.5)),
     "sized": (lambda x, w: torch.softmax((x @ w) * w.shape[0] ** -0.5, -1), (normal(8, 16), normal(16, 24))),

@@ -163,6 +163,26 @@ def test_what_means_the_same_as_a_renamed_definition_is_shared_too():
     assert [scope[name](1) for name in ("one", "two", "three")] == [6, 7, 8]
 
 
+def test_functions_that_call_one_another_are_not_shared():
+    first = """
+STEP = 1
+
+def even(x):
+    return x <= 0 or odd(x - STEP)
+
+def odd(x):
+    return x > 0 and even(x - 1)
+
+def kernel_fn(x):
+    return odd(x)
+"""
+    joined = join_sections({"one": first, "two": first.replace("STEP = 1", "STEP = 2")})
+    scope: dict = {}
+    exec(joined, scope)
+    assert (scope["one"](4), scope["two"](4)) == (False, True)
+    assert joined.count("def ") == 6
+
+
 def test_a_name_that_is_free_is_kept_and_imports_are_taken_name_by_name():
     first = "from math import cos, sin\n\ndef kernel_fn(x):\n    return cos(x) + sin(x)\n"
     second = "from math import exp, sin\nfrom cmath import cos\n\ndef grown(x):\n    return exp(x) + sin(x)\n\n"

@@ -30,7 +30,7 @@ from cutesmith.patterns.graph.nodes import (
     nodes_of,
     with_values,
 )
-from cutesmith.patterns.graph.shapes import Shape, dense_strides
+from cutesmith.patterns.graph.shapes import dense_strides, is_dense
 from cutesmith.patterns.windows.plan import match as windows
 
 Plan = SinglePlan | ChainPlan
@@ -65,15 +65,11 @@ def _with_copies(graph: Graph) -> Graph:
     """The graph in which an output is copied that the function returns dense, and that is a view with gaps here."""
     build, outputs = GraphBuilder(), list[Node]()
     for node, strides in zip(graph.outputs, graph.output_strides, strict=True):
-        is_copied = _is_dense(node, strides) and not _is_dense(node, _seen_from(base_of(node), node).stride)
+        base = base_of(node)
+        seen = Input.of(base).stride if base.op == "input" else _seen_from(base, node).stride
+        is_copied = is_dense(node.shape, strides) and not is_dense(node.shape, seen)
         outputs.append(build.node("cast", (node,), node.shape, node.dtype) if is_copied else node)
     return replace(graph, outputs=tuple(outputs))
-
-
-def _is_dense(node: Node, strides: Shape) -> bool:
-    """Whether strides of its shape are those of a contiguous tensor; of a dimension of size 1 they may be anything."""
-    dense = dense_strides(node.shape)
-    return all(size <= 1 or own == other for size, own, other in zip(node.shape, strides, dense, strict=True))
 
 
 def _attended(graph: Graph) -> list[tuple[Node, Node]]:

@@ -7,7 +7,7 @@ from functools import cached_property
 
 from cutesmith.patterns.graph.dtypes import COMPUTE_TYPE, STORAGE_TYPE
 from cutesmith.patterns.graph.nodes import Graph, Input, Iota, Node, Reshaping, Scalar, Sized
-from cutesmith.patterns.graph.shapes import Shape, broadcast, dense_strides
+from cutesmith.patterns.graph.shapes import Shape, broadcast, is_dense
 from cutesmith.patterns.graph.size_laws import Size, size_code
 from cutesmith.patterns.graph.takes import aligned_inputs, taken_inputs
 from cutesmith.patterns.writing.expressions import Emitter, convert, is_fast
@@ -202,7 +202,7 @@ class _Writer:
     def _whole(self) -> Tensor | None:
         """An input of the result's shape; one that is contiguous where there is one."""
         whole = [tensor for tensor in self.inputs if tensor.node.shape == self.shape]
-        return min(whole, key=lambda t: not _steps_are_dense(t.node.shape, Input.of(t.node).stride), default=None)
+        return min(whole, key=lambda t: not is_dense(t.node.shape, Input.of(t.node).stride), default=None)
 
     def _shape_code(self) -> str:
         if self._whole is not None:
@@ -242,7 +242,7 @@ class _Writer:
     def _is_contiguous(self, output: Tensor) -> bool:
         """Whether PyTorch's result was; where it was not, the result keeps the order of the input's dimensions."""
         strides = self.graph.output_strides[self.outputs.index(output)] if self.graph.output_strides else ()
-        return _steps_are_dense(output.node.shape, strides)
+        return is_dense(output.node.shape, strides)
 
     def _checks(self) -> list[tuple[str, tuple[int, ...]]]:
         """Arguments whose shape is part of the kernel, which is known for the traced sizes only."""
@@ -259,9 +259,3 @@ def _is_turned(node: Node) -> bool:
     """Whether elements side by side in memory are not along the last dimension that has some."""
     steps = [step for size, step in zip(node.shape, Input.of(node).stride, strict=True) if size != 1]
     return len(steps) > 1 and steps[-1] > 1 and 1 in steps
-
-
-def _steps_are_dense(shape: Shape, strides: Shape) -> bool:
-    """Whether the strides, where they are known, are those of a row-major tensor."""
-    steps = zip(strides, dense_strides(shape), shape, strict=False)
-    return all(stride == step for stride, step, size in steps if size != 1)

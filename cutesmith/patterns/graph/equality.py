@@ -22,15 +22,16 @@ def same_graph(first: Graph, second: Graph) -> bool:
 
 
 def structure(graph: Graph) -> Hashable:
-    """Equal for graphs that differ in the names of their arguments and in origins alone."""
+    """Equal for graphs that differ in the names of their arguments and in origins alone.
+
+    Attributes are compared as texts, in which 1, 1.0 and True differ.
+    """
     places: dict[int, int] = {}
     nodes = []
     for node in graph.nodes():
         places[id(node)] = len(places)
         inputs = tuple(places[id(child)] for child in node.inputs)
-        nodes.append(
-            (node.op, inputs, node.shape, node.dtype, repr(node.attrs), repr(node.sizes))
-        )  # 1, 1.0, True differ
+        nodes.append((node.op, inputs, node.shape, node.dtype, repr(node.attrs), repr(node.sizes)))
     arguments = [repr(replace(argument, name="")) for argument in graph.arguments]
     outputs = tuple(places[id(node)] for node in graph.outputs)
     return repr(replace(graph, arguments=(), outputs=())), tuple(arguments), tuple(nodes), outputs

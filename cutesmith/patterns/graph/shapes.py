@@ -21,6 +21,12 @@ def dense_strides(shape: Shape) -> Shape:
     return tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
 
 
+def is_dense(shape: Shape, strides: Shape) -> bool:
+    """Whether strides, where they are known, are those of a row-major tensor; of a size of 1 they may be anything."""
+    steps = zip(strides, dense_strides(shape), shape, strict=False)
+    return all(stride == step for stride, step, size in steps if size != 1)
+
+
 def without_ones(shape: Shape) -> Shape:
     """The sizes other than 1."""
     return tuple(size for size in shape if size != 1)

@@ -60,9 +60,8 @@ _MOVES_STATISTICS = frozenset({"aten.native_batch_norm", "aten._native_batch_nor
 """Batch norms that write the running statistics in training, whatever their schema says."""
 _FUNCTIONAL_BATCH_NORM = torch.ops.aten._native_batch_norm_legit_functional.default
 
-_RECURRENT = frozenset(
-    getattr(torch.ops.aten, name).input for name in ("lstm", "gru", "rnn_tanh", "rnn_relu")
-)  # of inputs that are not packed
+_RECURRENT = frozenset(getattr(torch.ops.aten, name).input for name in ("lstm", "gru", "rnn_tanh", "rnn_relu"))
+"""Recurrent networks of inputs that are not packed."""
 
 _ASSERTIONS = frozenset({"aten._assert_async", "aten._assert_scalar", "aten._assert_tensor_metadata"})
 """What PyTorch checks of values before it computes with them; a kernel does not."""

@@ -36,9 +36,9 @@ MOST_ALONE = 32
 def follow_sizes(graph: Graph, trace: Trace, numbers: Sequence[int] = ()) -> Graph:
     """The graph with laws in place of numbers that follow sizes, or marked as one of fixed shapes.
 
-    `trace` runs the function again on arguments of other shapes, raising what the function raises for them, or
-    TooManyOperations. `numbers`
-    are the places of integers among the arguments that are followed as sizes are; UnmatchedError where one has no law.
+    `trace` runs the function again on arguments of other shapes. It raises what the function raises for them, or
+    TooManyOperations. `numbers` are the places of integers among the arguments that are followed as sizes are;
+    UnmatchedError where one has no law.
     """
     study = _Study(graph, trace, tuple(numbers))
     groups = study.groups()

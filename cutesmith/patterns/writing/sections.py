@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from cutesmith.patterns.writing.kernel_file import KERNEL_NAME, renamed
 from cutesmith.problems.contract import defined_names, module_scope, parse
 
-Meaning = Hashable
+Meaning = int
 """Equal for statements of the same text whose module-level names have equal meanings."""
 
 
@@ -21,16 +21,17 @@ def join_sections(sections: Mapping[str, str]) -> str:
 
 @dataclass
 class _File:
-    """The names that are taken in the file, and those of each meaning in it."""
+    """The names that are taken in the file, the meanings of statements, and the names of each meaning that it has."""
 
     taken: set[str]
+    numbers: dict[Hashable, Meaning] = field(default_factory=dict)
     known: dict[Meaning, dict[str, str]] = field(default_factory=dict)
 
     def added(self, section: str, function: str) -> str:
         """What a section adds to the file: the first all of it, a later one the statements that are new."""
         is_first = not self.known
         section = section.strip("\n")
-        meanings = _Meanings(parse(section, "section").body, function)
+        meanings = _Meanings(parse(section, "section").body, function, self.numbers)
         names, kept = dict[str, str](), list[str]()
         for statement in meanings.statements:
             meaning = meanings.of(statement)
@@ -47,23 +48,30 @@ class _File:
 
 
 class _Meanings:
-    """What the statements of a section mean."""
+    """What the statements of a section mean; `numbers` gives each meaning its own."""
 
-    def __init__(self, statements: list[ast.stmt], section: str) -> None:
+    def __init__(self, statements: list[ast.stmt], section: str, numbers: dict[Hashable, Meaning]) -> None:
         self.statements, self.section = [part for each in statements for part in _parts(each)], section
+        self.numbers = numbers
         self._binding = {name: statement for statement in self.statements for name in _bound(statement)}
         self._found: dict[int, Meaning] = {}
 
     def of(self, statement: ast.stmt) -> Meaning:
-        """The meaning of a statement; state and the kernel's own function mean something else in each section."""
+        """The meaning of a statement.
+
+        State, the kernel's own function and functions that call one another mean something else in each section.
+        """
         if id(statement) not in self._found:
             names = _bound(statement)
-            self._found[id(statement)] = names  # what it means to itself, where functions call one another
-            text = ast.unparse(statement)
+            self._found[id(statement)] = self._number(self.section, *names)  # for those that it calls and that call it
             own = self.section if _is_state(statement) or KERNEL_NAME in names else ""
-            read = sorted(_read_names(statement) & self._binding.keys())
-            self._found[id(statement)] = hash((text, own, *(self.of(self._binding[name]) for name in read)))
+            read = sorted((_read_names(statement) & self._binding.keys()) - set(names))
+            meanings = (self.of(self._binding[name]) for name in read)
+            self._found[id(statement)] = self._number(ast.unparse(statement), own, *meanings)
         return self._found[id(statement)]
+
+    def _number(self, *meaning: Hashable) -> Meaning:
+        return self.numbers.setdefault(meaning, len(self.numbers))
 
 
 def _bound(statement: ast.stmt) -> tuple[str, ...]:
