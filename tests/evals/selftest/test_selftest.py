@@ -78,6 +78,15 @@ def test_a_cheat_must_be_caught_by_the_rule_that_it_breaks():
     assert outcome(specimen(rule="H4", expect="crashed"), 5).result == "right"
 
 
+def test_a_case_of_another_rule_may_fail_before_the_one_that_is_wanted():
+    cheat = specimen(rule="S4", expect="wrong_result")
+    by_chance, meant, right = ({"rule": rule, "passed": not rule} for rule in ("S2", "S4", ""))
+    both = outcome(cheat, 1, "S2", cases=[right, by_chance, meant])
+    assert (both.result, both.rule) == ("right", "S4")
+    other = outcome(cheat, 1, "S2", cases=[by_chance, {"rule": "S4", "passed": True}])
+    assert (other.result, other.rule) == ("WRONG", "S2")
+
+
 def test_who_found_the_gpu_s_memory_taken_is_judged_again_alone():
     chosen = [one for one in ALL if one.name in ("h1_imports_judge", "h3_environment")]
     full = "GPU memory"
