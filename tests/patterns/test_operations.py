@@ -19,7 +19,8 @@ def expressions(row: Pointwise) -> set[str]:
 def test_every_device_function_has_a_body_and_is_called():
     codes = [code for row in POINTWISE.values() for code in expressions(row)]
     called = {name for code in codes for name in re.findall(r"(?<![\w.])([a-z]\w*)\(", code)}
-    assert called | {"place_in"} == SPECIAL_FUNCTIONS.keys()  # which a search calls, with the line as an operand
+    others = {"place_in", "to_float8_e5m2"}  # which searches and casts call, that are not in the table
+    assert called | others == SPECIAL_FUNCTIONS.keys()
 
 
 @pytest.mark.parametrize("name", [name for name, row in POINTWISE.items() if row.kind is not Kind.CONVERSION])
@@ -34,4 +35,4 @@ def test_the_torch_function_takes_the_operands_of_the_expressions(name):
     if row.kind is Kind.LOGIC:
         operands = [torch.ones(2, dtype=torch.bool)] * len(operands)
     result = row.torch(*operands)
-    assert result.shape == (2,) and (result.dtype == torch.bool) == row.is_bool
+    assert result.shape == (2,) and (result.dtype == torch.bool) == (row.own_dtype == "bool")

@@ -18,7 +18,7 @@ import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
 from cutesmith.errors import UnmatchedError
-from cutesmith.patterns.graph.dtypes import PROMOTION, compute_dtype, is_float, same_class, widens, wrapped
+from cutesmith.patterns.graph.dtypes import FLOATS8, PROMOTION, compute_dtype, is_float, same_class, widens, wrapped
 from cutesmith.patterns.graph.nodes import (
     NONE,
     Argument,
@@ -124,11 +124,15 @@ class NodeTable:
     def stored(self, node: Node) -> Node:
         """The value in device memory, where an earlier launch leaves it."""
         node = self.materialise(node)
-        return (
-            node
-            if node.op in IN_MEMORY
-            else self.node("stored", (node,), node.shape, node.dtype, Stored.whole(node.shape))
-        )
+        if node.op in IN_MEMORY:
+            return node
+        return self.node("stored", (self.storable(node),), node.shape, node.dtype, Stored.whole(node.shape))
+
+    def storable(self, node: Node) -> Node:
+        """The value itself, refused where no kernel stores it: the GPU's conversion to float8_e5m2 has no infinity."""
+        if node.dtype == "float8_e5m2":
+            raise self.unmatched("gives float8_e5m2, which is only read: the GPU's conversion to it has no infinity")
+        return node
 
     def unmatched(self, message: str) -> UnmatchedError:
         """The error that names the operation now being lowered."""
@@ -150,7 +154,7 @@ class GraphBuilder(NodeTable):
             kind = "float32" if any(isinstance(value, float) for value in values) else "int64"
         nodes = [node if isinstance(node, Node) else self.constant(node, kind) for node in operands]
         if dtype is None:
-            dtype = "bool" if POINTWISE[op].is_bool else _result_dtype(nodes[1:] if op == "where" else nodes)
+            dtype = POINTWISE[op].own_dtype or _result_dtype(nodes[1:] if op == "where" else nodes)
         return self._pointwise(op, nodes, dtype)
 
     def cast(self, node: Node, dtype: str) -> Node:
@@ -176,7 +180,7 @@ class GraphBuilder(NodeTable):
         if node.op in ("constant", "scalar") and same_class(node.dtype, dtype):
             return node
         leaf = node.op in ("cast", "input", "stored", "iota", "constant", "scalar", "gather")
-        if leaf or not same_class(node.dtype, dtype) or not is_float(dtype):
+        if leaf or not same_class(node.dtype, dtype) or not is_float(dtype) or dtype in FLOATS8:
             return self.cast(node, dtype)
         return self.node(node.op, node.inputs, node.shape, dtype, node.attrs)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cutesmith.patterns.graph.builder import GraphBuilder
-from cutesmith.patterns.graph.dtypes import compute_dtype
+from cutesmith.patterns.graph.dtypes import FLOATS8, HALVES, compute_dtype
 from cutesmith.patterns.graph.nodes import Contraction, Node
 from cutesmith.patterns.graph.shapes import broadcast, regrouped_shape
 
@@ -12,23 +12,26 @@ def contract(build: GraphBuilder, a: Node, b: Node, dtype: str, *, tf32: bool = 
     """The product of (…, m, k) and (…, k, n) as `dtype`, summed up in the arithmetic class of that.
 
     Leading dimensions broadcast. A reshape of them that would copy an operand is moved to the result. Factors that were
-    fp16 or bf16 before they became float32 stay so: float32 sums of their exact products are the same numbers.
+    fp16 or bf16 before they became float32 stay so, and those of float8 become fp16: float32 sums of their exact
+    products are the same numbers.
     """
-    a, b = _narrow(_unstretched(build, a), _unstretched(build, b))
+    a, b = _narrow(build, _unstretched(build, a), _unstretched(build, b))
     shape = _product_shape(a, b)
     a, b = _before_reshape(build, a, b)
     attrs = Contraction(compute_dtype(dtype), tf32)
     return build.reshape(build.node("contract", (a, b), _product_shape(a, b), dtype, attrs), shape)
 
 
-def _narrow(a: Node, b: Node) -> tuple[Node, Node]:
-    """Both factors before a cast from one 16-bit type to float32."""
-    if all(side.op == "cast" and side.dtype == "float32" for side in (a, b)):
-        sources = a.inputs[0], b.inputs[0]
-        same = sources[0].dtype == sources[1].dtype in ("float16", "bfloat16")
-        if same and (sources[0].shape, sources[1].shape) == (a.shape, b.shape):
-            return sources
-    return a, b
+def _narrow(build: GraphBuilder, a: Node, b: Node) -> tuple[Node, Node]:
+    """Both factors as one 16-bit type that they had before a cast to float32; float8 fits in either of the two."""
+    given = [side.inputs[0] for side in (a, b) if side.op == "cast" and side.dtype == "float32"]
+    dtypes = {side.dtype for side in given}
+    halves = dtypes - set(FLOATS8)
+    if [side.shape for side in given] != [a.shape, b.shape] or not dtypes <= {*FLOATS8, *HALVES} or len(halves) > 1:
+        return a, b
+    half = halves.pop() if halves else "float16"
+    first, second = (build.cast(side, half) for side in given)
+    return first, second
 
 
 def _product_shape(a: Node, b: Node) -> tuple[int, ...]:

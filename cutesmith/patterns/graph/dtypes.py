@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import torch
 
-FLOATS = ("float16", "bfloat16", "float32", "float64")
+FLOATS8 = ("float8_e5m2", "float8_e4m3fn")
+"""Types of memory only: PyTorch converts from and to them, and computes in neither."""
+HALVES = ("float16", "bfloat16")
+FLOATS = (*FLOATS8, *HALVES, "float32", "float64")
 INTEGERS = ("uint8", "int8", "int16", "int32", "int64")
 PROMOTION = ("bool", *INTEGERS, *FLOATS)
 """Every supported dtype, from the one that gives way in arithmetic to the one that prevails."""
 ITEM_BYTES = {
-    "float16": 2, "bfloat16": 2, "float32": 4, "float64": 8,
+    "float8_e5m2": 1, "float8_e4m3fn": 1, "float16": 2, "bfloat16": 2, "float32": 4, "float64": 8,
     "int8": 1, "int16": 2, "int32": 4, "uint8": 1, "int64": 8, "bool": 1,
 }  # fmt: skip
 COMPUTE_TYPE = {
+    "float8_e5m2": "Float32", "float8_e4m3fn": "Float32",
     "float16": "Float32", "bfloat16": "Float32", "float32": "Float32", "float64": "Float64",
     "int8": "Int32", "int16": "Int32", "int32": "Int32", "uint8": "Int32", "int64": "Int64", "bool": "Boolean",
 }  # fmt: skip
@@ -20,6 +24,7 @@ COMPUTE_TYPE = {
 COMPUTE_TYPES = ("Boolean", "Int32", "Int64", "Float32", "Float64")
 """In the order of promotion."""
 STORAGE_TYPE = {
+    "float8_e5m2": "Float8E5M2", "float8_e4m3fn": "Float8E4M3FN",
     "float16": "Float16", "bfloat16": "BFloat16", "float32": "Float32", "float64": "Float64",
     "int8": "Int8", "int16": "Int16", "int32": "Int32", "uint8": "Uint8", "int64": "Int64", "bool": "Uint8",
 }  # fmt: skip
@@ -45,11 +50,11 @@ def is_float(name: str) -> bool:
 
 def compute_dtype(name: str) -> str:
     """The type arithmetic is done in: float32 for all floats but float64, the type itself for integers and bool."""
-    return "float32" if name in ("float16", "bfloat16") else name
+    return "float32" if name in FLOATS8 + HALVES else name
 
 
 def same_class(first: str, second: str) -> bool:
-    """Whether values of both types meet in arithmetic without a cast (float16, bfloat16 and float32 do)."""
+    """Whether values of both types meet in arithmetic without a cast (floats other than float64 do)."""
     return compute_dtype(first) == compute_dtype(second)
 
 
@@ -62,4 +67,5 @@ def wrapped(value: int, name: str) -> int:
 
 def widens(source: str, target: str) -> bool:
     """Whether a cast between floats of one class loses nothing, so that arithmetic may skip it."""
-    return source == target or (source in ("float16", "bfloat16") and target == "float32")
+    narrow = source in FLOATS8 and target in HALVES  # both have the exponents and the digits of either
+    return source == target or narrow or (source in FLOATS8 + HALVES and target == "float32")

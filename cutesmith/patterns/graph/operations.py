@@ -23,6 +23,7 @@ class Kind(Enum):
     ROUNDING = auto()  # as arithmetic; integers stay as they are
     COMPARISON = auto()  # operands of one class, bool
     CLASSIFICATION = auto()  # of a float, bool; False for every integer
+    EXPONENT = auto()  # of a float, int32
     LOGIC = auto()  # of truth values, bool
     SELECTION = auto()  # a condition, then two operands of the result's class
     CONVERSION = auto()  # to the node's dtype
@@ -58,9 +59,11 @@ class Pointwise:
     self_inverse: bool = False
 
     @property
-    def is_bool(self) -> bool:
-        """Whether the result is bool, whatever the operands are."""
-        return self.kind in (Kind.COMPARISON, Kind.CLASSIFICATION, Kind.LOGIC)
+    def own_dtype(self) -> str:
+        """The dtype of the result where it is one whatever the operands are, else ""."""
+        if self.kind in (Kind.COMPARISON, Kind.CLASSIFICATION, Kind.LOGIC):
+            return "bool"
+        return "int32" if self.kind is Kind.EXPONENT else ""
 
     def expression(self, kind: str, *, fast: bool) -> str:
         """The DSL expression for operands of the DSL type `kind`; "" where there is none."""
@@ -99,6 +102,10 @@ def _classification(name: str, code: str) -> Pointwise:
 
 def _normcdf(x: torch.Tensor) -> torch.Tensor:
     return torch.erfc(-x * math.sqrt(0.5)) / 2
+
+
+def _exponent(x: torch.Tensor) -> torch.Tensor:
+    return torch.where(torch.isfinite(x), torch.frexp(x).exponent, 0)
 
 
 def _trunc_div(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
@@ -140,6 +147,8 @@ _ROWS = (
         floats="sign_float({0})",
         integers="({T}(1) if {0} > {T}(0) else (-{T}(1) if {0} < {T}(0) else {T}(0)))",
     ),
+    Pointwise("exponent", _exponent, Kind.EXPONENT, floats="exponent({0})"),  # e of m 2^e with 0.5 <= |m| < 1
+    Pointwise("mantissa", lambda x: torch.frexp(x).mantissa, floats="mantissa({0})"),
     _rounding("floor", "cute.math.floor({0})", ("floor",)),
     _rounding("ceil", "cute.math.ceil({0})", ("ceil",)),
     _rounding("trunc", "cute.math.trunc({0})", ("trunc",)),

@@ -188,7 +188,7 @@ class _Run:
         if dtype_name(value.dtype) not in PROMOTION:
             raise UnmatchedError(f"output {index} has dtype {value.dtype}", hint=NEEDS_MODEL)
         self.build.origin = node.origin
-        node = self.build.operand(node, dtype_name(value.dtype))
+        node = self.build.storable(self.build.operand(node, dtype_name(value.dtype)))
         return self.build.materialise(
             self.build.expand(self.build.retype(node, dtype_name(value.dtype)), tuple(value.shape))
         )

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable
 
 from cutesmith.errors import UnmatchedError
-from cutesmith.patterns.graph.dtypes import COMPUTE_TYPE, COMPUTE_TYPES, STORAGE_TYPE
+from cutesmith.patterns.graph.dtypes import COMPUTE_TYPE, COMPUTE_TYPES, HALVES, STORAGE_TYPE, widens
 from cutesmith.patterns.graph.nodes import Constant, Graph, Node
 from cutesmith.patterns.graph.operations import POINTWISE, Kind, Pointwise
 from cutesmith.patterns.writing.special_functions import SPECIAL_FUNCTIONS
@@ -25,7 +25,7 @@ def is_fast(graph: Graph) -> bool:
     """Whether approximate instructions are good enough: every output is a 16-bit float, and no value is stepped."""
     if any(node.op in STEPS for node in graph.nodes()):
         return False
-    return all(node.dtype in ("float16", "bfloat16") for node in graph.outputs)
+    return all(node.dtype in HALVES for node in graph.outputs)
 
 
 def literal(value: float | int | bool, kind: str) -> str:
@@ -145,7 +145,7 @@ class Emitter:
 
     def _operands(self, node: Node, row: Pointwise, kind: str) -> tuple[list[str], str]:
         """The operands' codes and the DSL type that the operation computes in."""
-        if row.kind in (Kind.COMPARISON, Kind.CLASSIFICATION):
+        if row.kind in (Kind.COMPARISON, Kind.CLASSIFICATION, Kind.EXPONENT):
             kind = max((COMPUTE_TYPE[child.dtype] for child in node.inputs), key=COMPUTE_TYPES.index)
         elif row.kind is Kind.LOGIC:
             kind = "Boolean"
@@ -169,10 +169,13 @@ class Emitter:
         code = self.as_type(source, kind)
         if node.dtype in ("int8", "int16", "uint8") and source.dtype != node.dtype:
             return f"({code}).to({STORAGE_TYPE[node.dtype]}).to(Int32)"
-        if node.dtype in ("float16", "bfloat16") and source.dtype not in ("float16", "bfloat16", node.dtype):
-            if not COMPUTE_TYPE[source.dtype].startswith("Float"):
-                return code
-            return f"({code}).to({STORAGE_TYPE[node.dtype]}).to(Float32)"
+        if widens(source.dtype, node.dtype):
+            return code
+        if node.dtype == "float8_e5m2":
+            self.helpers.add("to_float8_e5m2")
+            return f"to_float8_e5m2({code})"
+        if node.dtype in ("float8_e4m3fn", *HALVES):  # beyond 448 e4m3 saturates, as PyTorch 2.13 has it
+            return code if source.dtype == "bool" else f"({code}).to({STORAGE_TYPE[node.dtype]}).to(Float32)"
         return code
 
     def _product(self, node: Node, dividend: str, kind: str) -> str:

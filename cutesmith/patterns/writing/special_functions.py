@@ -122,6 +122,34 @@ def trunc_div_int(a, b):
     down = a // b
     return down + one if (down < zero) & (down * b != a) else down
 ''',
+    "exponent": '''
+@cute.jit
+def exponent(x):
+    """e of x = m 2^e with 0.5 <= |m| < 1; 0 for 0, infinity and NaN."""
+    integer, digits, least = (Int64, 52, -1022) if const_expr(type(x) is Float64) else (Int32, 23, -126)
+    is_tiny = cute.math.absf(x) < type(x)(2.0**least)
+    scaled = x * type(x)(2.0**(digits + 1)) if is_tiny else x
+    field = (scaled.bitcast(integer) >> digits) & integer(3 - 2 * least)
+    found = field + (integer(least - digits - 1) if is_tiny else integer(least))
+    return Int32(0) if (x == type(x)(0.0)) | (x - x != type(x)(0.0)) else found.to(Int32)
+''',
+    "mantissa": '''
+@cute.jit
+def mantissa(x):
+    """m of x = m 2^e with 0.5 <= |m| < 1; x itself for 0, infinity and NaN."""
+    integer, digits, least = (Int64, 52, -1022) if const_expr(type(x) is Float64) else (Int32, 23, -126)
+    scaled = x * type(x)(2.0**(digits + 1)) if cute.math.absf(x) < type(x)(2.0**least) else x
+    field = integer(3 - 2 * least) << digits
+    found = ((scaled.bitcast(integer) & (field ^ integer(-1))) | (integer(-least) << digits)).bitcast(type(x))
+    return x if (x == type(x)(0.0)) | (x - x != type(x)(0.0)) else found
+''',
+    "to_float8_e5m2": '''
+@cute.jit
+def to_float8_e5m2(x: Float32) -> Float32:
+    """x rounded to float8_e5m2, infinity beyond its largest number as PyTorch has it: the instruction gives +-57344."""
+    rounded = x.to(Float8E5M2).to(Float32)
+    return rounded if cute.math.absf(x) < Float32(61440.0) else x * Float32(math.inf)
+''',
     "pow_int": '''
 @cute.jit
 def pow_int(a, b):

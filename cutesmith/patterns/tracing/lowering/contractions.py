@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 
@@ -69,6 +70,19 @@ def _scaled_sum(low: Lowering, added: Node, product: Node, beta: Number, alpha: 
 
 def _times(low: Lowering, value: Node, factor: Operand) -> Node:
     return value if factor == 1 else low.build("mul", value, low.operand(factor), dtype=low.dtype)
+
+
+@lowers("_scaled_mm")
+def _scaled_mm(
+    low: Lowering, a: Node, b: Node, scale_a: Node, scale_b: Node, bias: Node | None = None, *_: Any, **__: Any
+) -> Node:
+    """A product of float8 matrices, times scales of all, of rows of `a` and of columns of `b`, plus bias."""
+    if any(math.prod(s.shape) not in (1, size) for s, size in zip((scale_a, scale_b), low.shapes[0], strict=True)):
+        raise low.build.unmatched("has scales of blocks")
+    product = contract(low.build, low.build.cast(a, "float32"), low.build.cast(b, "float32"), "float32")
+    for scale in (scale_a, scale_b):
+        product = low.build("mul", product, low.build.reshape(scale, scale.shape if len(scale.shape) == 2 else ()))
+    return product if bias is None else low.build("add", product, low.operand(bias, "float32"))
 
 
 @lowers("_int_mm")

@@ -48,6 +48,11 @@ def _round(low: Lowering, x: Node, *, decimals: int = 0) -> Node:
     return build(back, build("round", build(there, x, ten)), ten, dtype=low.dtype)
 
 
+@lowers("frexp")
+def _frexp(low: Lowering, x: Node) -> tuple[Node, Node]:
+    return low.build("mantissa", low.operand(x)), low.build("exponent", low.operand(x))
+
+
 # Two operands
 
 
