@@ -46,7 +46,7 @@ class Outcome:
     def rule(self) -> str:
         """The rule that a failed case names: one that is wanted, else the one that the verdict names.
 
-        Sizes and values are drawn anew each time, so that a case of another rule may fail before the sure one:
+        Sizes and values are drawn again each time, so that a case of another rule may fail before the sure one:
         (3, 43) and (129,) have as many elements by chance.
         """
         failed = [str(case.get("rule", "")) for case in self.verdict.get("cases", ()) if not case.get("passed", True)]
