@@ -403,3 +403,9 @@ def test_a_kernelbench_model_s_parameters_are_arguments(write_file):
     graph = trace_problem(load_file(write_file(MODEL, "model.py")))
     assert [argument.shape for argument in graph.arguments] == [(64, 32), (32,), (32,)]
     assert "var" in [node.op for node in graph.nodes()]
+
+
+def test_the_length_of_a_sorted_line_is_told_apart_from_an_equal_size():
+    graph = trace_function(lambda x: x.sort(dim=-1).values, [torch.empty(64, 64)])
+    (node,) = graph.outputs
+    assert [size.places for size in node.sizes] == [{(0, 0)}, {(0, 1)}]

@@ -12,11 +12,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from cutesmith.errors import CutesmithError
 from cutesmith.patterns.graph.dtypes import is_float
 from cutesmith.patterns.graph.equality import Slot, numbers_beside
-from cutesmith.patterns.graph.nodes import Argument, Constant, Graph, Node, Reshaping, Sized, Viewed, views_of
+from cutesmith.patterns.graph.nodes import (
+    OWN_SIZES,
+    Argument,
+    Constant,
+    Graph,
+    Node,
+    Reshaping,
+    Sized,
+    Viewed,
+    views_of,
+)
 from cutesmith.patterns.graph.size_laws import Size
 from cutesmith.patterns.tracing.laws import Group, Laws, Place, close
 from cutesmith.patterns.tracing.recorder import TooManyOperations
@@ -161,9 +172,13 @@ class _Study:
     def _changing(self, series: Series) -> Iterator[tuple[float, ...]]:
         yield from {values for slot, values in series.items() if self._is_needed(slot) and _changes(series, slot)}
 
-    @staticmethod
-    def _is_needed(slot: Slot) -> bool:
-        return slot.kind != "shape"
+    def _is_needed(self, slot: Slot) -> bool:
+        """Whether a kernel takes the number: a size of a shape only where it is not that of an operand."""
+        return slot.kind != "shape" or slot.node in self._own_sizes
+
+    @cached_property
+    def _own_sizes(self) -> frozenset[int]:
+        return frozenset(id(node) for node in self.graph.nodes() if node.op in OWN_SIZES)
 
     def _places(self) -> Iterator[tuple[Place, int]]:
         for index, argument in enumerate(self.graph.arguments):
