@@ -128,7 +128,8 @@ class HopperConfiguration(Configuration):
     A block has a warp that loads and `warpgroups` of arithmetic, which take turns at whole tiles (`pingpong`) or share
     each. `stages` hold `tile_k` of k each. Blocks form clusters: `cluster_m` of them down share B, `cluster_n` across
     share A, `split` share a tile and divide k. A tile leaves by `columns` at a time. `swapped` computes the transposed
-    result, so that a few rows become the columns of tiles. Cluster tiles go down `group` before they go right.
+    result, so that a few rows become the columns of tiles. Cluster tiles go down `group` before they go right. A
+    float32 number is the sum of `parts` numbers of bfloat16; the products of a k-tile are summed apart.
     """
 
     tile_m: int
@@ -143,6 +144,7 @@ class HopperConfiguration(Configuration):
     columns: int = 32
     swapped: bool = False
     group: int = 8
+    parts: int = 1
 
     @property
     def rows(self) -> int:
@@ -151,8 +153,14 @@ class HopperConfiguration(Configuration):
 
     @property
     def sums_per_thread(self) -> int:
-        """Registers for the sums of a tile."""
-        return self.rows * self.tile_n // 128
+        """Registers for the sums of a tile, and for those of one k-tile where they are apart."""
+        return self.rows * self.tile_n // 128 * (2 if self.parts > 1 else 1)
+
+    @property
+    def products(self) -> tuple[tuple[int, int], ...]:
+        """Which parts of the factors are multiplied, the smallest products first: those of the highest orders."""
+        pairs = ((a, b) for a in range(self.parts) for b in range(self.parts) if a + b < self.parts)
+        return tuple(sorted(pairs, key=sum, reverse=True))
 
     @property
     def moves_registers(self) -> bool:

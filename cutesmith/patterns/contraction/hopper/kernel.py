@@ -24,6 +24,8 @@ HOPPER_NAMES = frozenset(
     "resident shape blocks tiles tiles_m tiles_n rows columns one load store load_for_all first step mine turn lane "
     "rank ring state barrier everyone first_k k_tiles all_k all_rows all_columns coordinates written my_turn "
     "their_turn released acc sums strips part copy tile cTile cStrip total share m n k i j x at at_m at_n batch "
+    "parts PARTS PRODUCTS SPLIT_STAGES SPLITTERS splits split_read split_from split_to split_in_parts split_tile "
+    "plain_sum whole_A whole_B whole halves sParts parts_layout tCsA tile_sums vector place own majors source p a b "
     "element epi_mma mma thr_mma thr_epi smem s_sums shares block_k block_m high epilogue tile_of stage_of "
     "store_to_peer warp_index warpgroup_index atom value".split()
 )
@@ -55,7 +57,7 @@ def hopper_context(problem: ContractionProblem, c: HopperConfiguration) -> dict[
         "majors": majors[::order],
         "layouts": [*layouts[::order], "COL_MAJOR" if c.swapped else "ROW_MAJOR"],
         "dims": [-1 if contiguous_k[0] else -2, -2 if contiguous_k[1] else -1],
-        "call": epilogue.call("total" if c.split > 1 else "sums[v]", loaded, list(epilogue.coordinates)),
+        "call": epilogue.call("total" if c.split > 1 or c.parts > 1 else "sums[v]", loaded, list(epilogue.coordinates)),
         "general_call": epilogue.call("total", elements, list(epilogue.coordinates)),
     }
 

@@ -16,6 +16,9 @@ TMA_BYTES = 16
 MOST_TMA_BATCH_DIMS = 3
 """A tensor map has at most five dimensions."""
 
+SPLIT_STAGES = 2
+"""Tiles of the right factor in parts of bfloat16 (`SPLIT_STAGES` of the template)."""
+
 BARRIER_BYTES = 512
 """For the barriers of the ring and for what aligning the tiles to 1024 bytes skips at most beside them."""
 
@@ -24,8 +27,8 @@ def obstacles(problem: ContractionProblem, sm: SmVersion) -> Iterator[str]:
     """A sentence for each reason why this product needs another kernel, whatever the configuration."""
     if sm.number != 90:
         yield f"sm_{sm.number} has no wgmma"
-    if arithmetic_of(problem) is not Arithmetic.HALF:
-        yield f"the kernel multiplies float16 or bfloat16, not {problem.a.dtype}"
+    if arithmetic_of(problem) not in (Arithmetic.HALF, Arithmetic.TF32_THRICE):
+        yield f"the kernel multiplies float16, bfloat16, or float32 as exact as it is, not {problem.a.dtype}"
     if problem.k == 0:
         yield "there is nothing to sum up"
     if problem.image_sizes is not None:
@@ -64,7 +67,8 @@ def other_bytes(problem: ContractionProblem, c: HopperConfiguration) -> int:
     leaving = c.warpgroups * c.rows * c.columns * sum(ITEM_BYTES[output.dtype] for output in problem.epilogue.outputs)
     own_strips = -(-(c.tile_n // c.columns) // c.split)
     sums = 4 * c.warpgroups * c.rows * c.columns * c.split * own_strips if c.split > 1 else 0
-    return leaving + sums + BARRIER_BYTES + RESERVED_SMEM_PER_BLOCK
+    split = SPLIT_STAGES * c.parts * c.tile_n * c.tile_k * ITEM_BYTES["bfloat16"] if c.parts > 1 else 0
+    return leaving + sums + split + BARRIER_BYTES + RESERVED_SMEM_PER_BLOCK
 
 
 def shared_bytes(problem: ContractionProblem, c: HopperConfiguration) -> int:
@@ -92,7 +96,9 @@ def refusals(problem: ContractionProblem, c: HopperConfiguration, sm: SmVersion)
             yield f"{lines} lines of an operand cannot be loaded by {parts} blocks"
     if c.swapped and c.rows % line:
         yield f"{c.rows} rows of a transposed result are not whole lines"
-    if c.sums_per_thread > 208:
+    if c.parts > 1 and c.pingpong:
+        yield "the parts of a factor belong to a tile that the warpgroups share"
+    if c.sums_per_thread > (128 if c.parts > 1 else 208):
         yield f"{c.sums_per_thread} registers a thread for sums spill"
     if c.stages < 2:
         yield "loads need a second stage"

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from cutesmith.devices import RESERVED_SMEM_PER_BLOCK, SmVersion, parse_arch
 from cutesmith.patterns.contraction.analysis import ContractionProblem
 from cutesmith.patterns.contraction.hopper.legality import other_bytes, refusals, shared_bytes, stage_bytes
+from cutesmith.patterns.graph.dtypes import ITEM_BYTES
 from cutesmith.patterns.pattern_plan import HopperConfiguration as Tiles
 
 FEW_ROWS = 128
@@ -56,14 +57,20 @@ class Prediction:
 
 def proposals(problem: ContractionProblem, sm: SmVersion, most: int = MOST_CANDIDATES) -> list[Tiles]:
     """The configurations that can be a kernel, the least predicted time first; no more than `most`."""
-    found = [c for c in dict.fromkeys(_candidates(problem, sm)) if not any(refusals(problem, c, sm))]
+    forms = (_filled(problem, _for_dtype(problem, c), sm, blocks) for c, blocks in _candidates(problem))
+    found = [c for c in dict.fromkeys(forms) if not any(refusals(problem, c, sm))]
     return sorted(found, key=lambda c: predict(problem, c).seconds)[:most]
 
 
-def _candidates(problem: ContractionProblem, sm: SmVersion) -> Iterator[Tiles]:
+def _candidates(problem: ContractionProblem) -> Iterator[tuple[Tiles, int]]:
+    """Tiles, and how many blocks of them share a multiprocessor."""
     for tiles in (*_square(), *_few_columns(), *(_few_rows(problem.m) if problem.m <= FEW_ROWS else ())):
-        for blocks_per_sm in (1, 2) if tiles.warpgroups == 1 else (1,):
-            yield _filled(problem, tiles, sm, blocks_per_sm)
+        yield from ((tiles, blocks) for blocks in ((1, 2) if tiles.warpgroups == 1 else (1,)))
+
+
+def _for_dtype(problem: ContractionProblem, c: Tiles) -> Tiles:
+    """The same tile for float32, which is split into parts: lines of 128 bytes of k, and nobody takes turns."""
+    return replace(c, tile_k=32, pingpong=False, parts=3) if problem.a.dtype == "float32" else c
 
 
 def _square() -> Iterator[Tiles]:
@@ -118,15 +125,15 @@ def predict(problem: ContractionProblem, c: Tiles) -> Prediction:
     resident = CLUSTERS_AT_ONCE[share * c.split] * share * c.split * at_once
     waves = math.ceil(tiles * c.split / resident)
     # A wgmma of 64 x n x 16 takes n / 2 cycles, or as long as its operands take to read, 128 bytes a cycle.
-    multiply = c.tile_m / 64 * max(c.tile_n / 2, 16 + c.tile_n / 4) * c.tile_k / 16
-    load = (c.tile_m / c.cluster_n + c.tile_n / c.cluster_m) * c.tile_k * 2 / LOADED_BYTES
+    multiply = c.tile_m / 64 * max(c.tile_n / 2, 16 + c.tile_n / 4) * c.tile_k / 16 * len(c.products)
+    load = (c.tile_m / c.cluster_n + c.tile_n / c.cluster_m) * c.tile_k * ITEM_BYTES[problem.a.dtype] / LOADED_BYTES
     own = problem.k / c.tile_k / c.split * (max(multiply, load) * at_once + STEP_CYCLES) + TILE_CYCLES
     own += 0.0 if c.pingpong else EPILOGUE_CYCLES * c.rows * c.tile_n / (128 * 192)
     own += SPLIT_CYCLES * math.log2(c.split)
     work = {
         "loads from L2" if load > multiply else "multiplications": waves * own / CLOCK,
         "bytes of device memory": problem.graph.moved_bytes / BANDWIDTH,
-        "the card's power": 2 * problem.m * problem.n * problem.k * problem.batches / MOST_FLOPS,
+        "the card's power": 2 * problem.m * problem.n * problem.k * problem.batches * len(c.products) / MOST_FLOPS,
     }
     seconds = LAUNCH_SECONDS + sum(part**SHARPNESS for part in work.values()) ** (1 / SHARPNESS)
     busy = tiles * c.split / (waves * resident)

@@ -1,0 +1,90 @@
+"""Products of float32 for sm_90a, of three bfloat16 parts each: as exact as float32, for each major of both factors."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from cutesmith.devices import parse_arch
+from cutesmith.emulator.device import emulated_device
+from cutesmith.patterns.contraction.hopper.legality import obstacles, refusals
+from cutesmith.patterns.contraction.hopper.proposals import proposals
+from cutesmith.patterns.contraction.plan import match
+from cutesmith.patterns.pattern_plan import HopperConfiguration as Tiles
+from cutesmith.patterns.tracing.trace import trace_function
+from tests.patterns.running import as_list, load, move, normal
+
+SM90 = parse_arch("sm_90a").sm
+TILES = Tiles(128, 64, 32, 3, parts=3)
+FEW = Tiles(64, 16, 32, 3, warpgroups=1, columns=16, swapped=True, parts=3)
+
+
+def plan_of(function, *inputs):
+    return match(trace_function(function, inputs))
+
+
+def linear_gelu(x, weight, bias):
+    return F.gelu(F.linear(x, weight, bias))
+
+
+def batch_plus(x, weight, residual):
+    return torch.bmm(x, weight) + residual
+
+
+X, W = normal(132, 100), normal(100, 68, seed=1)
+CASES = {
+    "n_t": (linear_gelu, (X, normal(68, 100, seed=1), normal(68, seed=2)), TILES),
+    "n_n": (torch.matmul, (X, W), replace(TILES, cluster_m=2)),
+    "t_n": (lambda x, w: x.t() @ w, (normal(100, 132), W), TILES),
+    "t_t": (lambda x, w: x.t() @ w.t(), (normal(100, 132), normal(68, 100, seed=1)), replace(TILES, cluster_n=2)),
+    "split": (torch.matmul, (X, normal(100, 136, seed=1)), replace(TILES, tile_n=128, split=2)),
+    "few_rows": (linear_gelu, (normal(5, 264), normal(72, 264, seed=1), normal(72, seed=2)), replace(FEW, split=2)),
+    "batches": (batch_plus, (normal(2, 72, 68), normal(2, 68, 132, seed=1), normal(1, 72, 132, seed=2)), TILES),
+}
+
+
+def run(plan, configuration, inputs, folder):
+    assert not [*obstacles(plan.problem, SM90), *refusals(plan.problem, configuration, SM90)]
+    with emulated_device("sm_90a"):
+        (out,) = as_list(load(plan.render(configuration), folder).kernel_fn(*map(move, inputs)))
+    return out.cpu()
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name == "n_t" else pytest.mark.slow) for name in CASES]
+)
+def test_a_product_is_no_further_from_float64_than_twice_pytorch_s_own(name, tmp_path):
+    function, inputs, configuration = CASES[name]
+    out = run(plan_of(function, *inputs), configuration, inputs, tmp_path)
+    exact = function(*(x.double() for x in inputs))
+    own = (function(*inputs).double() - exact).norm()
+    assert out.dtype == torch.float32 and (out.double() - exact).norm() <= 2 * own
+
+
+@pytest.mark.slow
+def test_numbers_that_are_not_finite_or_overflow_a_part_come_out_as_in_pytorch(tmp_path):
+    x, w = X.clone(), W.clone()
+    x[3, 5], x[7, 2], x[20] = torch.inf, torch.nan, 0.0
+    x[20, 99], w[99, 7], w[4, 9], w[50] = 3.4028234e38, 0.5, -torch.inf, 0.0
+    out = run(plan_of(torch.matmul, x, w), TILES, (x, w), tmp_path)
+    torch.testing.assert_close(out, (x.double() @ w.double()).float(), rtol=1e-5, atol=1e-4, equal_nan=True)
+
+
+def test_an_exact_sum_of_large_and_small_numbers_keeps_all_24_bits(tmp_path):
+    x = torch.full((64, 32), 1.0)
+    x[:, 0], x[:, 1] = 2.0**23 + 1, 2.0**-20 * (2**23 + 1)
+    w = torch.zeros(32, 64)
+    w[torch.arange(32), torch.arange(32)] = 1.0
+    torch.testing.assert_close(run(plan_of(torch.matmul, x, w), TILES, (x, w), tmp_path), x @ w, rtol=0, atol=0)
+
+
+def test_tiles_of_float32_are_proposed_where_tma_reaches_both_factors():
+    def problem(*inputs):
+        return plan_of(torch.matmul, *(torch.empty(shape, device="meta") for shape in inputs)).problem
+
+    found = proposals(problem((4096, 4096), (4096, 4096)), SM90)
+    assert found and {(c.parts, c.tile_k, c.pingpong) for c in found} == {(3, 32, False)}
+    assert not any(obstacles(problem((64, 64), (64, 64)), SM90)) and any(obstacles(problem((64, 63), (63, 64)), SM90))
