@@ -141,6 +141,23 @@ def cases() -> Iterator[Case]:
     for m, n, k in ((8192, 4096, 14336), (8192, 4096, 4096), (2048, 4096, 4096)):
         added = Tensor("residual", (m, n))
         yield product(m, n, k, f"residual_{m}x{n}x{k}", "x @ weight.t() + residual", added, fused=True)
+    yield from float32_cases()
+
+
+FLOAT32_SHAPES = [(4096, 4096, 4096), (2048, 4096, 8192), (1024, 8192, 8192), (128, 8192, 8192), (16, 4096, 4096)]
+
+
+def float32_cases() -> Iterator[Case]:
+    """Products of float32: squares and shapes of KernelBench, each major of both factors, a batch, an epilogue."""
+    for m, n, k in FLOAT32_SHAPES:
+        yield product(m, n, k, f"fp32_{m}x{n}x{k}", dtype="float32")
+    square = (Tensor("x", (4096, 4096)), Tensor("weight", (4096, 4096), 1 / 64))
+    for name, expression in (("nn", "x @ weight"), ("tn", "x.t() @ weight"), ("tt", "x.t() @ weight.t()")):
+        yield Case(f"fp32_{name}_4096", 4096, 4096, 4096, expression, square, dtype="float32")
+    batch = (Tensor("x", (64, 1024, 1024)), Tensor("weight", (64, 1024, 1024), 1 / 32))
+    yield Case("fp32_bmm_64x1024", 1024, 1024, 1024, "torch.bmm(x, weight)", batch, dtype="float32")
+    gelu = "F.gelu(F.linear(x, weight, bias))"
+    yield product(1024, 8192, 8192, "fp32_bias_gelu", gelu, Tensor("bias", (8192,)), dtype="float32", fused=True)
 
 
 @dataclass
@@ -237,6 +254,8 @@ def quack_of(case: Case) -> Callable[..., torch.Tensor] | None:
     try:
         from quack import gemm_interface
     except ImportError:
+        return None
+    if case.dtype == "float32":
         return None
     if case.expression == "x @ weight.t()":
         return lambda x, weight: gemm_interface.gemm(x, weight.t(), tuned=False)
