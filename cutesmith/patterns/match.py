@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from cutesmith.errors import UnmatchedError
@@ -58,7 +59,7 @@ def plan_kernel(graph: Graph, arch: str) -> PatternPlan[Any]:
     plan = whole_or_cut(graph)
     if not plan.configurations(arch):
         raise UnmatchedError(f"the pattern {plan.pattern} has no configuration for {arch}", operation=plan.pattern)
-    return plan
+    return replace(plan, arch=arch) if isinstance(plan, ChainPlan) else plan
 
 
 def whole_or_cut(graph: Graph) -> SinglePlan | ChainPlan:

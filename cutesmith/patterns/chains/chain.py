@@ -92,13 +92,17 @@ class Result:
 
 @dataclass(frozen=True)
 class ChainPlan:
-    """A function matched in several launches; the one in place `tuned` is the one whose configurations are tried."""
+    """A function matched in several launches; the one in place `tuned` is the one whose configurations are tried.
+
+    The others have their best guess for `arch`.
+    """
 
     graph: Graph
     launches: tuple[Launch, ...]
     results: tuple[Result, ...]
     pattern: str
     tuned: int = 0
+    arch: str = "sm_90a"
 
     @property
     def algorithmic_bytes(self) -> int:
@@ -142,7 +146,7 @@ class ChainPlan:
         tuned, plan = self.launches[self.tuned], launch.plan
         if launch.name == tuned.name or isinstance(plan, RowsPlan) and isinstance(tuned.plan, RowsPlan):
             return plan.render(configuration)  # type: ignore[arg-type]
-        return plan.render(plan.configurations()[0])  # type: ignore[arg-type]
+        return plan.render(plan.configurations(self.arch)[0])  # type: ignore[arg-type]
 
     def _lines(self, names: list[str]) -> Iterator[str]:
         """The statements of `kernel_fn`: a value that no later launch needs is freed."""

@@ -39,13 +39,18 @@ def with_shared_kernels(plan: SinglePlan | ChainPlan) -> SinglePlan | ChainPlan:
     return plan
 
 
+def _code(source: str) -> str:
+    """A kernel without the comments that tell the sizes it was predicted for."""
+    return "\n".join(line for line in source.splitlines() if not line.startswith("#"))
+
+
 def share_kernels(launches: Sequence[Launch]) -> tuple[Launch, ...]:
     """The launches with names; those whose kernels differ in nothing but the names of arguments have one plan."""
     known = dict[Hashable, tuple[SinglePlan, str]]()  # a network of 300 launches has some 20 graphs
     for launch in launches:
         if (key := _key(launch)) not in known:
             plan = _anonymous(launch.plan)
-            known[key] = plan, plan.render(plan.configurations()[0])  # type: ignore[arg-type]
+            known[key] = plan, _code(plan.render(plan.configurations()[0]))  # type: ignore[arg-type]
     sections, texts = zip(*(known[_key(launch)] for launch in launches), strict=True)
     first = {text: texts.index(text) for text in texts}
     stems = [launches[at].name for at in first.values()]
