@@ -117,7 +117,7 @@ def test_alike_launches_share_one_kernel():
     plan = plan_of(*CASES["perceptron"])
     assert [launch.name for launch in plan.launches] == ["product"] * 3
     source = plan.render(plan.configurations()[0])
-    assert source.count("@cute.kernel") == 1 and source.count("def product(") == 1
+    assert source.count("def contraction_kernel(") == 1 and source.count("def product(") == 1
 
 
 def test_a_value_is_freed_once_no_launch_needs_it():
