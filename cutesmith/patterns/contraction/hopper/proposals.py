@@ -69,7 +69,7 @@ def _candidates(problem: ContractionProblem) -> Iterator[tuple[Tiles, int]]:
 
 
 def _for_dtype(problem: ContractionProblem, c: Tiles) -> Tiles:
-    """The same tile for float32, which is split into parts: lines of 128 bytes of k, and nobody takes turns."""
+    """The same tile for float32, whose numbers are split into parts: 128 bytes of k, and shared by the warpgroups."""
     return replace(c, tile_k=32, pingpong=False, parts=3) if problem.a.dtype == "float32" else c
 
 
