@@ -45,8 +45,9 @@ def test_pytorch_being_right_by_luck_blames_no_kernel(tmp_path):
     def judged(steps, derived):
         return said_of(reference, tmp_path, values, torch.tensor(2.0**-17 * steps), derived=derived)
 
-    assert judged(10, False).violation and judged(20, True).violation
-    assert not judged(10, True).violation and "ill-conditioned" in judged(10, True).note
+    assert judged(20, False).violation and judged(20, True).violation
+    for derived in (False, True):  # one step at 100 is one rounding of an intermediate result
+        assert not judged(10, derived).violation and "ill-conditioned" in judged(10, derived).note
 
 
 @pytest.fixture

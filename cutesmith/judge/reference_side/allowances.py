@@ -10,13 +10,14 @@ import torch
 
 from cutesmith.judge.reference_side.comparison import Comparison, Tolerance, compare, native_excess
 from cutesmith.judge.reference_side.padding import OpenElements, open_elements
-from cutesmith.judge.reference_side.sensitivity import depends_on_luck, movements, room_of
+from cutesmith.judge.reference_side.sensitivity import depends_on_luck, is_rounded, movements, room_of
 from cutesmith.judge.transfer.tensors import copy_of, span_of
 
 NEARBY_DRAWS, MOST_NEARBY_DRAWS = 8, 32
 OF_MANY = 2  # draws of more than `MOST_MOVED` elements: each has as many errors as many of few
 MOST_MOVED = 1 << 22
 """Elements of a tensor that is rounded many times: float64 copies of more fill the memory of a confined problem."""
+MOST_WIDENED = 1 << 25  # of one of which a few float64 copies are kept: 256 MiB each
 Outputs = list[torch.Tensor]
 Exact = list["torch.Tensor | None"]
 T = TypeVar("T")
@@ -46,10 +47,13 @@ def compared(
         sides, excusing = _excusing_padding(sides, excusing, both)
     results = results if excusing == stated and not both else _compare_all(sides, excusing)
     largest = max((each.numel() for each in (*values, *exact) if isinstance(each, torch.Tensor)), default=0)
-    if strict or largest > MOST_MOVED or not any(result.violation for result in results):
+    if strict or largest > MOST_WIDENED or not any(result.violation for result in results):
         return results
-    rooms = zip(excusing, room_of(reference_fn, values, exact), exact)
-    return _compare_all(sides, [t if wide is None else replace(t, room=room) for t, room, wide in rooms])
+    rooms = [
+        room if wide is not None and is_rounded(own) else None
+        for room, wide, own in zip(room_of(reference_fn, values, exact), exact, native)
+    ]
+    return _compare_all(sides, [replace(t, room=room) for t, room in zip(excusing, rooms)])
 
 
 def _compare_all(sides: tuple[Outputs, Outputs, Exact], tolerances: Sequence[Tolerance]) -> list[Comparison]:

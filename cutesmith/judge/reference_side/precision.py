@@ -33,12 +33,17 @@ def widen(value: Any) -> Any:
     return value.double() if isinstance(value, torch.Tensor) and value.is_floating_point() else value
 
 
-def in_float64(function: Callable[..., Any], inputs: Sequence[Any]) -> Any:
-    """`function` of the widened inputs; raises what it raises (some operations have no float64 form)."""
+def in_float64(
+    function: Callable[..., Any], inputs: Sequence[Any], casts: Callable[[], TorchFunctionMode] = WidenCasts
+) -> Any:
+    """`function` of the widened inputs; raises what it raises (some operations have no float64 form).
+
+    `casts` is what its calls of torch's functions go through.
+    """
     default = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
     try:
-        with torch.no_grad(), WidenCasts():  # type: ignore[no-untyped-call,unused-ignore]
+        with torch.no_grad(), casts():
             return function(*map(widen, inputs))
     finally:
         torch.set_default_dtype(default)

@@ -1,107 +1,159 @@
-"""How far a result moves when its inputs are rounded to float32: no float32 kernel can be held to less.
+"""How far a result moves when a reference in float64 rounds as float32 does: no float32 kernel can be held to less.
 
-Errors are judged by the magnitude of the results. Of few elements that depends on luck: a sum of 262144 normal numbers
-is 512 in the mean and 0.4 once in a thousand draws, while its terms, and so its error, are as large as ever: 3e-5,
-which is 6e-8 of 512 and 7e-5 of 0.4.
+Errors are judged by the magnitude of the results. That says little where their terms cancel. A sum of 262144 normal
+numbers is 512 in the mean and 0.4 once in a thousand draws, while its terms, and so its error, are as large as ever:
+3e-5, which is 6e-8 of 512 and 7e-5 of 0.4. A layer norm of equal values is 0, and in float32 up to 316 times what
+their mean is off by.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 
-from cutesmith.judge.reference_side.comparison import Tolerance
-from cutesmith.judge.reference_side.precision import in_float64, widen
+from cutesmith.judge.reference_side.comparison import DEFAULTS, Tolerance
+from cutesmith.judge.reference_side.precision import WidenCasts, in_float64, widen
 from cutesmith.judge.transfer.tensors import copy_of
 
 FEW = 8  # elements; that more of them are all small by luck does not happen
 HALF_UNIT = 2.0**-24  # the largest relative error of one rounding to float32
 DRAWS = 4
-WIDER = 8.0  # roundings so many times as large move a smooth result so many times as far
-LEAST_WIDE = 16.0  # roundings that a few operations in float32 make
-SMOOTH = WIDER / 2  # at least; where rounding decides (x == 1, floor(x)), it moves as far by either
+SMALLER = 8.0  # roundings so many times as small move a smooth result so many times less
+SMOOTH = (
+    SMALLER / 2,
+    2 * SMALLER**2,
+)  # a square moves as the square; where rounding decides (floor(x)), all move equally
+# A sum may be off by the tolerance where it is the result, so it may where more is made of it; twice, as directions are
+# random. One chain of 1024 equal numbers is off by up to 256 roundings.
+ROUNDINGS = 2 * (DEFAULTS[torch.float32].rms or 0.0) / HALF_UNIT
+MORE_THAN_ITS_OWN = 64.0  # an element that hardly moved in `DRAWS` draws may move as its row does, up to this
 
 
 def depends_on_luck(output: torch.Tensor, exact: torch.Tensor | None, tolerance: Tolerance) -> bool:
     """Whether the magnitude of an output says little of its terms; the tolerances of a user are the user's."""
-    real = exact is not None and output.is_floating_point() and output.dtype != torch.float64
-    return real and output.numel() <= FEW and tolerance.rms is not None
+    return exact is not None and is_rounded(output) and output.numel() <= FEW and tolerance.rms is not None
+
+
+def is_rounded(output: torch.Tensor) -> bool:
+    """Whether an output has a float type narrower than float64."""
+    return output.is_floating_point() and output.dtype != torch.float64
 
 
 def movements(function: Callable[..., Any], values: Sequence[Any], exact: Sequence[torch.Tensor | None]) -> list[float]:
-    """Of each float64 result of `values`, the root mean square of its change: the largest of `DRAWS` roundings.
+    """Of each float64 result of `values`, the root mean square of its change: the largest of `DRAWS` draws.
 
     0 where the result jumps rather than moves, and for a function that takes no such inputs.
     """
-    moved = _moved(function, values, exact, WIDER)
-    near, far = ([max(map(_root_mean_square, changes)) for changes in of_unit] for of_unit in moved)
-    return [most if wide >= SMOOTH * most else 0.0 for most, wide in zip(near, far)]
+    least, most = [0.0] * len(exact), [0.0] * len(exact)
+    for changes in _changes(function, values, exact):
+        smaller, whole = (list(map(_root_mean_square, of_unit)) for of_unit in changes)
+        least, most = list(map(max, least, smaller)), list(map(max, most, whole))
+    return [far if far >= SMOOTH[0] * near else 0.0 for near, far in zip(least, most)]
 
 
 def room_of(
     function: Callable[..., Any], values: Sequence[Any], exact: Sequence[torch.Tensor | None]
 ) -> list[torch.Tensor]:
-    """How far each element of a float64 result moves with inputs that are off by as much as a float32 sum of them is.
+    """How far each element of a float64 result moves by `ROUNDINGS` of what it is made from.
 
-    Flat, 0 where a row jumps rather than moves. Such as 1e-4 for a layer norm of a row of equal values, which is 0 in
-    float64 and in no float32 arithmetic: a mean of n elements is off by some sqrt(n) roundings.
+    Flat, 0 where an element jumps rather than moves. Such as 0.005 for a layer norm of a row of equal values, which is
+    0 in float64 and in no float32 arithmetic.
     """
-    longest = max((max(value.shape, default=1) for value in values if isinstance(value, torch.Tensor)), default=1)
-    wider, rooms = max(LEAST_WIDE, 2 * math.sqrt(longest)), []
-    for near, far in zip(*_moved(function, values, exact, wider)):
-        most, wide = (torch.stack(changes).amax(0) for changes in (near, far))
-        if most.ndim >= 2 and most.numel():
-            row, wide_row = (change.square().mean(-1, keepdim=True).sqrt() for change in (most, wide))
-            wide = torch.where(wide_row >= wider / 2 * row, torch.maximum(wide, wide_row), 0.0)
-        else:
-            wide = torch.where(wide >= wider / 2 * most, wide, 0.0)
-        rooms.append(wide.reshape(-1))
-    return rooms
+    near, far = ([_still(result) for result in exact] for _ in range(2))
+    for smaller, whole in _changes(function, values, exact):
+        near, far = list(map(torch.maximum, near, smaller)), list(map(torch.maximum, far, whole))
+    return [_extrapolated(*pair) for pair in zip(near, far)]
 
 
-Changes = list[list[torch.Tensor]]  # of each result, one tensor a rounding
+def _extrapolated(near: torch.Tensor, far: torch.Tensor) -> torch.Tensor:
+    """What `ROUNDINGS` move, by what one and `SMALLER` times less move; of a row at least a part of what it moves."""
+    ratio = far / near
+    smooth = (ratio >= SMOOTH[0]) & (ratio <= SMOOTH[1])
+    power = torch.where(smooth, ratio.log2() / math.log2(SMALLER), 1.0)
+    own = torch.where(smooth, far * ROUNDINGS ** power.clamp(max=2.0), 0.0)
+    row = own.square().mean(-1, keepdim=True).sqrt() if own.ndim >= 2 and own.numel() else own
+    return torch.maximum(own, torch.minimum(row, MORE_THAN_ITS_OWN * own)).reshape(-1)
 
 
-def _moved(
-    function: Callable[..., Any], values: Sequence[Any], exact: Sequence[torch.Tensor | None], wider: float
-) -> tuple[Changes, Changes]:
-    """How far each element of the results moves by `DRAWS` roundings of the inputs, and by some `wider` times as large.
+Changes = list[torch.Tensor]  # of each result, how far each element moved
+
+
+def _changes(
+    function: Callable[..., Any], values: Sequence[Any], exact: Sequence[torch.Tensor | None]
+) -> Iterator[tuple[Changes, Changes]]:
+    """For each of `DRAWS` draws how far roundings move the results: those `SMALLER` times as small, and whole ones.
 
     0 of what is not a finite float in both, and everywhere for a function that takes no such inputs.
     """
-    moved: dict[float, Changes] = {HALF_UNIT: [[] for _ in exact], wider * HALF_UNIT: [[] for _ in exact]}
-    for _ in range(DRAWS):
-        directions = [_direction(value) for value in values]
-        for unit, changes in moved.items():
-            copies = [copy_of(value) for value in values]
-            rounded = [v if d is None else widen(v) * (1 + unit * d) for v, d in zip(copies, directions)]
-            try:
-                returned = in_float64(function, rounded)
-                results = list(returned) if isinstance(returned, (tuple, list)) else [returned]
-                distances = [_distance(*pair) for pair in zip(results, exact, strict=True)]
-            except Exception:  # noqa: BLE001 - it may refuse what is off by a rounding, such as shares that must sum to 1
-                distances = [torch.zeros(() if e is None else e.shape, dtype=torch.float64) for e in exact]
-            for known, distance in zip(changes, distances):
-                known.append(distance)
-    return moved[HALF_UNIT], moved[wider * HALF_UNIT]
+    for seed in torch.randint(1 << 31, (DRAWS,)).tolist():
+        yield (
+            _moved(function, values, exact, HALF_UNIT / SMALLER, seed),
+            _moved(function, values, exact, HALF_UNIT, seed),
+        )
 
 
-def _direction(value: Any) -> torch.Tensor | None:
-    """How far each element of a float tensor is rounded, from -2 to 0; None for anything else.
+def _moved(
+    function: Callable[..., Any], values: Sequence[Any], exact: Sequence[torch.Tensor | None], unit: float, seed: int
+) -> Changes:
+    torch.manual_seed(seed)  # the same directions by each unit
+    rounded = [_rounded(widen(copy_of(value)), unit) for value in values]
+    try:
+        returned = in_float64(function, rounded, partial(Rounding, unit))
+        results = list(returned) if isinstance(returned, (tuple, list)) else [returned]
+        return [_distance(*pair) for pair in zip(results, exact, strict=True)]
+    except Exception:  # noqa: BLE001 - it may refuse what is off by a rounding, such as shares that must sum to 1
+        return [_still(result) for result in exact]
+
+
+class Rounding(WidenCasts):
+    """Within it, results of functions that are not float32 numbers are off by up to two `unit`s, towards zero."""
+
+    def __init__(self, unit: float) -> None:
+        super().__init__()  # type: ignore[no-untyped-call,unused-ignore]
+        self.unit = unit
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        result = super().__torch_function__(func, types, args, kwargs)
+        taken = [value for value in (*args, *(kwargs or {}).values()) if isinstance(value, torch.Tensor)]
+        if not isinstance(result, torch.Tensor) or not taken or _shares_memory(result, taken):
+            return result
+        with torch._C.DisableTorchFunction():
+            if result.dtype != torch.float64 or bool((result.float() == result).all()):
+                return result
+            return torch.where(result.float() == result, result, _rounded(result, self.unit))
+
+
+def _shares_memory(result: torch.Tensor, others: Sequence[torch.Tensor]) -> bool:
+    """Whether a result is a view, or was written in place: a copy would not be what the caller writes to."""
+    with torch._C.DisableTorchFunction():
+        storage = result.untyped_storage().data_ptr()
+        return any(storage == other.untyped_storage().data_ptr() for other in others)
+
+
+def _rounded(value: Any, unit: float) -> Any:
+    """A float tensor with each element off by up to two units; anything else as it is.
 
     Towards zero, so that a probability stays one: of more than 1, binary_cross_entropy ends the process on a GPU.
     """
     if not isinstance(value, torch.Tensor) or not value.is_floating_point():
-        return None
-    return -2 * torch.rand(value.shape, dtype=torch.float64, device=value.device)
+        return value
+    return value * (1 - 2 * unit * torch.rand(value.shape, dtype=torch.float64, device=value.device))
+
+
+def _still(exact: torch.Tensor | None) -> torch.Tensor:
+    """No movement, of every element of a result."""
+    return torch.zeros(()) if exact is None else torch.zeros(exact.shape, dtype=torch.float64, device=exact.device)
 
 
 def _distance(result: torch.Tensor, exact: torch.Tensor | None) -> torch.Tensor:
     if exact is None or not exact.is_floating_point() or not exact.numel():
-        return torch.zeros(() if exact is None else exact.shape, dtype=torch.float64, device=result.device)
+        return _still(exact)
     distance = (result.double() - exact.double()).abs()
     return torch.where(distance.isfinite(), distance, 0.0)
 
