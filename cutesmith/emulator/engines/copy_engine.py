@@ -118,6 +118,8 @@ class CopyEngine(Unit):
 
     def _groups_of(self, lanes: Array) -> list[_Groups]:
         """The groups of these lanes and no others; new lanes begin together, by warp."""
+        if len(lanes) == 1 and (number := int(self._number[lanes[0]])) >= 0 and len(self._groups[number].lanes) == 1:
+            return [self._groups[number]]
         numbers, warps = self._number[lanes], self.machine.warps.warp_of_lane[lanes]
         result = []
         for number in np.unique(numbers).tolist() if len(lanes) else ():

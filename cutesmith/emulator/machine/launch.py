@@ -21,7 +21,7 @@ from cutesmith.emulator.machine.rings import longest
 from cutesmith.emulator.machine.scheduler import NativeCode, Scheduler, suspensions_of
 from cutesmith.emulator.machine.settings import Settings
 from cutesmith.emulator.machine.suspensions import Suspension
-from cutesmith.emulator.program.abi import SHARED_BASE, Array, Context, preempted_at
+from cutesmith.emulator.program.abi import SHARED_BASE, SHARED_UNIT, Array, Context, preempted_at
 from cutesmith.emulator.program.basic_blocks import Program
 from cutesmith.emulator.program.spinning import waits_for_other_blocks
 from cutesmith.emulator.state.findings import Findings, Printed
@@ -215,6 +215,7 @@ class LaunchRun:
         geometry = self.geometry
         blocks = blocks_of(geometry, numbers)
         lanes, lent, fill = len(blocks) * geometry.threads, self.memory.lent, self.settings.fill
+        stride = -(-self.shared_bytes // SHARED_UNIT) * SHARED_UNIT
         block_of_lane = np.repeat(np.arange(len(blocks), dtype=np.uint32), geometry.threads)
         wave = Wave(
             program=self.program,
@@ -226,7 +227,7 @@ class LaunchRun:
             members=members(len(blocks), geometry.threads),
             status=np.full(lanes, preempted_at(0), np.int32),
             threads_per_block=geometry.threads,
-            shared=lent.take("shared", (len(blocks), self.shared_bytes), np.uint8, fill),
+            shared=lent.take("shared", (len(blocks), stride), np.uint8, fill),
             local=lent.take("local", (lanes, self.program.local_bytes), np.uint8, fill),
             parameters=self._parameters,
             counts=self._counts,
@@ -248,7 +249,8 @@ class LaunchRun:
             Context.BLOCK_OF_LANE: wave.block_of_lane.ctypes.data,
             Context.CLUSTER_OF_LANE: wave.cluster_of_lane.ctypes.data,
             Context.SHARED: wave.shared.ctypes.data,
-            Context.SHARED_BYTES: wave.shared.shape[1],
+            Context.SHARED_BYTES: self.shared_bytes,
+            Context.SHARED_STRIDE: stride,
             Context.LOCAL: wave.local.ctypes.data,
             Context.LOCAL_BYTES: wave.local.shape[1],
             Context.CLUSTER_BLOCKS: wave.cluster_blocks,

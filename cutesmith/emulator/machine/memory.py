@@ -21,6 +21,7 @@ from cutesmith.emulator.sanitizer.explanations import Explainer
 from cutesmith.emulator.sanitizer.fault_table import FaultBuffer
 from cutesmith.emulator.sanitizer.layout import ALLOCATION_WORDS, CACHED_SITES, PENDING_WORDS, Sanitizer, site_flags
 from cutesmith.emulator.sanitizer.layout import Allocation as Word
+from cutesmith.emulator.sanitizer.shared_shadows import SharedCells
 from cutesmith.emulator.state.allocations import Allocation, Allocations
 from cutesmith.emulator.state.lent_arrays import LentArrays
 from cutesmith.emulator.state.wave import Wave
@@ -56,10 +57,6 @@ class Memory:
         self._sites = site_flags(program)
         self._pending = np.zeros(PENDING_WORDS, np.int64)
         self._hits = np.zeros(CACHED_SITES, np.int64)
-        # By byte of the wave's shared memory: who wrote it, who has read it, and from which warps.
-        self._shared_writers: Array = np.zeros(0, np.uint64)
-        self._shared_readers: Array = np.zeros(0, np.uint64)
-        self._reading_warps: Array = np.zeros(0, np.uint32)
         self._shadows: list[Array] = []  # those of global memory, kept alive for the launch
         self._visited: Array = np.zeros(0, np.uint8)  # by block of the wave: whether another block came to its memory
         self._table = self._allocation_table()
@@ -117,19 +114,11 @@ class Memory:
 
     def _shadow_wave(self, wave: Wave) -> None:
         """Cells for the shared memory of the wave's blocks, flags for the local memory of its lanes."""
-        self._shared_writers = self.lent.take("writers", wave.shared.shape, np.uint64)
-        self._shared_readers = self.lent.take("readers", wave.shared.shape, np.uint64)
-        self._reading_warps = self.lent.take("warps", wave.shared.shape, np.uint32)
+        self._shared_cells = SharedCells(wave, self.lent)
         self._local_initialised = self.lent.take("initialised", wave.local.shape, np.uint8)
         self._visited = np.zeros(len(wave.blocks), np.uint8)
-        for word, array in (
-            (Sanitizer.SHARED_WRITERS, self._shared_writers),
-            (Sanitizer.SHARED_READERS, self._shared_readers),
-            (Sanitizer.SHARED_READING_WARPS, self._reading_warps),
-            (Sanitizer.LOCAL_INITIALISED, self._local_initialised),
-            (Sanitizer.SHARED_VISITED, self._visited),
-        ):
-            wave.context[word] = array.ctypes.data
+        wave.context[Sanitizer.LOCAL_INITIALISED] = self._local_initialised.ctypes.data
+        wave.context[Sanitizer.SHARED_VISITED] = self._visited.ctypes.data
 
     # ------------------------------------------------------------------------------------------------------ access
 
@@ -200,7 +189,7 @@ class Memory:
             start = pointer - self.wave.shared.ctypes.data
             cell = _engine_cell(request.channel, request.time) & (1 << 64) - 1
             cell |= int(cells.pack(self.clocks.serial_of(np.array([request.lane])), 0, 0, request.site)[0])
-            self._shared_writers.reshape(-1)[start : start + size] = np.uint64(cell)
+            self._shared_cells.write(start, size, cell)
 
     def gather(self, pointers: Array, size: int) -> Array:
         """uint8 (n, size): the bytes at host addresses that were checked; zeros where 0."""
@@ -259,7 +248,7 @@ class Memory:
         """All lanes of the wave have ended: look for uses of shared memory of blocks that may have ended before."""
         if self.sanitize and self._visited.any():
             blocks = np.flatnonzero(self._visited).tolist()
-            report_accesses_after_end(self.wave, self.clocks, blocks, self._shared_writers, self._shared_readers)
+            report_accesses_after_end(self.wave, self.clocks, blocks, self._shared_cells)
 
     def synchronise_blocks(self, blocks: Array) -> None:
         """All lanes of each of these blocks of the wave have met at a barrier."""
@@ -334,7 +323,7 @@ class Memory:
     def _mark(self, lanes: Array, touched: Array, thread: Array | int, time: Array | int, site: int) -> None:
         if self.sanitize:
             packed = cells.pack(self.clocks.serial_of(lanes), thread, time, site)
-            self._shared_writers.reshape(-1)[touched] = packed[:, None]
+            self._shared_cells.write_bytes(touched, packed[:, None])
 
 
 def _engine_cell(channel: int, time: int) -> int:

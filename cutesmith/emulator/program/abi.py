@@ -15,6 +15,7 @@ import numpy as np
 Array = np.ndarray[Any, np.dtype[Any]]
 WARP = 32
 CONTEXT_WORDS = 64
+SHARED_UNIT = 16  # bytes
 
 
 class Context(enum.IntEnum):
@@ -30,7 +31,7 @@ class Context(enum.IntEnum):
     CLOCK = 7  # virtual clock, advanced by the scheduler
     BLOCK_OF_LANE = 8  # pointer to uint32 [LANES]: index of the lane's block within the wave
     CLUSTER_OF_LANE = 9  # pointer to uint32 [LANES]: index within the wave of the first block of the lane's cluster
-    SHARED = 10  # pointer to uint8 [blocks of the wave][SHARED_BYTES]
+    SHARED = 10  # pointer to uint8 [blocks of the wave][SHARED_STRIDE]
     SHARED_BYTES = 11  # bytes of shared memory a block, SHARED_BASE included
     LOCAL = 12  # pointer to uint8 [LANES][LOCAL_BYTES]
     LOCAL_BYTES = 13
@@ -42,6 +43,7 @@ class Context(enum.IntEnum):
     TRACE = 19  # pointer to the trace buffer, 0 when not tracing
     MODULE_SYMBOLS = 20  # pointer to int64 [len(Program.module_variables)]: the global address of each, in that order
     LANE_COUNTS = 21  # pointer to uint32 [number of basic blocks][LANES]: how often each lane ran each, or 0
+    SHARED_STRIDE = 22  # from one block to the next: SHARED_BYTES, rounded up to SHARED_UNIT
     FIRST_SANITIZER_WORD = 32  # this word and those after it belong to the sanitizer
 
 

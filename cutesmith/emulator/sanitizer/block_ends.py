@@ -13,15 +13,16 @@ from cutesmith.emulator.faults import FaultKind
 from cutesmith.emulator.program.abi import SHARED_BASE, Array
 from cutesmith.emulator.sanitizer import cells as cells
 from cutesmith.emulator.sanitizer.clocks import Clocks
+from cutesmith.emulator.sanitizer.shared_shadows import SharedCells
 from cutesmith.emulator.state.wave import Wave
 
 _ACCESSES = ("ld", "st", "atom", "red")
 
 
-def report_accesses_after_end(wave: Wave, clocks: Clocks, blocks: list[int], writers: Array, readers: Array) -> None:
-    """Findings for `blocks` of a wave that has ended; `writers`, `readers`: its cells, uint64 (blocks, bytes)."""
+def report_accesses_after_end(wave: Wave, clocks: Clocks, blocks: list[int], shared: SharedCells) -> None:
+    """Findings for `blocks` of a wave that has ended, by the cells of its shared memory."""
     for block in blocks:
-        for shadow in (writers[block], readers[block]):
+        for shadow in shared.of_block(block):
             _judge(wave, clocks, block, shadow)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from cutesmith.emulator.faults import FaultKind, Finding
-from cutesmith.emulator.program.abi import SHARED_BASE, SHARED_RANK_SHIFT, Access, Space
+from cutesmith.emulator.program.abi import SHARED_BASE, SHARED_RANK_SHIFT, Access, Context, Space
 from cutesmith.emulator.ptx.syntax import Instruction
 from cutesmith.emulator.sanitizer import cells as cells
 from cutesmith.emulator.sanitizer.layout import Fault
@@ -86,7 +86,7 @@ class Explainer:
             rank, offset = address >> SHARED_RANK_SHIFT, address & ((1 << SHARED_RANK_SHIFT) - 1)
             if rank >= self._wave.cluster_blocks:
                 return f"block {rank} of a cluster of {self._wave.cluster_blocks}"
-            end = int(self._wave.shared.shape[1])
+            end = int(self._wave.context[Context.SHARED_BYTES])
             if offset < SHARED_BASE:
                 return f"{SHARED_BASE - offset} bytes before the start of the block's shared memory"
             return f"{offset + size - end} bytes past the end of the block's {end - SHARED_BASE} bytes of shared memory"

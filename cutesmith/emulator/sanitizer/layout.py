@@ -18,7 +18,7 @@ class Sanitizer(enum.IntEnum):
     "By block" and "by lane" are indices within the wave; times are those of Cell.
     """
 
-    SHARED_WRITERS = Context.FIRST_SANITIZER_WORD  # uint64 cell of each byte of SHARED
+    SHARED_WRITERS = Context.FIRST_SANITIZER_WORD  # uint64 cell of each byte of SHARED, see shared_shadows.py
     SHARED_READERS = 33  # the same for reads
     SHARED_READING_WARPS = 34  # uint32 for each byte: which warps read it, where the cell says SEVERAL
     LOCAL_INITIALISED = 35  # uint8 for each byte of LOCAL
@@ -43,6 +43,9 @@ class Sanitizer(enum.IntEnum):
     KNOWLEDGE_WIDTH = 54  # columns of KNOWLEDGE: the lanes of the cluster, then its channels; 0: not exact
     THREADS_VIEW = 55  # of a context for engines: that of threads; 0 in that of threads itself
     SHARED_VISITED = 57  # uint8 by block: whether a thread of another block accessed its shared memory
+    CHUNK_WRITERS = 58  # uint64 cell of each 16 bytes of SHARED, or APART
+    CHUNK_READERS = 59
+    CHUNK_READING_WARPS = 60
     ENGINE_CELL = 56  # of a context for engines: channel and time, where they are in a cell, and the bit ENGINE
 
 

@@ -8,6 +8,7 @@ million checked accesses of 16 bytes a second in native loops, and 170 million o
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 from llvmlite import ir
@@ -45,6 +46,7 @@ from cutesmith.emulator.sanitizer.happens_before import (
 )
 from cutesmith.emulator.sanitizer.layout import Allocation, Fault, Pending, Sanitizer, Site
 from cutesmith.emulator.sanitizer.pending_writes import PendingWrites
+from cutesmith.emulator.sanitizer.shared_shadows import shared_check
 
 _CHECK = {
     "context": PTR, "lane": I32, "space": I32, "address": I64, "bytes": I32, "kind": I32, "site": I32,
@@ -86,21 +88,15 @@ class Shadows:
         self._initialised = self._initialised_function(module)
         self._note_reader = self._note_reader_function(module)
         self._check = self._check_function(module)
+        in_shared = partial(self._call, space=ir.Constant(I32, Space.SHARED))
+        self._check_shared = shared_check(module, in_shared, self._pending.settle)
 
     # ------------------------------------------------------------------------------------------ called by `access`
 
     def check_shared(self, body: Body, position: Value, pointer: Value) -> None:
-        """An access to byte `position` of the wave's shared memory; every byte has a cell."""
-        shadows = {
-            name: body.at(body.word(body["context"], word, PTR), position, kind)
-            for name, word, kind in (
-                ("writers", Sanitizer.SHARED_WRITERS, I64),
-                ("readers", Sanitizer.SHARED_READERS, I64),
-                ("warps", Sanitizer.SHARED_READING_WARPS, I32),
-            )
-        }
-        count = body.wide(body["bytes"])
-        self._call(body, space=body.number(Space.SHARED, I32), pointer=pointer, count=count, **shadows)
+        """An access to byte `position` of the wave's shared memory."""
+        given = [body[name] for name in ("context", "lane", "address", "bytes", "kind", "site")]
+        body.b.call(self._check_shared, [*given, position, pointer])
 
     def check_global(self, body: Body, entry: Value, pointer: Value) -> None:
         """An access inside the allocation of a table entry; one smaller than a cell's granule is not judged."""

@@ -22,15 +22,15 @@ class LentArrays:
     def __init__(self) -> None:
         self._kept: dict[str, Array] = {}
 
-    def take(self, name: str, shape: tuple[int, ...], dtype: Any, fill: int = 0) -> Array:
-        """An array of that shape and type, all of whose bytes are `fill`."""
+    def take(self, name: str, shape: tuple[int, ...], dtype: Any, fill: int | None = 0) -> Array:
+        """An array of that shape and type, all of whose bytes are `fill`, or anything with None."""
         size = prod(shape) * np.dtype(dtype).itemsize
-        if size > _MOST_KEPT:
+        if size > _MOST_KEPT:  # zeros cost nothing until they are touched
             return np.zeros(shape, dtype) if not fill else np.full(size, fill, np.uint8).view(dtype).reshape(shape)
         held = self._kept.get(name)
         if held is None or len(held) < size:
             held = self._kept[name] = np.full(size, fill, np.uint8) if fill else np.zeros(size, np.uint8)
-        else:
+        elif fill is not None:
             held[:size] = fill
         lent: Array = held[:size].view(dtype).reshape(shape)
         return lent
