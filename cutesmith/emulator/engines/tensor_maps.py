@@ -126,7 +126,7 @@ class TensorMap:
     def holds(self, coordinates: tuple[int, ...]) -> bool:
         """Whether every row of the box at these element coordinates lies in the tensor, by all but the first."""
         parts = zip(coordinates[1:], self.sizes[1:], self.tile[1:], self.steps[1:], strict=True)
-        return all(0 <= at and at + (tile - 1) * step < size for at, size, tile, step in parts)
+        return all(at >= 0 and at + (tile - 1) * step < size for at, size, tile, step in parts)
 
     def check(self) -> TensorMap:
         """The map itself; raises TensorMapError for what `cuTensorMapEncodeTiled` refuses."""

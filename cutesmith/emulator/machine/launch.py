@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import time
 from collections import deque
-from collections.abc import Iterator
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from math import prod
 
 import numpy as np
@@ -108,8 +109,10 @@ class LaunchRun:
         refuse_over_limits(self.launch, self.kernel, self.sm)
         suspensions = suspensions_of(self.program)
         try:
-            for clusters in self._waves():
-                self._run_wave(clusters, suspensions)
+            with _collection_between_waves() as collect:
+                for clusters in self._waves():
+                    self._run_wave(clusters, suspensions)
+                    collect()
             self.completed = True
         finally:
             self.seconds = time.perf_counter() - started
@@ -259,6 +262,18 @@ class LaunchRun:
             wave.context[word] = value
         self.memory.attach(wave)
         return wave
+
+
+@contextmanager
+def _collection_between_waves() -> Iterator[Callable[[], object]]:
+    """Look for garbage cycles after each wave, and only among what is new: else 9 % of the time of a TMA copy."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield partial(gc.collect, 0)
+    finally:
+        if collects:
+            gc.enable()
 
 
 def resident_blocks(launch: Launch, kernel: CubinKernel, sm: SmVersion) -> int:

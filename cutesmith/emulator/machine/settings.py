@@ -23,7 +23,7 @@ class Settings:
     sanitize: bool = True
     step_limit: int = 1_000_000_000
     lanes_per_wave: int = 32768
-    shared_bytes_per_wave: int = 8 << 20  # the sanitizer keeps some 20 bytes for each
+    shared_bytes_per_wave: int = 8 << 20  # the sanitizer keeps 1 to 21 bytes for each
     fuel: int = 4096
     tensor_core_sm: int = 0
     resident_blocks: int = 0

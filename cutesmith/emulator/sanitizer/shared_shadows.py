@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -142,7 +141,7 @@ def _each_chunk(body: Body) -> Iterator[tuple[dict[str, Value], dict[str, Value]
 
 
 def _split_function(module: Any, settle: Any) -> Any:
-    """void access_split_chunks(context, first, count): the bytes of these chunks have cells of their own from now on."""
+    """void access_split_chunks(context, first, count): the bytes of these chunks have their own cells from now on."""
     body = Body(module, "access_split_chunks", VOID, _CHUNKS, attributes=("noinline",))
     b = body.b
     waiting = body.word(body["context"], Sanitizer.PENDING, PTR)  # names cells that this may move
