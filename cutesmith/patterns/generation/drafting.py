@@ -108,8 +108,7 @@ class Drafter:
 
     def handle(self, request: TraceProblem) -> Draft | Unmatched:
         """Trace, match, render and assemble."""
-        from cutesmith.patterns.match import plan_kernel
-        from cutesmith.patterns.tracing.trace import trace_problem
+        from cutesmith.patterns.generation.planning import plan_problem
         from cutesmith.problems.loading import load_file
         from cutesmith.recording.facade import cuda_as_cpu
 
@@ -118,8 +117,7 @@ class Drafter:
         try:
             with cuda_as_cpu(fake=True, arch=request.arch):
                 loaded = load_file(request.path)
-                graph = trace_problem(loaded)
-            plan = plan_kernel(graph, request.arch)
+                plan = plan_problem(loaded, request.arch)
             rendered, skipped = render_valid(plan, request.arch, request.limit)
         except UnmatchedError as refusal:
             return Unmatched(refusal.message, refusal.operation, refusal.hint)
@@ -145,9 +143,11 @@ def _reasons(plan: PatternPlan[Any], drafted: Drafted, place: int) -> str:
     if isinstance(drafted.configuration, HopperConfiguration):
         return ""
     from cutesmith.patterns.chains.chain import ChainPlan, SinglePlan
+    from cutesmith.patterns.chains.variants import VariantsPlan
     from cutesmith.patterns.cutting.machine import H200
 
-    known = cast(SinglePlan | ChainPlan, plan)  # whatever `plan_kernel` returns is one of these
+    first = plan.first if isinstance(plan, VariantsPlan) else plan
+    known = cast(SinglePlan | ChainPlan, first)  # whatever `plan_kernel` returns is one of these
     rank = "the most promising" if place == 0 else f"number {place + 1} in order of promise"
     why = f"Of the configurations that this GPU can run it is {rank}."
     return f"{why} {H200.prediction(known)}"

@@ -354,6 +354,8 @@ class Graph:
     returns_tuple: bool
     fixed_shapes: bool = False
     """The graph holds for the traced sizes only: a constant follows them without a law, or nothing is known."""
+    fixed: tuple[tuple[int, int], ...] = ()
+    """Sizes for which alone it holds: (argument, dimension), -1 for the value of a number."""
 
     def nodes(self) -> Iterator[Node]:
         """Every node once, inputs before users."""
@@ -363,6 +365,12 @@ class Graph:
     def holds_for_other_sizes(self) -> bool:
         """Whether no number and no view is known for the traced sizes alone."""
         return not self.fixed_shapes and all(view.is_proven for node in self.nodes() for view in views_of(node))
+
+    def size_at(self, place: tuple[int, int]) -> int:
+        """The traced size of a dimension of an argument, or the number that the argument is."""
+        index, dim = place
+        argument = self.arguments[index]
+        return argument.shape[dim] if dim >= 0 else int(argument.value or 0)
 
     @property
     def moved_bytes(self) -> int:

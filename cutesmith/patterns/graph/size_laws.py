@@ -74,7 +74,7 @@ class SizeLaw:
 
     def host_code(self, arguments: Sequence[str]) -> str:
         """The value as `kernel_fn` computes it from its arguments, given their names."""
-        total = " + ".join(" * ".join(_place_code(arguments[index], dim) for index, dim in dims) for dims in self.terms)
+        total = " + ".join(" * ".join(place_code(arguments[index], dim) for index, dim in dims) for dims in self.terms)
         return self._integer_code(total, self.factor) if isinstance(self.factor, Fraction) else self.code(total)
 
     def _integer_code(self, total: str, factor: Fraction) -> str:
@@ -88,7 +88,8 @@ class SizeLaw:
         return f"{total} + {int(self.offset)}".replace("+ -", "- ") if self.offset else total
 
 
-def _place_code(name: str, dim: int) -> str:
+def place_code(name: str, dim: int) -> str:
+    """The code of a size of an argument, or of the number that it is."""
     return name if dim < 0 else f"{name}.shape[{dim}]"
 
 

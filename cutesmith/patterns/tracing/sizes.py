@@ -52,15 +52,23 @@ def follow_sizes(graph: Graph, trace: Trace, numbers: Sequence[int] = ()) -> Gra
     UnmatchedError where one has no law.
     """
     study = _Study(graph, trace, tuple(numbers))
-    groups = study.groups()
-    series = study.series(groups) if groups else None
-    if groups and series is not None and (finer := study.finer(groups, series)) != groups:
-        groups, series = finer, study.series(finer)
+    followed, groups = study.followed(study.groups())
     grown_numbers = {index for group in groups for index, dim in group if dim < 0}
-    followed = replace(graph, fixed_shapes=True) if series is None else _followed(graph, series, study.laws(groups))
     if numbers and (grown_numbers != set(numbers) or not followed.holds_for_other_sizes):
         raise untraceable(" or ".join(graph.arguments[index].name for index in numbers))
     return followed
+
+
+def partly_follow_sizes(graph: Graph, trace: Trace) -> Graph:
+    """As `follow_sizes`, but where other sizes change what is done, those of some dimensions are `fixed`."""
+    study = _Study(graph, trace)
+    followed, _ = study.followed(study.groups())
+    if followed.holds_for_other_sizes:
+        return followed
+    free = study.free_groups()
+    followed, _ = study.followed(free)
+    kept = frozenset[Place]().union(*free) if followed.holds_for_other_sizes else frozenset()
+    return replace(followed, fixed=tuple(place for place, size in study.places() if size > 1 and place not in kept))
 
 
 def _followed(graph: Graph, series: Series, laws: Laws) -> Graph:
@@ -115,7 +123,7 @@ class _Study:
         not take so (one is half of another) grow by one factor; those that it takes in no other way stay.
         """
         by_size: dict[int, set[Place]] = {}
-        for place, size in self._places():
+        for place, size in self.places():
             if size > 1 or place[1] < 0:
                 by_size.setdefault(size, set()).add(place)
         apart = tuple(frozenset(places) for _, places in sorted(by_size.items()))
@@ -129,6 +137,27 @@ class _Study:
                 return groups if self._beside(grown_by(groups)) is not None else ()
         return ()
 
+    def free_groups(self) -> tuple[Group, ...]:
+        """Dimensions of one size that grow, each group alone and all together, while the operations stay the same."""
+        by_size: dict[int, set[Place]] = {}
+        for place, size in self.places():
+            if size > 1:
+                by_size.setdefault(size, set()).add(place)
+        free = tuple(
+            frozenset(places)
+            for _, places in sorted(by_size.items())
+            if self._beside(dict.fromkeys(places, 2)) is not None
+        )
+        return free if self._beside(grown_by(free)) is not None else ()
+
+    def followed(self, groups: tuple[Group, ...]) -> tuple[Graph, tuple[Group, ...]]:
+        """The graph with laws of these groups, cut as fine as numbers follow them; one of fixed shapes without any."""
+        series = self.series(groups) if groups else None
+        if series is not None and (finer := self.finer(groups, series)) != groups:
+            groups, series = finer, self.series(finer)
+        fixed = replace(self.graph, fixed_shapes=True)
+        return (fixed if series is None else _followed(self.graph, series, self.laws(groups))), groups
+
     def finer(self, groups: tuple[Group, ...], series: Series) -> tuple[Group, ...]:
         """The groups cut where one dimension of several grows alone, as far as a number follows the size.
 
@@ -137,7 +166,7 @@ class _Study:
         laws = self.laws(groups)
         followed = {place for values in self._changing(series) for place in laws.places(values)}
         parts = [self._parts(group) if followed & group and len(group) > 1 else [group] for group in groups]
-        ones = [place for place, size in self._places() if size == 1 and place[1] >= 0]
+        ones = [place for place, size in self.places() if size == 1 and place[1] >= 0]
         single = [frozenset({place}) for place in ones[:MOST_ALONE] if self._is_followed(place)]
         finest = (*(part for each in parts for part in each), *single)
         return finest if finest == groups or self.series(finest) is not None else groups
@@ -180,7 +209,8 @@ class _Study:
     def _own_sizes(self) -> frozenset[int]:
         return frozenset(id(node) for node in self.graph.nodes() if node.op in OWN_SIZES)
 
-    def _places(self) -> Iterator[tuple[Place, int]]:
+    def places(self) -> Iterator[tuple[Place, int]]:
+        """Every size and number that may be another in another call."""
         for index, argument in enumerate(self.graph.arguments):
             for dim, size in enumerate(argument.shape):
                 yield (index, dim), size

@@ -11,6 +11,7 @@ import inspect
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -24,7 +25,7 @@ from cutesmith.patterns.tracing.frames import where_raised
 from cutesmith.patterns.tracing.made_tensors import MadeTensors
 from cutesmith.patterns.tracing.recorder import READS_VALUE, Recorder
 from cutesmith.patterns.tracing.scalars import CountedInt, Scalars, untraceable
-from cutesmith.patterns.tracing.sizes import follow_sizes
+from cutesmith.patterns.tracing.sizes import follow_sizes, partly_follow_sizes
 from cutesmith.recording.facade import ValuesNeeded, active_facade, cuda_as_cpu
 
 if TYPE_CHECKING:
@@ -50,6 +51,22 @@ def trace_function(function: Callable[..., Any], inputs: Sequence[Any]) -> Graph
     return _trace(function, inputs, "")
 
 
+def trace_fixed(function: Callable[..., Any], inputs: Sequence[Any], path: str) -> Graph:
+    """A graph for which the function may do other operations at other sizes: `fixed` says at which.
+
+    An integer that decides what is computed is one of these.
+    """
+    arguments = _arguments(function, inputs)
+    integers = tuple(i for i, each in enumerate(arguments) if each.kind == "scalar" and each.dtype == "int")
+    try:
+        return _traced(function, arguments, path, (), partly=True)
+    except UnmatchedError:
+        if not integers:
+            raise
+        graph = _traced(function, arguments, path, (), partly=True, known=integers)
+        return replace(graph, fixed=(*graph.fixed, *((index, -1) for index in integers)))
+
+
 def _trace(function: Callable[..., Any], inputs: Sequence[Any], path: str) -> Graph:
     arguments = _arguments(function, inputs)
     integers = tuple(i for i, each in enumerate(arguments) if each.kind == "scalar" and each.dtype == "int")
@@ -64,18 +81,32 @@ def _trace(function: Callable[..., Any], inputs: Sequence[Any], path: str) -> Gr
             raise refusal from None
 
 
-def _traced(function: Callable[..., Any], arguments: tuple[Argument, ...], path: str, sizes: tuple[int, ...]) -> Graph:
-    """The graph where the integers in the places `sizes` decide shapes: they are followed as sizes are."""
-    numbers = {i: each.value for i, each in enumerate(arguments) if each.value is not None and i not in sizes}
-    run = _Run(function, arguments, path, follow=True, sizes=sizes)
+def _traced(
+    function: Callable[..., Any],
+    arguments: tuple[Argument, ...],
+    path: str,
+    sizes: tuple[int, ...],
+    *,
+    partly: bool = False,
+    known: tuple[int, ...] = (),
+) -> Graph:
+    """The graph where the integers in the places `sizes` decide shapes: they are followed as sizes are.
+
+    Those in the places `known` are what they are. `partly`: some sizes may be fixed.
+    """
+    followed = {i: each.value for i, each in enumerate(arguments) if each.value is not None}
+    numbers = {i: value for i, value in followed.items() if i not in sizes + known}
+    run = _Run(function, arguments, path, follow=True, sizes=sizes, known=known)
     graph, most = run.graph(), 2 * run.recorder.operations
     if numbers:
-        plain = _Run(function, arguments, path, follow=False).graph()
+        plain = _Run(function, arguments, path, follow=False, known=known).graph()
         if not same_graph(with_numbers(graph, numbers), with_numbers(plain, {})):
             raise untraceable(" or ".join(arguments[index].name for index in numbers))
-    return follow_sizes(
-        graph, lambda larger: _Run(function, larger, path, follow=True, sizes=sizes, most=most).graph(), numbers=sizes
-    )
+
+    def larger(grown: tuple[Argument, ...]) -> Graph:
+        return _Run(function, grown, path, follow=True, sizes=sizes, known=known, most=most).graph()
+
+    return partly_follow_sizes(graph, larger) if partly else follow_sizes(graph, larger, numbers=sizes)
 
 
 def _arguments(function: Callable[..., Any], inputs: Sequence[Any]) -> tuple[Argument, ...]:
@@ -117,10 +148,11 @@ class _Run:
         *,
         follow: bool,
         sizes: tuple[int, ...] = (),
+        known: tuple[int, ...] = (),
         most: int | None = None,
     ) -> None:
         self.function, self.arguments, self.path, self.sizes = function, arguments, path, sizes
-        self.follow, self.most = follow, most
+        self.follow, self.known, self.most = follow, known, most
 
     def graph(self) -> Graph:
         """The graph; rounds that do not end in a whole recurrence are what they are."""
@@ -145,6 +177,8 @@ class _Run:
     def _value(self, index: int, argument: Argument) -> Any:
         if argument.kind == "scalar":
             assert argument.value is not None
+            if index in self.known:
+                return argument.value
             if index in self.sizes:
                 return CountedInt.of(int(argument.value), argument.name)
             return self.scalars.argument(index, argument.name, argument.value)
