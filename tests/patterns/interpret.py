@@ -255,7 +255,7 @@ def _windows(windows: Windows, image: torch.Tensor, shape: tuple[int, ...]) -> t
     first = image.ndim - windows.rank
     batch, channels, sizes = image.shape[: first - 1], image.shape[first - 1], image.shape[first:]
     inside, places = torch.ones((), dtype=torch.bool), torch.zeros((), dtype=torch.int64)
-    counts = [eval(windows.positions(dim, str(size))) for dim, size in enumerate(sizes)]
+    counts = [windows.law(dim).of(size) for dim, size in enumerate(sizes)]
     for dim, size in enumerate(sizes):
         along = [1] * (2 * windows.rank)
         taps, positions = list(along), list(along)

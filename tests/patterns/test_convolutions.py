@@ -127,7 +127,8 @@ def test_the_number_of_positions(size, taps, stride, padding, dilation, transpos
     graph = trace_function(lambda x, w: function(x, w, stride=stride, padding=padding, dilation=dilation), inputs)
     (windows,) = (node for node in graph.nodes() if node.op == "windows")
     expected = function(*inputs, stride=stride, padding=padding, dilation=dilation).shape[-1]
-    assert eval(Windows.of(windows).positions(0, str(size))) == expected == windows.shape[-1]
+    law = Windows.of(windows).law(0)
+    assert law.of(size) == eval(law.size_code(str(size))) == expected == windows.shape[-1]
 
 
 @pytest.mark.slow

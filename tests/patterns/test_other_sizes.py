@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 import torch.nn.functional as F
 
 from cutesmith.emulator.device import emulated_device
+from cutesmith.patterns.graph.nodes import Sized, views_of
+from cutesmith.patterns.graph.size_laws import SizeLaw
 from cutesmith.patterns.match import plan_kernel
 from cutesmith.patterns.tracing.trace import trace_function
 from tests.patterns.running import as_list, exactly, first_kernel, move, normal
@@ -27,11 +31,21 @@ CASES = {
         lambda x, y: (y * 2).sum() + torch.arange(x.shape[0], device=x.device),
         [[(3, 2), (4,)], [(9, 2), (4,)], [(5, 1), (4,)]],
     ),
+    "pooled": (
+        lambda x: F.max_pool2d(F.avg_pool2d(x * 2, 3, 2, 1).relu(), 2, ceil_mode=True).flatten(1),
+        [[(2, 3, 9, 8)], [(1, 2, 6, 11)], [(3, 1, 7, 7)]],
+    ),
+    "strided": (
+        lambda x, w: F.conv2d(F.pad(x, (1, 0, 2, 0)), w, stride=2).relu().mean((2, 3)),
+        [[(2, 4, 8, 8), (8, 4, 3, 3)], [(1, 4, 9, 6), (8, 4, 3, 3)], [(3, 2, 7, 12), (5, 2, 3, 3)]],
+    ),
     "stretched": (lambda x: (x * 2).expand(3, *x.shape) + x.shape[0], [[(4, 5)], [(7, 2)]]),
 }
 
 
-@pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.slow] * (n in ("heads", "image"))) for n in CASES])
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=[pytest.mark.slow] * (n in ("heads", "image", "strided"))) for n in CASES]
+)
 def test_one_kernel_serves_other_sizes(name, tmp_path):
     function, shapes = CASES[name]
     with emulated_device("sm_80"):
@@ -49,3 +63,81 @@ def test_a_number_without_dimensions_comes_back_as_one(tmp_path):
     with emulated_device("sm_80"):
         kernel = first_kernel(plan_kernel(trace_function(function, [normal(1, 1)]), "sm_80"), tmp_path)
         assert kernel.kernel_fn(move(normal(1, 1))).shape == ()
+
+
+NETWORKS = {
+    "stem": (
+        lambda x, w, v: F.conv2d(F.max_pool2d(F.conv2d(x, w, None, 2, 3), 3, 2, 1).relu(), v, None, (2, 1)).mean(2),
+        [(2, 3, 32, 32), (8, 3, 7, 7), (4, 8, 3, 3)], [(5, 3, 37, 51), (8, 3, 7, 7), (4, 8, 3, 3)],
+    ),
+    "square of one size": (  # (n - 1) // 2 + 1 is n / 2 in every trace
+        lambda x, w: F.conv1d(x, w, stride=2, padding=1) * 2, [(2, 4, 32), (8, 4, 3)], [(2, 4, 33), (8, 4, 3)],
+    ),
+    "taps as many as channels": (
+        lambda x, w: F.conv2d(x, w, padding=1) + 1, [(3, 3, 12, 12), (6, 3, 3, 3)], [(2, 3, 5, 9), (6, 3, 3, 3)],
+    ),
+    "up and down": (
+        lambda x, w, v: F.interpolate(F.conv_transpose2d(F.conv2d(x, w, None, 2), v, None, 2), scale_factor=2) + len(x),
+        [(5, 2, 16, 16), (4, 2, 4, 4), (4, 2, 2, 2)], [(3, 2, 15, 9), (4, 2, 4, 4), (4, 2, 2, 2)],
+    ),
+    "padded": (
+        lambda x, w: F.conv1d(F.pad(x, (5, 0)), w, dilation=2, stride=3).transpose(1, 2).softmax(-1),
+        [(2, 4, 20), (6, 4, 3)], [(3, 4, 31), (6, 4, 3)],
+    ),
+    "classified": (
+        lambda x, w, v: F.linear(F.max_pool2d(F.conv2d(x, w, stride=2, padding=1).relu(), 3, 2).flatten(1), v),
+        [(5, 3, 32, 32), (16, 3, 3, 3), (10, 784)], [(2, 3, 32, 32), (16, 3, 3, 3), (7, 784)],
+    ),
+    "half of the positions": (
+        lambda x: F.avg_pool1d(x, 3, 2).view(x.shape[0], -1, 2) / F.avg_pool1d(x, 3, 2).shape[-1],
+        [(2, 4, 17)], [(3, 6, 21)],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_laws_of_sizes_behind_windows_hold(name):
+    """What is followed from one set of sizes are the numbers of a trace on another one."""
+    function, shapes, others = NETWORKS[name]
+    first, other = (trace_function(function, [normal(*shape) for shape in each]) for each in (shapes, others))
+    assert not first.checked
+    compared = 0
+    for node, same in zip(first.nodes(), other.nodes(), strict=True):
+        for law, number in zip(_numbers(node), _numbers(same), strict=True):
+            assert _value(law, others) == pytest.approx(_value(number, others), rel=1e-12), node.where
+            compared += isinstance(law, SizeLaw) and bool(law.terms)
+    assert compared or name == "classified"
+
+
+def _numbers(node):
+    """The sizes in a node's views and in its shape, and the law of a number."""
+    laws = [node.attrs.law] if isinstance(node.attrs, Sized) else []
+    return [*(size for view in views_of(node) for size in view.sizes), *node.sizes, *laws]
+
+
+def _value(size, shapes):
+    return size.value(shapes) if isinstance(size, SizeLaw) else size
+
+
+def test_sizes_without_a_law_are_held_and_the_others_free(tmp_path):
+    def function(x):
+        return x / math.log(x.shape[2]) + x.shape[1]
+
+    graph = trace_function(function, [normal(2, 3, 5)])
+    assert graph.held == {(0, 2)} and not graph.fixed_shapes
+    with emulated_device("sm_80"):
+        kernel = first_kernel(plan_kernel(graph, "sm_80"), tmp_path)
+        for shape in ((2, 3, 5), (4, 7, 5)):
+            x = normal(*shape)
+            torch.testing.assert_close(kernel.kernel_fn(move(x)).cpu(), function(x))
+        with pytest.raises(ValueError, match=r"x has shape \(2, 3, 6\); this kernel was written for \(\*, \*, 5\)"):
+            kernel.kernel_fn(move(normal(2, 3, 6)))
+
+
+def test_weights_of_other_taps_are_refused(tmp_path):
+    function = lambda x, w: F.conv1d(x, w) * 2  # noqa: E731
+    graph = trace_function(function, [normal(2, 8, 16), normal(8, 8, 3)])
+    with emulated_device("sm_80"):
+        kernel = first_kernel(plan_kernel(graph, "sm_80"), tmp_path)
+        with pytest.raises(ValueError, match=r"w has shape \(8, 8, 5\); this kernel was written for \(\*, \*, 3\)"):
+            kernel.kernel_fn(move(normal(2, 8, 16)), move(normal(8, 8, 5)))

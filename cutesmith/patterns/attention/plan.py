@@ -26,7 +26,7 @@ from cutesmith.patterns.contraction.epilogue import Epilogue, Operand, Output
 from cutesmith.patterns.graph.nodes import Graph, Reshaping
 from cutesmith.patterns.pattern_plan import AttentionConfiguration, GraphPlan, HopperAttentionConfiguration
 from cutesmith.patterns.writing.naming import SHARED_NAMES, Parameter, ViewNames
-from cutesmith.patterns.writing.templating import launcher_key, render_template, returned, type_check
+from cutesmith.patterns.writing.templating import launcher_key, render_template, returned, size_checks, type_check
 from cutesmith.runtime.tiling import TiledShape, Tiling
 
 _OWN = (
@@ -198,7 +198,7 @@ class _Context:
             "inside_operands": {o.name for o in problem.score_inside.operands},
             "output": output,
             "views": [*self.views.lines, *dict.fromkeys(law for each in self.epilogues for law in each.laws)],
-            "checks": self._checks(),
+            "checks": size_checks(problem.arguments, problem.graph.arguments, problem.graph.checked),
             "type_check": type_check(problem.arguments, problem.graph.arguments),
             "key": launcher_key(list(dict.fromkeys([*matrices, *operands]))),
             "returns": returned(
@@ -216,10 +216,3 @@ class _Context:
         loaded = [operand.loaded(f"l_{operand.name}") for operand in epilogue.operands]
         places = {"at_m": "row", "at_n": "column"}
         return epilogue.call(acc, loaded, [places[each] for each in epilogue.coordinates], name)
-
-    def _checks(self) -> list[tuple[str, tuple[int, ...]]]:
-        """Arguments whose shape is part of the kernel, because views or constants carry the traced sizes."""
-        if self.problem.graph.holds_for_other_sizes:
-            return []
-        named = zip(self.problem.arguments, self.problem.graph.arguments, strict=True)
-        return [(name, argument.shape) for name, argument in named if argument.kind == "tensor"]

@@ -29,7 +29,7 @@ from cutesmith.patterns.graph.nodes import (
     with_nodes,
 )
 from cutesmith.patterns.graph.shapes import Shape, broadcast, dense_strides
-from cutesmith.patterns.graph.size_laws import PassedSize, Size, SizeLaw
+from cutesmith.patterns.graph.size_laws import PassedSize, Place, Size, SizeLaw
 from cutesmith.patterns.graph.takes import READ_ANYWHERE, aligned_inputs
 from cutesmith.patterns.pattern_plan import AnyConfiguration
 from cutesmith.patterns.rows.plan import RowsPlan
@@ -39,7 +39,7 @@ from cutesmith.patterns.selection.plan import SelectionPlan
 from cutesmith.patterns.windows.plan import WindowsPlan
 from cutesmith.patterns.writing.naming import fresh_name, safe_names
 from cutesmith.patterns.writing.sections import join_sections
-from cutesmith.patterns.writing.templating import returned
+from cutesmith.patterns.writing.templating import returned, size_checks
 from cutesmith.runtime.tiling import TiledShape, Tiling
 
 SinglePlan = (
@@ -151,7 +151,7 @@ class ChainPlan:
     def _lines(self, names: list[str]) -> Iterator[str]:
         """The statements of `kernel_fn`: a value that no later launch needs is freed."""
         known, start = list(names), len(names)
-        yield from self._checks(names)
+        yield from size_checks(names, self.graph.arguments, self._checked)
         kept = {result.place for result in self.results}
         for number, launch in enumerate(self.launches):
             places = range(launch.returns) if launch.returns > 1 else [""]
@@ -173,14 +173,11 @@ class ChainPlan:
         codes = [seen_code(known[result.place], result.views, names) for result in self.results]
         yield f"return {returned(codes, as_tuple=self.graph.returns_tuple)}"
 
-    def _checks(self, names: Sequence[str]) -> Iterator[str]:
-        """Statements that refuse other sizes where a view of a result is known for the traced ones only."""
-        if all(view.is_proven for result in self.results for view in result.views):
-            return
-        for name, argument in zip(names, self.graph.arguments, strict=True):
-            if argument.kind == "tensor":
-                yield f"if {name}.shape != {argument.shape}:"
-                yield f'    raise ValueError("this kernel was written for {name} of shape {argument.shape}")'
+    @property
+    def _checked(self) -> frozenset[Place]:
+        """The places that the chain takes the traced sizes of only; launches check for themselves what else they do."""
+        free = all(view.is_proven for result in self.results for view in result.views)
+        return self.graph.held if free else self.graph.places
 
     @cached_property
     def _read_after(self) -> list[set[int]]:
@@ -213,8 +210,13 @@ class Chain:
 
 def _of_sources(law: SizeLaw, sources: Sequence[Source]) -> SizeLaw:
     """The law by the places in the whole chain of the arguments whose sizes it follows."""
-    dims = [(sources[argument], dim) for argument, dim in law.dims]
-    return replace(law, dims=tuple((place, dim) for place, dim in dims if isinstance(place, int)))
+
+    def place(argument: int) -> int:
+        source = sources[argument]
+        assert isinstance(source, int), "a law follows arguments"
+        return source
+
+    return law.moved(place)
 
 
 def chain_of(graph: Graph, launches: Sequence[Launch], pattern: str) -> ChainPlan:
@@ -249,7 +251,8 @@ def standing_alone(graph: Graph) -> tuple[Graph, tuple[Source, ...]]:
     moved = {place: index for index, place in enumerate(kept)}
     alone = with_nodes(numbered, lambda node: _renumbered(node, moved))
     arguments = (*graph.arguments, *numbers)
-    return replace(alone, arguments=tuple(arguments[place] for place in kept)), (*values, *laws.values())
+    alone = replace(alone, arguments=tuple(arguments[place] for place in kept), held=frozenset())  # the chain checks
+    return alone, (*values, *laws.values())
 
 
 def _with_needed_sizes(graph: Graph) -> Graph:

@@ -153,7 +153,7 @@ def _image_sizes(operand: Node, names: list[str]) -> tuple[str, ...] | None:
         return None
     windows, given = Windows.of(operand), Input.of(operand.inputs[0])
     image = given.code(names)
-    return tuple(windows.positions(dim, f"{image}.shape[{dim - windows.rank}]") for dim in range(windows.rank))
+    return tuple(windows.law(dim).size_code(f"{image}.shape[{dim - windows.rank}]") for dim in range(windows.rank))
 
 
 def _in_memory(operand: Node) -> Node:

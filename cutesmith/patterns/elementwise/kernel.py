@@ -14,7 +14,7 @@ from cutesmith.patterns.writing.expressions import Emitter, convert, is_fast
 from cutesmith.patterns.writing.naming import SHARED_NAMES, Parameter, as_stored, fresh_name, safe_names
 from cutesmith.patterns.writing.reading import searched, taken
 from cutesmith.patterns.writing.special_functions import SPECIAL_FUNCTIONS
-from cutesmith.patterns.writing.templating import launcher_key, returned
+from cutesmith.patterns.writing.templating import launcher_key, returned, size_checks
 
 _OWN = "first whole count element f r m LAUNCHERS THREADS VECTOR VECTORS INPUTS REUSE_BYTES"
 RESERVED = SHARED_NAMES | set(_OWN.split())
@@ -57,7 +57,7 @@ class ElementwiseKernel:
     body: list[str]
     coordinates: list[int]
     transposes: bool
-    checks: list[tuple[str, tuple[int, ...]]]
+    checks: list[str]
     views: list[str]
     allocations: list[str]
     key: list[str]
@@ -244,11 +244,12 @@ class _Writer:
         strides = self.graph.output_strides[self.outputs.index(output)] if self.graph.output_strides else ()
         return is_dense(output.node.shape, strides)
 
-    def _checks(self) -> list[tuple[str, tuple[int, ...]]]:
-        """Arguments whose shape is part of the kernel, which is known for the traced sizes only."""
-        free = self.graph.holds_for_other_sizes and (self._read_shape == self.shape or bool(self._sizes))
-        sized = set() if free else {Input.of(tensor.node).index for tensor in (*self.inputs, *self.taken)}
-        return [(self.arguments[index], self.graph.arguments[index].shape) for index in sorted(sized)]
+    def _checks(self) -> list[str]:
+        """Statements that refuse other sizes of arguments whose shape is part of the kernel."""
+        places = self.graph.checked
+        if not (self._read_shape == self.shape or bool(self._sizes)):
+            places = self.graph.places
+        return size_checks(self.arguments, self.graph.arguments, places)
 
     def _returned(self, output: Tensor) -> str:
         code = f"{output.name}.view(torch.bool)" if output.dtype == "bool" else output.name

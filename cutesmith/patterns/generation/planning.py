@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from dataclasses import replace
 from typing import Any, cast
 
 from cutesmith.errors import UnmatchedError
@@ -23,10 +25,17 @@ def plan_problem(loaded: LoadedFile, arch: str) -> PatternPlan[Any]:
             return _plan_of_variants(loaded, arch)
         except UnmatchedError:
             raise refusal from None
-    return _plan_of_variants(loaded, arch) if graph.fixed_shapes else plan_kernel(graph, arch)
+    if graph.checked:
+        with contextlib.suppress(UnmatchedError):  # the other sets of inputs have no kernel
+            return _plan_of_variants(loaded, arch)
+    return plan_kernel(graph, arch)
 
 
 def _plan_of_variants(loaded: LoadedFile, arch: str) -> PatternPlan[Any]:
+    """One kernel checks the sizes that it holds; of several, the sizes choose one."""
     variants = trace_variants(loaded)
-    plans = {sizes: cast(SinglePlan | ChainPlan, plan_kernel(graph, arch)) for sizes, graph in variants.graphs.items()}
-    return VariantsPlan(variants.places, plans, arch) if variants.places else next(iter(plans.values()))
+    if len(variants.graphs) == 1 and all(dim >= 0 for _, dim in variants.places):
+        return plan_kernel(next(iter(variants.graphs.values())), arch)
+    chosen = {sizes: replace(graph, held=frozenset()) for sizes, graph in variants.graphs.items()}
+    plans = {sizes: cast(SinglePlan | ChainPlan, plan_kernel(graph, arch)) for sizes, graph in chosen.items()}
+    return VariantsPlan(variants.places, plans, arch)

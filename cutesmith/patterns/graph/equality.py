@@ -11,7 +11,9 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from cutesmith.patterns.graph.builder import GraphBuilder
-from cutesmith.patterns.graph.nodes import Constant, Gather, Graph, Node, Number, Reduction, Scalar, views_of
+from cutesmith.patterns.graph.nodes import Constant, Gather, Graph, Node, Number, Reduction, Scalar, Windows, views_of
+from cutesmith.patterns.graph.size_laws import SizeLaw
+from cutesmith.patterns.graph.windows import Pooling
 
 
 def same_graph(first: Graph, second: Graph) -> bool:
@@ -38,7 +40,10 @@ def structure(graph: Graph) -> Hashable:
 
 
 class Slot(NamedTuple):
-    """The place of a number in a graph: the value of a constant, a size in the views of a node, or one of its shape."""
+    """The place of a number in a graph: the value of a constant, a size in the views of a node, or one of its shape.
+
+    Of windows there are the sizes that they go along ("along") and how many they are there ("positions").
+    """
 
     node: int  # its id
     kind: str = "value"
@@ -75,6 +80,18 @@ def _numbers(node: Node, other: Node) -> Iterator[tuple[Slot, Number]]:
     yield from ((Slot(id(node), "view", at), size) for at, size in enumerate(sizes) if isinstance(size, int))
     if node.has_own_shape:
         yield from ((Slot(id(node), "shape", at), size) for at, size in enumerate(other.shape))
+    for at, law in enumerate(window_laws(other)):
+        size = other.inputs[0].shape[at - len(window_laws(other))]
+        yield Slot(id(node), "along", at), size
+        if law is not None:
+            yield Slot(id(node), "positions", at), law.of(size)
+
+
+def window_laws(node: Node) -> list[SizeLaw | None]:
+    """How many windows a node has along each of the last dimensions of its image, by the size of that."""
+    if isinstance(node.attrs, Windows):
+        return [node.attrs.law(dim) for dim in range(node.attrs.rank)]
+    return [span.law for span in node.attrs.spans] if isinstance(node.attrs, Pooling) else []
 
 
 def _pairs(first: Graph, second: Graph) -> Iterator[tuple[Node, Node]]:

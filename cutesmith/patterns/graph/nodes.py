@@ -28,12 +28,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import TypeVar
 
 from cutesmith.patterns.graph.dtypes import ITEM_BYTES
 from cutesmith.patterns.graph.operations import POINTWISE
 from cutesmith.patterns.graph.shapes import Shape, dense_strides
-from cutesmith.patterns.graph.size_laws import Size, SizeLaw, size_code
+from cutesmith.patterns.graph.size_laws import Place, Size, SizeLaw, size_code
 
 Number = int | float | bool
 A = TypeVar("A", bound="Attributes")
@@ -198,12 +199,13 @@ class Windows(Attributes):
         dims = zip(self.taps, self.start, self.step, self.divisor, self.more, strict=True)
         return all(dim == (1, 0, 1, 1, 0) for dim in dims)
 
-    def positions(self, dim: int, size: str) -> str:
-        """Code of the number of positions along a dimension, of the code of its size."""
+    def law(self, dim: int) -> SizeLaw:
+        """The number of positions along a dimension, by its size."""
         start, dilation, reach = self.start[dim], self.dilation[dim], self.dilation[dim] * (self.taps[dim] - 1)
         if dilation > 0:
-            return f"({size} + {2 * start - reach - 1}) // {self.step[dim]} + 1"
-        return f"({size} - 1) * {self.divisor[dim]} + {2 * start - reach + self.more[dim] + 1}"
+            return SizeLaw.steps(2 * start - reach - 1, self.step[dim])
+        divisor = self.divisor[dim]
+        return SizeLaw(2 * start - reach + self.more[dim] + 1 - divisor, Fraction(divisor), (), 1)
 
 
 @dataclass(frozen=True)
@@ -354,8 +356,8 @@ class Graph:
     returns_tuple: bool
     fixed_shapes: bool = False
     """The graph holds for the traced sizes only: a constant follows them without a law, or nothing is known."""
-    fixed: tuple[tuple[int, int], ...] = ()
-    """Sizes for which alone it holds: (argument, dimension), -1 for the value of a number."""
+    held: frozenset[Place] = frozenset()
+    """The (argument, dimension) pairs that it holds for the traced sizes of only, -1 for the value of a number."""
 
     def nodes(self) -> Iterator[Node]:
         """Every node once, inputs before users."""
@@ -363,14 +365,24 @@ class Graph:
 
     @property
     def holds_for_other_sizes(self) -> bool:
-        """Whether no number and no view is known for the traced sizes alone."""
+        """Whether no number and no view is known for the traced sizes alone, but for those of the places `held`."""
         return not self.fixed_shapes and all(view.is_proven for node in self.nodes() for view in views_of(node))
 
-    def size_at(self, place: tuple[int, int]) -> int:
+    def size_at(self, place: Place) -> int:
         """The traced size of a dimension of an argument, or the number that the argument is."""
         index, dim = place
         argument = self.arguments[index]
         return argument.shape[dim] if dim >= 0 else int(argument.value or 0)
+
+    @property
+    def checked(self) -> frozenset[Place]:
+        """The places whose sizes a kernel compares with the traced ones: those held, or all."""
+        return self.held if self.holds_for_other_sizes else self.places
+
+    @property
+    def places(self) -> frozenset[Place]:
+        """All dimensions of the arguments."""
+        return frozenset((at, dim) for at, argument in enumerate(self.arguments) for dim in range(len(argument.shape)))
 
     @property
     def moved_bytes(self) -> int:

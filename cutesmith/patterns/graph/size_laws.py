@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
+from typing import Union
 
-Dims = tuple[tuple[int, int], ...]
-"""(argument, dimension) pairs; the dimension -1 stands for the value of an argument that is an integer."""
+Place = tuple[int, int]
+"""An argument and a dimension of it; the dimension -1 stands for the value of an argument that is an integer."""
+Dims = tuple[Union[Place, "SizeLaw"], ...]
+"""Sizes that are multiplied: of arguments, or such as follow those by a law of their own."""
 
 
 @dataclass(frozen=True)
 class SizeLaw:
-    """offset + factor * (product of the sizes of `dims`, plus those of each of `others`) ** power.
+    """offset + factor * (shift + product of the sizes of `dims`, plus those of each of `others`) ** power.
 
-    `dims` are (argument, dimension) pairs. A size is an integer, and has a fraction as its factor: 0 where it follows
-    no other size.
+    A size is an integer, and has a fraction as its factor, 0 where it follows no other size; it is rounded down. Only a
+    size has a `shift`: windows of 3 with a step of 2 have 1 + (n - 3) / 2 positions along n elements.
     """
 
     offset: float
@@ -24,11 +27,29 @@ class SizeLaw:
     dims: Dims
     power: float
     others: tuple[Dims, ...] = ()
+    shift: int = 0
 
     @classmethod
     def constant(cls, value: int) -> SizeLaw:
         """A size that is the same for all inputs."""
         return cls(value, Fraction(0), (), 1)
+
+    @classmethod
+    def steps(cls, free: int, step: int) -> SizeLaw:
+        """How many windows there are along some elements and `free` ones more, those of a window itself taken off."""
+        return cls(1 + free, Fraction(1), (), 1) if step == 1 else cls(1, Fraction(1, step), (), 1, shift=free)
+
+    def following(self, size: SizeLaw) -> SizeLaw:
+        """This law of one size, where that follows others."""
+        if not size.terms:
+            return SizeLaw.constant(self.of(int(size.offset)))
+        if not self.factor or (self.factor == 1 and not self.offset):
+            return size if self.factor else self
+        if self.factor == 1:
+            return replace(size, offset=size.offset + self.offset)
+        if size.factor == 1 and len(size.terms) == 1:
+            return replace(self, dims=size.dims, shift=self.shift + int(size.offset))
+        return replace(self, dims=(size,))
 
     @property
     def terms(self) -> tuple[Dims, ...]:
@@ -36,16 +57,28 @@ class SizeLaw:
         return (self.dims, *self.others) if self.factor else ()
 
     @property
-    def places(self) -> frozenset[tuple[int, int]]:
+    def places(self) -> frozenset[Place]:
         """The (argument, dimension) pairs that it follows."""
-        return frozenset(place for dims in self.terms for place in dims)
+        sizes = [size for dims in self.terms for size in dims]
+        return frozenset(place for size in sizes for place in (size.places if isinstance(size, SizeLaw) else [size]))
+
+    def moved(self, argument: Callable[[int], int]) -> SizeLaw:
+        """The same law of arguments in other places."""
+
+        def placed(dims: Dims) -> Iterator[Place | SizeLaw]:
+            yield from (d.moved(argument) if isinstance(d, SizeLaw) else (argument(d[0]), d[1]) for d in dims)
+
+        return replace(self, dims=tuple(placed(self.dims)), others=tuple(tuple(placed(dims)) for dims in self.others))
 
     def value(self, shapes: Sequence[Sequence[int]]) -> float:
         """The number for arguments of these shapes."""
-        total = sum(math.prod(shapes[argument][dim] for argument, dim in dims) for dims in self.terms)
-        if isinstance(self.factor, Fraction):
-            return int(self.offset) + self.factor.numerator * total // self.factor.denominator
-        return self.offset + self.factor * math.pow(total, self.power)
+        total = sum(math.prod(size_value(size, shapes) for size in dims) for dims in self.terms)
+        return self.of(total) if self.is_size else self.offset + self.factor * math.pow(total, self.power)
+
+    def of(self, total: int) -> int:
+        """The size for a product, or a sum of such."""
+        assert isinstance(self.factor, Fraction), "the number is not a size"
+        return int(self.offset) + self.factor.numerator * (total + self.shift) // self.factor.denominator
 
     @property
     def is_size(self) -> bool:
@@ -74,18 +107,37 @@ class SizeLaw:
 
     def host_code(self, arguments: Sequence[str]) -> str:
         """The value as `kernel_fn` computes it from its arguments, given their names."""
-        total = " + ".join(" * ".join(place_code(arguments[index], dim) for index, dim in dims) for dims in self.terms)
-        return self._integer_code(total, self.factor) if isinstance(self.factor, Fraction) else self.code(total)
+        total = " + ".join(" * ".join(_factor_code(arguments, size) for size in dims) for dims in self.terms)
+        return self.size_code(total) if self.is_size else self.code(total)
 
-    def _integer_code(self, total: str, factor: Fraction) -> str:
-        """A factor of 1 / 12 is `// 12`: the function takes no sizes that leave a rest."""
+    def size_code(self, total: str) -> str:
+        """The size as a Python expression of that of a product, or of a sum of such. A factor of 1 / 12 is `// 12`."""
+        factor = self.factor
+        assert isinstance(factor, Fraction), "the number is not a size"
         if not factor:
             return str(int(self.offset))
-        if factor != 1 and self.others:
+        total = _plus(total, self.shift)
+        if factor != 1 and (self.others or self.shift):
             total = f"({total})"
         total = total if factor.numerator == 1 else f"{total} * {factor.numerator}"
         total = total if factor.denominator == 1 else f"{total} // {factor.denominator}"
-        return f"{total} + {int(self.offset)}".replace("+ -", "- ") if self.offset else total
+        return _plus(total, int(self.offset))
+
+
+def _plus(code: str, number: int) -> str:
+    return f"{code} {'-' if number < 0 else '+'} {abs(number)}" if number else code
+
+
+def size_value(size: Place | SizeLaw, shapes: Sequence[Sequence[int]]) -> int:
+    """A factor of a product of sizes, for arguments of these shapes."""
+    return int(size.value(shapes)) if isinstance(size, SizeLaw) else shapes[size[0]][size[1]]
+
+
+def _factor_code(arguments: Sequence[str], size: Place | SizeLaw) -> str:
+    if isinstance(size, SizeLaw):
+        code = size.host_code(arguments)
+        return f"({code})" if " " in code else code
+    return place_code(arguments[size[0]], size[1])
 
 
 def place_code(name: str, dim: int) -> str:

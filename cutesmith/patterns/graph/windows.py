@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fractions import Fraction
 
 from cutesmith.patterns.graph.nodes import Attributes
+from cutesmith.patterns.graph.size_laws import SizeLaw
 
 
 @dataclass(frozen=True)
@@ -30,13 +32,13 @@ class Span:
         """Whether a window may see places where no element is."""
         return self.start > 0 or self.partial
 
-    def positions(self, size: str) -> str:
-        """Code of the number of positions, of the code of the dimension's size."""
+    @property
+    def law(self) -> SizeLaw:
+        """The number of positions, by the dimension's size."""
         free = 2 * self.start - self.reach - 1
-        if not self.partial:
-            return f"({size} + {free}) // {self.step} + 1"
-        most = f"({size} + {self.start - 1}) // {self.step} + 1"  # a window begins before the end
-        return f"min(({size} + {free + self.step - 1}) // {self.step} + 1, {most})"
+        if self.partial:  # a window more for what is left, if it begins before the end
+            free = min(free + self.step - 1, self.start - 1)
+        return SizeLaw.steps(free, self.step)
 
 
 @dataclass(frozen=True)
@@ -45,9 +47,10 @@ class Share:
 
     count: int
 
-    def positions(self, size: str) -> str:
-        """Code of the number of positions."""
-        return str(self.count)
+    @property
+    def law(self) -> SizeLaw:
+        """The number of positions."""
+        return SizeLaw.constant(self.count)
 
 
 @dataclass(frozen=True)
@@ -65,9 +68,16 @@ class Samples:
     scale: float = 0.0
     centred: bool = False
 
+    @property
+    def law(self) -> SizeLaw | None:
+        """The number of positions, by the dimension's size; None where a broken scale says it."""
+        if self.count or self.scale != int(self.scale):
+            return SizeLaw.constant(self.count) if self.count else None
+        return SizeLaw(0, Fraction(int(self.scale)), (), 1)
+
     def positions(self, size: str) -> str:
         """Code of the number of positions, of the code of the dimension's size."""
-        return str(self.count) if self.count else f"int({size} * {self.scale!r})"
+        return f"int({size} * {self.scale!r})" if self.law is None else self.law.size_code(size)
 
     def ratio(self, size: str, count: str) -> str:
         """Code of the elements from one position to the next."""

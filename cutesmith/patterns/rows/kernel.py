@@ -15,7 +15,7 @@ from cutesmith.patterns.rows.stages import StageWriter
 from cutesmith.patterns.writing.expressions import is_fast
 from cutesmith.patterns.writing.naming import SHARED_NAMES, Parameter, as_stored, fresh_name, safe_names
 from cutesmith.patterns.writing.special_functions import SPECIAL_FUNCTIONS
-from cutesmith.patterns.writing.templating import launcher_key, returned
+from cutesmith.patterns.writing.templating import launcher_key, returned, size_checks
 
 _OWN = (
     "rows columns max as_matrix row lane slot place read_row smem partials ahead b read write copy_async "
@@ -55,7 +55,7 @@ class RowsKernel:
     tensor_names: list[str]
     dtypes: dict[str, str]
     full_shape: str
-    fixed_shapes: list[tuple[int, ...]]
+    checks: list[str]
     extreme: str
     needs_columns: bool
     arguments: list[str]
@@ -119,7 +119,7 @@ class _Writer:
             tensor_names=[t.name for t in tensors],
             dtypes={"uint8" if t.dtype == "bool" else t.dtype: t.storage for t in tensors},
             full_shape=self._full_shape(),
-            fixed_shapes=[tensor.shape for tensor in self.inputs] if not self.graph.holds_for_other_sizes else [],
+            checks=size_checks(self.arguments, self.graph.arguments, self.graph.checked),
             extreme=self._extreme(),
             needs_columns=not any(o.role == "row" for o in self.outputs),
             arguments=self.arguments,

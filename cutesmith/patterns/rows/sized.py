@@ -7,6 +7,7 @@ import math
 from cutesmith.errors import UnmatchedError
 from cutesmith.patterns.graph.dtypes import COMPUTE_TYPE
 from cutesmith.patterns.graph.nodes import Node, Sized
+from cutesmith.patterns.graph.size_laws import size_value
 from cutesmith.patterns.rows.analysis import RowsAnalysis
 
 
@@ -14,7 +15,7 @@ def sized_code(analysis: RowsAnalysis, node: Node) -> str:
     """The DSL scalar of a `sized` node. Raises UnmatchedError for sizes that are neither all columns nor all rows."""
     law, kind = Sized.of(node).law, COMPUTE_TYPE[node.dtype]
     rows, columns = _follows(analysis, node)
-    if kind.startswith("Int") and not law.is_integer:
+    if kind.startswith("Int") and (law.shift or not law.is_integer):
         raise UnmatchedError(f"{node.origin or 'a constant'} is not an integer for all sizes", operation="sized")
     if not rows:
         return f"{kind}({law.code('plan.columns')})"
@@ -28,8 +29,8 @@ def sized_code(analysis: RowsAnalysis, node: Node) -> str:
 
 def _follows(analysis: RowsAnalysis, node: Node) -> tuple[bool, bool]:
     """Whether a law's sizes are those of all row dimensions, and of all column dimensions."""
-    arguments = analysis.graph.arguments
-    sizes = sorted(arguments[index].sizes[dim] for index, dim in Sized.of(node).law.dims)
+    shapes = [argument.sizes for argument in analysis.graph.arguments]
+    sizes = sorted(size_value(size, shapes) for size in Sized.of(node).law.dims)
     sides = analysis.rows_shape, analysis.columns_shape
     for rows, columns in ((False, True), (True, False), (True, True)):
         chosen = [size for side, taken in zip(sides, (rows, columns), strict=True) for size in side if taken]

@@ -19,7 +19,7 @@ from cutesmith.patterns.scans.operations import combine_source, neutral
 from cutesmith.patterns.scans.proposals import proposals
 from cutesmith.patterns.writing.expressions import literal
 from cutesmith.patterns.writing.naming import SHARED_NAMES, Parameter, ViewNames
-from cutesmith.patterns.writing.templating import launcher_key, render_template, returned, type_check
+from cutesmith.patterns.writing.templating import launcher_key, render_template, returned, size_checks, type_check
 from cutesmith.runtime.tiling import TiledShape, Tiling
 
 _OWN = (
@@ -91,7 +91,7 @@ def _context(problem: ScanProblem, configuration: ScansConfiguration) -> dict[st
         "dim": problem.scan.dim - len(problem.shape),
         "views": [*views.lines, *dict.fromkeys((*element.laws, *epilogue.laws))],
         "allocations": list(_allocations(problem, loaded, inputs)),
-        "checks": _checks(problem),
+        "checks": size_checks(problem.arguments, problem.graph.arguments, problem.graph.checked),
         "type_check": type_check(problem.arguments, problem.graph.arguments),
         "passed": [*inputs, *(output.name for output in epilogue.outputs)],
         "key": launcher_key(list(dict.fromkeys(inputs))),
@@ -146,15 +146,6 @@ def _allocations(problem: ScanProblem, loaded: list[Operand], inputs: list[str])
     for output in problem.epilogue.outputs:
         dtype = "torch.uint8" if output.dtype == "bool" else f"torch.{output.dtype}"
         yield f"{output.name} = torch.empty({shape}, dtype={dtype}, device={inputs[0]}.device)"
-
-
-def _checks(problem: ScanProblem) -> list[tuple[str, tuple[int, ...]]]:
-    """Arguments whose shape is part of the kernel, because views or constants carry the traced sizes."""
-    if problem.graph.holds_for_other_sizes:
-        return []
-    tensors = [argument for argument in problem.graph.arguments if argument.kind == "tensor"]
-    names = dict(zip(problem.graph.arguments, problem.arguments, strict=False))
-    return [(names[argument], argument.shape) for argument in tensors]
 
 
 def match(graph: Graph) -> ScansPlan:

@@ -22,7 +22,7 @@ from cutesmith.patterns.scans.operations import combined, neutral
 from cutesmith.patterns.scatters.analysis import Combined, ScatterProblem, analyse
 from cutesmith.patterns.writing.expressions import literal
 from cutesmith.patterns.writing.naming import SHARED_NAMES, ViewNames
-from cutesmith.patterns.writing.templating import render_template, returned, type_check
+from cutesmith.patterns.writing.templating import render_template, returned, size_checks, type_check
 from cutesmith.runtime.tiling import TiledShape, Tiling
 
 _OWN = (
@@ -102,7 +102,7 @@ def _context(problem: ScatterProblem, configuration: ScattersConfiguration) -> d
         "frame": _frame(problem, read, inputs),
         "count": _count_code(problem, inputs),
         "device": passed[0],
-        "checks": _checks(problem),
+        "checks": size_checks(problem.arguments, problem.graph.arguments, problem.graph.checked),
         "type_check": type_check(problem.arguments, problem.graph.arguments),
         "passed": passed,
         "dtypes": [f"{name}.dtype" for name in dict.fromkeys(inputs.values())],
@@ -168,14 +168,6 @@ def _count_code(problem: ScatterProblem, inputs: dict[str, str]) -> str:
 
 def _returned(name: str, dtype: str) -> str:
     return f"{name}.view(torch.bool)" if dtype == "bool" else name
-
-
-def _checks(problem: ScatterProblem) -> list[tuple[str, tuple[int, ...]]]:
-    """Arguments whose shape is part of the kernel, because views or constants carry the traced sizes."""
-    if problem.graph.holds_for_other_sizes:
-        return []
-    arguments = zip(problem.arguments, problem.graph.arguments, strict=True)
-    return [(name, argument.shape) for name, argument in arguments if argument.kind == "tensor"]
 
 
 def match(graph: Graph) -> ScattersPlan:

@@ -16,7 +16,7 @@ from cutesmith.patterns.graph.nodes import Graph, Input, Node, Sort
 from cutesmith.patterns.graph.size_laws import size_code
 from cutesmith.patterns.pattern_plan import GraphPlan, SelectionConfiguration
 from cutesmith.patterns.writing.naming import SHARED_NAMES, ViewNames, as_stored, safe_names
-from cutesmith.patterns.writing.templating import launcher_key, render_template, returned, type_check
+from cutesmith.patterns.writing.templating import launcher_key, render_template, returned, size_checks, type_check
 from cutesmith.runtime.tiling import TiledShape, Tiling
 
 _OWN = (
@@ -88,7 +88,7 @@ class SelectionPlan(GraphPlan):
             "float_type": "Float64" if wide else "Float32",
             "key": "Int64" if wide else "Int32",
             "bits": 63 if wide else 31,
-            "checks": self._checks(),
+            "checks": size_checks(self.arguments, self.graph.arguments, self.graph.checked),
             "type_check": type_check(self.arguments, self.graph.arguments),
             "launcher_key": launcher_key([passed]),
             "returns": returned(codes, as_tuple=self.graph.returns_tuple),
@@ -106,13 +106,6 @@ class SelectionPlan(GraphPlan):
     def _counts_apart(node: Node, dim: int) -> bool:
         """Whether a number decides how many are kept, which is as long as a line only by chance."""
         return bool(node.sizes) and not isinstance(node.sizes[dim], int)
-
-    def _checks(self) -> list[tuple[str, tuple[int, ...]]]:
-        """Arguments whose shape is part of the kernel, because views carry the traced sizes."""
-        if self.graph.holds_for_other_sizes:
-            return []
-        arguments = zip(self.arguments, self.graph.arguments, strict=True)
-        return [(name, argument.shape) for name, argument in arguments if argument.kind == "tensor"]
 
 
 def match(graph: Graph) -> SelectionPlan:

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+import operator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from cutesmith.patterns.graph.nodes import Argument
-from cutesmith.patterns.graph.size_laws import Dims, SizeLaw
+from cutesmith.patterns.graph.size_laws import Dims, Place, SizeLaw
 
-Place = tuple[int, int]
-"""An argument and a dimension of it."""
+Places = tuple[Place, ...]
+Growth = Mapping[Place, int | Fraction]
+"""A factor for each dimension that grows; sizes stay integers."""
 Group = frozenset[Place]
 """Dimensions that grow by one factor: of one size, or of sizes that the function keeps in proportion."""
 
 CLOSE = 1e-12
+MOST_COUNTS = 3
+"""Counts of windows in one product: those along the dimensions of an image."""
 MOST_ADDED = 24
 """Distinct sizes among which sums are looked for."""
 
@@ -29,31 +33,42 @@ def close(first: float, second: float) -> bool:
 
 @dataclass(frozen=True)
 class Laws:
-    """Products of dimensions of one argument, the fewest first, with their values in all traces."""
+    """Products of dimensions of one argument, the fewest first, with their values in all traces.
+
+    `counts` are sizes with a law that an operation says, as many windows as there are along a size.
+    """
 
     products: tuple[tuple[Dims, tuple[int, ...]], ...]
+    counts: tuple[tuple[SizeLaw, tuple[int, ...]], ...] = ()
 
     @classmethod
-    def of(cls, arguments: Sequence[Argument], growths: Sequence[Mapping[Place, int]], groups: Sequence[Group]) -> Laws:
+    def of(cls, arguments: Sequence[Argument], growths: Sequence[Growth], groups: Sequence[Group]) -> Laws:
         """For traces whose sizes are those of the arguments times the growths; of a group one dimension is taken."""
         number = {place: at for at, group in enumerate(groups) for place in group}
-        found: dict[tuple[tuple[int, int], ...], Dims] = {}
+        found: dict[tuple[tuple[int, int], ...], Places] = {}
         for dims in _sets_of_dims(arguments, number):
             kinds = sorted((number[place], arguments[place[0]].sizes[place[1]]) for place in dims)
             found.setdefault(tuple(kinds), dims)
 
-        def value(dims: Dims, growth: Mapping[Place, int]) -> int:
-            return math.prod(arguments[index].sizes[dim] * growth.get((index, dim), 1) for index, dim in dims)
+        def value(dims: Places, growth: Growth) -> int:
+            return math.prod(int(arguments[index].sizes[dim] * growth.get((index, dim), 1)) for index, dim in dims)
 
         ordered = sorted(found.values(), key=len)
         return cls(tuple((dims, tuple(value(dims, growth) for growth in growths)) for dims in ordered))
+
+    def counting(self, count: SizeLaw, sizes: Sequence[float], counts: Sequence[float]) -> Laws:
+        """The laws where an operation makes `counts` of `sizes`, by a law of one size."""
+        size, values = self.of_size(sizes), tuple(map(int, counts))
+        if size is None or len(set(values)) == 1 or any(values == known for _, known in (*self.counts, *self.products)):
+            return self
+        return replace(self, counts=(*self.counts, (count.following(size), values)))
 
     def of_number(self, series: Sequence[float]) -> SizeLaw | None:
         """offset + factor * product ** power, as exact as floats are; None where no law fits all traces."""
         if not all(map(math.isfinite, series)):
             return None
         for shifted in (False, True):
-            for (dims, products), power in itertools.product(self.products, (1.0, -1.0, 0.5, -0.5)):
+            for (dims, products), power in itertools.product(self._sizes, (1.0, -1.0, 0.5, -0.5)):
                 solution = _solved(series, [math.pow(product, power) for product in products], shifted)
                 if solution is not None:
                     return SizeLaw(*solution, dims, power)
@@ -65,16 +80,47 @@ class Laws:
         values = tuple(map(int, series))
         if len(set(values)) == 1:
             return SizeLaw.constant(values[0])
-        for dims, products in self.products:
-            if products == values:
-                return SizeLaw(0, Fraction(1), dims, 1)
-        for dims, products in self.products:
-            factor = Fraction(values[0], products[0]) if products[0] else Fraction(0)
-            if all(factor * product == value for product, value in zip(products, values, strict=True)):
-                return SizeLaw(0, factor, dims, 1)
+        if (law := self._exact(values)) is not None:
+            return law
+        if 0 not in values and (law := self._proportion(values)) is not None:
+            return law
         if summed := self._sum(values):
             return SizeLaw(0, Fraction(1), summed[0], 1, summed[1:])
         return self._shifted(values)
+
+    @property
+    def _sizes(self) -> Iterator[tuple[Dims, tuple[int, ...]]]:
+        yield from self.products
+        yield from (((law,), values) for law, values in self.counts)
+
+    def _exact(self, values: tuple[int, ...]) -> SizeLaw | None:
+        """A product, a count, or a product of up to three counts and dimensions of one argument."""
+        known = {products: dims for dims, products in reversed((*self.products, ((), (1,) * len(values))))}
+        if values in known:
+            return SizeLaw(0, Fraction(1), known[values], 1)
+        for law, counts in self.counts:
+            if counts == values:
+                return law
+        parts = [(law, counts) for law, counts in self.counts if all(v % c == 0 for v, c in zip(values, counts))]
+        for number in range(1, MOST_COUNTS + 1):
+            for chosen in itertools.combinations_with_replacement(parts, number):
+                counted = [math.prod(each) for each in zip(*(counts for _, counts in chosen), strict=True)]
+                left = tuple(value // count for value, count in zip(values, counted))
+                if left in known and all(map(operator.eq, map(operator.mul, left, counted), values)):
+                    return SizeLaw(0, Fraction(1), (*known[left], *(law for law, _ in chosen)), 1)
+        return None
+
+    def _proportion(self, values: tuple[int, ...]) -> SizeLaw | None:
+        """A fraction of a product, or of one with counts of windows."""
+        products = [entry for entry in (*self.products, ((), (1,) * len(values))) if 0 not in entry[1]]
+        known = {_ratios(numbers): (dims, numbers[0]) for dims, numbers in reversed(products)}
+        for number in range(MOST_COUNTS + 1):
+            for chosen in itertools.combinations_with_replacement(self.counts, number):
+                counted = [math.prod(counts[at] for _, counts in chosen) for at in range(len(values))]
+                if 0 not in counted and (found := known.get(_ratios(map(Fraction, values, counted)))) is not None:
+                    factor = Fraction(values[0], counted[0] * found[1])
+                    return SizeLaw(0, factor, (*found[0], *(law for law, _ in chosen)), 1)
+        return None
 
     def places(self, series: Sequence[float]) -> frozenset[Place]:
         """The dimensions that a number follows."""
@@ -83,7 +129,7 @@ class Laws:
 
     def _sum(self, values: tuple[int, ...]) -> tuple[Dims, ...] | None:
         """Two or three sizes that add up to the values in all traces."""
-        single = [(dims, sizes) for dims, sizes in self.products if len(dims) == 1][:MOST_ADDED]
+        single = [(dims, sizes) for dims, sizes in self._sizes if len(dims) == 1][:MOST_ADDED]
         for count in (2, 3):
             for chosen in itertools.combinations_with_replacement(single, count):
                 if tuple(map(sum, zip(*(sizes for _, sizes in chosen), strict=True))) == values:
@@ -91,7 +137,7 @@ class Laws:
         return None
 
     def _shifted(self, values: tuple[int, ...]) -> SizeLaw | None:
-        for dims, products in self.products:
+        for dims, products in self._sizes:
             if products[0] == products[1]:
                 continue
             factor = Fraction(values[1] - values[0], products[1] - products[0])
@@ -102,7 +148,12 @@ class Laws:
         return None
 
 
-def _sets_of_dims(arguments: Sequence[Argument], growing: Mapping[Place, int]) -> Iterator[Dims]:
+def _ratios(numbers: Iterable[int | Fraction]) -> tuple[Fraction, ...]:
+    first, *others = numbers
+    return tuple(Fraction(number) / first for number in others)
+
+
+def _sets_of_dims(arguments: Sequence[Argument], growing: Mapping[Place, int]) -> Iterator[Places]:
     for index, argument in enumerate(arguments):
         dims = [dim for dim in range(-1, len(argument.shape)) if (index, dim) in growing]
         for count in range(1, len(dims) + 1):

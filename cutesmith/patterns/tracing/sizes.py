@@ -10,31 +10,35 @@ those: a law that ends beyond, as `min(size, 4096)` does, is for verification on
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from functools import cached_property
 
 from cutesmith.errors import CutesmithError
 from cutesmith.patterns.graph.dtypes import is_float
-from cutesmith.patterns.graph.equality import Slot, numbers_beside
+from cutesmith.patterns.graph.equality import Slot, numbers_beside, window_laws
 from cutesmith.patterns.graph.nodes import (
     OWN_SIZES,
     Argument,
     Constant,
     Graph,
+    Input,
     Node,
     Reshaping,
     Sized,
     Viewed,
+    Windows,
+    nodes_of,
     views_of,
 )
-from cutesmith.patterns.graph.size_laws import Size
-from cutesmith.patterns.tracing.laws import Group, Laws, Place, close
+from cutesmith.patterns.graph.size_laws import Place, Size
+from cutesmith.patterns.tracing.laws import Group, Growth, Laws, close
 from cutesmith.patterns.tracing.recorder import TooManyOperations
 from cutesmith.patterns.tracing.scalars import untraceable
 
 Trace = Callable[[tuple[Argument, ...]], Graph]
-Growth = Mapping[Place, int]
 Series = Mapping[Slot, tuple[float, ...]]
 """The value of each number in the first trace and in the grown ones; not of those that differ from use to use."""
 
@@ -52,34 +56,64 @@ def follow_sizes(graph: Graph, trace: Trace, numbers: Sequence[int] = ()) -> Gra
     UnmatchedError where one has no law.
     """
     study = _Study(graph, trace, tuple(numbers))
-    followed, groups = study.followed(study.groups())
-    grown_numbers = {index for group in groups for index, dim in group if dim < 0}
+    followed, grown_places = replace(graph, fixed_shapes=True), frozenset[Place]()
+    for groups in study.ways():
+        found, places = _following(study, groups)
+        if followed.fixed_shapes or len(found.held) < len(followed.held):
+            followed, grown_places = found, places
+        if not (followed.fixed_shapes or followed.held):
+            break
+    grown_numbers = {index for index, dim in grown_places if dim < 0}
     if numbers and (grown_numbers != set(numbers) or not followed.holds_for_other_sizes):
         raise untraceable(" or ".join(graph.arguments[index].name for index in numbers))
     return followed
 
 
 def partly_follow_sizes(graph: Graph, trace: Trace) -> Graph:
-    """As `follow_sizes`, but where other sizes change what is done, those of some dimensions are `fixed`."""
-    study = _Study(graph, trace)
-    followed, _ = study.followed(study.groups())
-    if followed.holds_for_other_sizes:
-        return followed
-    free = study.free_groups()
-    followed, _ = study.followed(free)
-    kept = frozenset[Place]().union(*free) if followed.holds_for_other_sizes else frozenset()
-    return replace(followed, fixed=tuple(place for place, size in study.places() if size > 1 and place not in kept))
+    """As `follow_sizes`, but a graph of fixed shapes says that it holds all sizes."""
+    followed, study = follow_sizes(graph, trace), _Study(graph, trace)
+    every = frozenset(place for place, size in study.places() if size > 1)
+    return replace(followed, held=every) if followed.fixed_shapes else followed
+
+
+def _following(study: _Study, groups: tuple[Group, ...]) -> tuple[Graph, frozenset[Place]]:
+    """The graph that follows these sizes as far as there are laws, and the places that it follows."""
+    graph, held = study.graph, frozenset[Place]()
+    while groups:
+        lawless, series = list[Slot](), study.series(groups)
+        if series is not None:
+            if (finer := study.finer(groups, series)) != groups:
+                groups, series = finer, study.series(finer) or series
+            laws = study.laws(groups, series)
+            if not (lawless := list(_lawless(graph, series, laws))):
+                return replace(_followed(graph, series, laws), held=held), frozenset[Place]().union(*groups)
+        without = [group for group in groups if study.moves(group, lawless)]
+        groups = tuple(group for group in groups if group not in without) if without else ()
+        held = held.union(*without)
+    return replace(graph, fixed_shapes=True), frozenset()
+
+
+def _lawless(graph: Graph, series: Series, laws: Laws) -> Iterator[Slot]:
+    """The constants and the sizes of views that change and have no law, or have several values."""
+    for node in graph.nodes():
+        slot = Slot(id(node))
+        of = laws.of_number if is_float(node.dtype) else laws.of_size
+        if node.op == "constant" and _changes(series, slot) and of(series[slot]) is None:
+            yield slot
+        sizes = [size for view in views_of(node) for size in view.sizes]
+        for slot in (Slot(id(node), "view", at) for at, size in enumerate(sizes) if isinstance(size, int)):
+            if slot not in series or laws.of_size(series[slot]) is None:
+                yield slot
 
 
 def _followed(graph: Graph, series: Series, laws: Laws) -> Graph:
-    """The graph with the laws that there are."""
+    """The graph with the laws of all numbers that change."""
     done: dict[int, Node] = {}
     for node in graph.nodes():
         changed = replace(node, inputs=tuple(done[id(child)] for child in node.inputs)) if node.inputs else node
         if _changes(series, Slot(id(node))):
             law = (laws.of_number if is_float(node.dtype) else laws.of_size)(series[Slot(id(node))])
-            if law is None:
-                return replace(graph, fixed_shapes=True)
+            assert law is not None, "lawless numbers are held"
             changed = replace(changed, op="sized", attrs=Sized(law, Constant.of(node).value))
         done[id(node)] = _with_sizes(node, changed, series, laws)
     return replace(graph, outputs=tuple(done[id(node)] for node in graph.outputs))
@@ -115,9 +149,10 @@ class _Study:
     graph: Graph
     trace: Trace
     numbers: tuple[int, ...] = ()
+    known: dict[frozenset[tuple[Place, int | Fraction]], Graph | None] = field(default_factory=dict)
 
-    def groups(self) -> tuple[Group, ...]:
-        """Dimensions that can grow apart; empty where the function then does other operations.
+    def ways(self) -> Iterator[tuple[Group, ...]]:
+        """Dimensions that can grow apart, the best first.
 
         Distinct sizes grow by distinct primes, so that no ratio of sizes stays by chance. Sizes that the function does
         not take so (one is half of another) grow by one factor; those that it takes in no other way stay.
@@ -127,43 +162,26 @@ class _Study:
             if size > 1 or place[1] < 0:
                 by_size.setdefault(size, set()).add(place)
         apart = tuple(frozenset(places) for _, places in sorted(by_size.items()))
+        yield apart
         if self._beside(grown_by(apart)) is not None:
-            return apart
+            return
         refused = [group for group in apart if self._larger(grown_by((group,))) is None]
         alone = tuple(group for group in apart if group not in refused)
         bound = frozenset[Place]().union(*refused)
-        for groups in ((*alone, bound), (frozenset[Place]().union(*apart),), alone):
-            if self._larger(grown_by(groups)) is not None:
-                return groups if self._beside(grown_by(groups)) is not None else ()
-        return ()
+        yield from ((*alone, bound), (frozenset[Place]().union(*apart),), alone)
 
-    def free_groups(self) -> tuple[Group, ...]:
-        """Dimensions of one size that grow, each group alone and all together, while the operations stay the same."""
-        by_size: dict[int, set[Place]] = {}
-        for place, size in self.places():
-            if size > 1:
-                by_size.setdefault(size, set()).add(place)
-        free = tuple(
-            frozenset(places)
-            for _, places in sorted(by_size.items())
-            if self._beside(dict.fromkeys(places, 2)) is not None
-        )
-        return free if self._beside(grown_by(free)) is not None else ()
-
-    def followed(self, groups: tuple[Group, ...]) -> tuple[Graph, tuple[Group, ...]]:
-        """The graph with laws of these groups, cut as fine as numbers follow them; one of fixed shapes without any."""
-        series = self.series(groups) if groups else None
-        if series is not None and (finer := self.finer(groups, series)) != groups:
-            groups, series = finer, self.series(finer)
-        fixed = replace(self.graph, fixed_shapes=True)
-        return (fixed if series is None else _followed(self.graph, series, self.laws(groups))), groups
+    def moves(self, group: Group, slots: Sequence[Slot]) -> bool:
+        """Whether one of these numbers, or what is done at all, is another where a group grows alone."""
+        first, values = numbers_beside(self.graph, self.graph), self._beside(grown_by((group,)))
+        assert first is not None
+        return values is None or any(s not in values or not close(first.get(s, math.nan), values[s]) for s in slots)
 
     def finer(self, groups: tuple[Group, ...], series: Series) -> tuple[Group, ...]:
         """The groups cut where one dimension of several grows alone, as far as a number follows the size.
 
         A dimension of size 1 may be broadcast; it is a group of its own if numbers follow it.
         """
-        laws = self.laws(groups)
+        laws = self.laws(groups, series)
         followed = {place for values in self._changing(series) for place in laws.places(values)}
         parts = [self._parts(group) if followed & group and len(group) > 1 else [group] for group in groups]
         ones = [place for place, size in self.places() if size == 1 and place[1] >= 0]
@@ -188,22 +206,42 @@ class _Study:
 
     def series(self, groups: tuple[Group, ...]) -> Series | None:
         """All numbers in all traces; None where a trace does other operations than the first."""
-        grown = [numbers_beside(self.graph, self.graph), *(self._beside(grown_by(groups, n)) for n in range(TRACES))]
-        traced = [values for values in grown if values is not None]
-        if len(traced) < len(grown):
+        traced = [values for growth in self._growths(groups) if (values := self._beside(growth)) is not None]
+        if len(traced) <= TRACES:
             return None
         return {slot: tuple(values[slot] for values in traced) for slot in traced[0] if all(slot in v for v in traced)}
 
-    def laws(self, groups: tuple[Group, ...]) -> Laws:
-        """What laws there can be when these groups grow."""
-        return Laws.of(self.graph.arguments, [{}, *(grown_by(groups, n) for n in range(TRACES))], groups)
+    def _growths(self, groups: tuple[Group, ...]) -> list[Growth]:
+        """Those of all traces, where windows have steps of one to sizes that are no multiples of the given ones.
+
+        Half of a size and the positions of windows that step by two are equal where a size is even.
+        """
+        growths: list[Growth] = [{}, *(grown_by(groups, n) for n in range(TRACES))]
+        if any(window_laws(node) for node in self.graph.nodes()):
+            last = growths[-1]
+            more = {p: last[p] + Fraction(1, self.graph.arguments[p[0]].sizes[p[1]]) for p in last}
+            free = [g for g in groups if self._beside({place: more[place] for place in g}) is not None]
+            uneven = {**last, **{place: more[place] for group in free for place in group}}
+            if free and self._beside(uneven) is not None:
+                growths.append(uneven)
+        return growths
+
+    def laws(self, groups: tuple[Group, ...], series: Series) -> Laws:
+        """What laws there can be when these groups grow, those of windows in the graph among them."""
+        laws = Laws.of(self.graph.arguments, self._growths(groups), groups)
+        for node in self.graph.nodes():
+            for at, law in enumerate(window_laws(node)):
+                sizes, counts = (series.get(Slot(id(node), kind, at)) for kind in ("along", "positions"))
+                if law is not None and sizes is not None and counts is not None:
+                    laws = laws.counting(law, sizes, counts)
+        return laws
 
     def _changing(self, series: Series) -> Iterator[tuple[float, ...]]:
         yield from {values for slot, values in series.items() if self._is_needed(slot) and _changes(series, slot)}
 
     def _is_needed(self, slot: Slot) -> bool:
         """Whether a kernel takes the number: a size of a shape only where it is not that of an operand."""
-        return slot.kind != "shape" or slot.node in self._own_sizes
+        return slot.kind in ("value", "view") or (slot.kind == "shape" and slot.node in self._own_sizes)
 
     @cached_property
     def _own_sizes(self) -> frozenset[int]:
@@ -211,9 +249,11 @@ class _Study:
 
     def places(self) -> Iterator[tuple[Place, int]]:
         """Every size and number that may be another in another call."""
+        taps = set(_taps(self.graph))
         for index, argument in enumerate(self.graph.arguments):
             for dim, size in enumerate(argument.shape):
-                yield (index, dim), size
+                if (index, dim) not in taps:
+                    yield (index, dim), size
         yield from (((index, -1), self.graph.arguments[index].sizes[-1]) for index in self.numbers)
 
     def _beside(self, growth: Growth) -> dict[Slot, float] | None:
@@ -226,12 +266,24 @@ class _Study:
 
         One of other operations altogether, as of a longer loop, is not followed to its end: a graph without outputs.
         """
-        try:
-            return self.trace(grown(self.graph.arguments, growth))
-        except TooManyOperations:
-            return replace(self.graph, outputs=())
-        except (CutesmithError, RuntimeError):
-            return None
+        if (key := frozenset(growth.items())) not in self.known:
+            try:
+                self.known[key] = self.trace(grown(self.graph.arguments, growth))
+            except TooManyOperations:
+                self.known[key] = replace(self.graph, outputs=())
+            except (CutesmithError, RuntimeError):
+                self.known[key] = None
+        return self.known[key]
+
+
+def _taps(graph: Graph) -> Iterator[Place]:
+    """The dimensions of weights that are taps: part of a convolution's kernel, which refuses others."""
+    for node in graph.nodes():
+        if node.op == "contract" and isinstance(windows := node.inputs[1].attrs, Windows):
+            for index in {Input.of(leaf).index for leaf in nodes_of(node.inputs[:1]) if leaf.op == "input"}:
+                shape = graph.arguments[index].shape
+                if shape[-windows.rank :] == windows.taps:
+                    yield from ((index, len(shape) - 1 - dim) for dim in range(windows.rank))
 
 
 def grown_by(groups: Sequence[Group], shift: int = 0) -> dict[Place, int]:
@@ -242,15 +294,15 @@ def grown_by(groups: Sequence[Group], shift: int = 0) -> dict[Place, int]:
 def grown(arguments: Sequence[Argument], growth: Growth) -> tuple[Argument, ...]:
     """The arguments with each size times the factor of its place, where there is one."""
     shapes = [
-        tuple(size * growth.get((index, dim), 1) for dim, size in enumerate(argument.shape))
+        tuple(int(size * growth.get((index, dim), 1)) for dim, size in enumerate(argument.shape))
         for index, argument in enumerate(arguments)
     ]
     larger = [_grown(argument, shape) for argument, shape in zip(arguments, shapes, strict=True)]
     return tuple(_larger_number(each, growth.get((index, -1), 1)) for index, each in enumerate(larger))
 
 
-def _larger_number(argument: Argument, factor: int) -> Argument:
-    return argument if factor == 1 else replace(argument, value=argument.sizes[-1] * factor)
+def _larger_number(argument: Argument, factor: int | Fraction) -> Argument:
+    return argument if factor == 1 else replace(argument, value=int(argument.sizes[-1] * factor))
 
 
 def _grown(argument: Argument, shape: tuple[int, ...]) -> Argument:

@@ -52,7 +52,7 @@ def trace_function(function: Callable[..., Any], inputs: Sequence[Any]) -> Graph
 
 
 def trace_fixed(function: Callable[..., Any], inputs: Sequence[Any], path: str) -> Graph:
-    """A graph for which the function may do other operations at other sizes: `fixed` says at which.
+    """A graph for which the function may do other operations at other sizes: `held` says at which.
 
     An integer that decides what is computed is one of these.
     """
@@ -64,7 +64,7 @@ def trace_fixed(function: Callable[..., Any], inputs: Sequence[Any], path: str) 
         if not integers:
             raise
         graph = _traced(function, arguments, path, (), partly=True, known=integers)
-        return replace(graph, fixed=(*graph.fixed, *((index, -1) for index in integers)))
+        return replace(graph, held=graph.held | {(index, -1) for index in integers})
 
 
 def _trace(function: Callable[..., Any], inputs: Sequence[Any], path: str) -> Graph:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from cutesmith.errors import UnmatchedError
 from cutesmith.patterns.graph.nodes import Graph
-from cutesmith.patterns.tracing.laws import Place
+from cutesmith.patterns.graph.size_laws import Place
 from cutesmith.patterns.tracing.trace import trace_fixed
 from cutesmith.recording.facade import cuda_as_cpu
 
@@ -42,7 +42,7 @@ def trace_variants(loaded: LoadedFile) -> Variants:
 def variants_of(function: Callable[..., Any], sets: Sequence[Sequence[Any]], path: str = "") -> Variants:
     """The graphs of a function on several sets of inputs: a set gets its own where the sizes that decide differ."""
     graphs = [trace_fixed(function, list(inputs), path) for inputs in sets]
-    places = tuple(sorted({place for graph in graphs for place in graph.fixed}))
+    places = tuple(sorted({place for graph in graphs for place in graph.held}))
     if len({tuple(len(argument.shape) for argument in graph.arguments) for graph in graphs}) > 1:
         raise UnmatchedError("the inputs of this function have other numbers of dimensions in other sets")
     found: dict[tuple[int, ...], Graph] = {}

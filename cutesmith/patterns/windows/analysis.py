@@ -182,7 +182,7 @@ def _convolution(graph: Graph, names: list[str], product: Node, writer: Function
     leading = len(product.shape) - 1
     writer.names = _coordinates(leading, ["position"])
     epilogue = writer.epilogue(graph.outputs, {id(product): Given.of(product)})
-    positions = tuple((n + 2 * s.start - s.reach - 1) // s.step + 1 for n, s in zip(sizes, spans, strict=True))
+    positions = tuple(span.law.of(size) for size, span in zip(sizes, spans, strict=True))
     return WindowsProblem(
         graph, tuple(names), (product,), spans, image.shape, positions, element, epilogue, weights=weights
     )

@@ -22,7 +22,7 @@ from cutesmith.patterns.windows.analysis import WindowsProblem, analyse
 from cutesmith.patterns.windows.proposals import MOST_SEEN, proposals, seen
 from cutesmith.patterns.writing.expressions import literal
 from cutesmith.patterns.writing.naming import SHARED_NAMES, ViewNames
-from cutesmith.patterns.writing.templating import launcher_key, render_template, returned, type_check
+from cutesmith.patterns.writing.templating import launcher_key, render_template, returned, size_checks, type_check
 from cutesmith.runtime.tiling import TiledShape, Tiling
 
 _OWN = (
@@ -228,7 +228,7 @@ def _allocations(problem: WindowsProblem, passed: dict[str, str]) -> Iterator[st
     image = f"{passed[whole[0].name]}.shape" if whole else f"torch.broadcast_shapes({shapes})"
     yield f"image = {image}"
     rank = problem.rank
-    positions = [span.positions(f"image[{dim - rank}]") for dim, span in enumerate(problem.spans)]
+    positions = [_positions(span, f"image[{dim - rank}]") for dim, span in enumerate(problem.spans)]
     yield f"sizes = ({', '.join(positions)},)"
     shape = f"*image[:-{rank}], *sizes" if len(problem.image_shape) > rank else "*sizes,"
     if problem.weights:
@@ -240,14 +240,18 @@ def _allocations(problem: WindowsProblem, passed: dict[str, str]) -> Iterator[st
         yield f"{output.name} = torch.empty(({shape}), dtype={dtype}, device={names[0]}.device)"
 
 
-def _checks(problem: WindowsProblem) -> list[tuple[str, tuple[int, ...]]]:
-    """Arguments whose shape is part of the kernel, because views or constants carry the traced sizes."""
-    graph, names = problem.graph, dict(zip(problem.graph.arguments, problem.arguments, strict=False))
+def _positions(span: Span | Share | Samples, size: str) -> str:
+    return span.positions(size) if isinstance(span, Samples) else span.law.size_code(size)
+
+
+def _checks(problem: WindowsProblem) -> list[str]:
+    """Statements that refuse other sizes of what views or constants carry the traced sizes of."""
+    graph = problem.graph
     values = tuple(output.inputs[0] if output.op == "reshape" else output for output in graph.outputs)
-    free = replace(graph, outputs=values).holds_for_other_sizes
-    tensors = [argument for argument in graph.arguments if argument.kind == "tensor"]
-    fixed = [problem.weights.operand.argument] if problem.weights and not _taps(problem) else []
-    return [(names[a], a.shape) for a in tensors if not free or names[a] in fixed]
+    checked = replace(graph, outputs=values).checked
+    fixed = problem.weights.operand.argument if problem.weights and not _taps(problem) else ""
+    of_weights = {(at, dim) for at, dim in graph.places if problem.arguments[at] == fixed}
+    return size_checks(problem.arguments, graph.arguments, checked | of_weights)
 
 
 def _taps(problem: WindowsProblem) -> list[tuple[str, Shape]]:

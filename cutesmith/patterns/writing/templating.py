@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from cutesmith.errors import UnavailableError
 from cutesmith.patterns.graph.nodes import Argument
+from cutesmith.patterns.graph.size_laws import Place
 
 
 @functools.cache
@@ -45,6 +46,22 @@ def launcher_key(tensors: Sequence[str], sized: Sequence[str] = ()) -> list[str]
     parts = [f"{name}.{part}" for name in tensors for part in ("shape", "stride()", "dtype")]
     pointers = " | ".join(f"{name}.data_ptr()" for name in tensors)
     return [*parts, *(f"{name}.shape" for name in sized), f"({pointers}) & 15"]
+
+
+def size_checks(names: Sequence[str], arguments: Sequence[Argument], places: Collection[Place]) -> list[str]:
+    """The statements that refuse other sizes than the traced ones in these places."""
+    lines = []
+    for at, (name, argument) in enumerate(zip(names, arguments, strict=True)):
+        sizes = {dim: size for dim, size in enumerate(argument.shape) if (at, dim) in places}
+        if not sizes:
+            continue
+        found, wanted, told = f"{name}.shape", str(argument.shape), str(argument.shape)
+        if len(sizes) < len(argument.shape):
+            found, wanted = _either([f"{name}.shape[{dim}]" for dim in sizes]), _either([*map(str, sizes.values())])
+            told = f"({', '.join(str(sizes.get(dim, '*')) for dim in range(len(argument.shape)))})"
+        refusal = f"{name} has shape {{tuple({name}.shape)}}; this kernel was written for {told}"
+        lines += [f"if {found} != {wanted}:", f'    raise ValueError(f"{refusal}")']
+    return lines
 
 
 def type_check(names: Sequence[str], arguments: Sequence[Argument]) -> list[str]:
