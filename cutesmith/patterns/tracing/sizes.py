@@ -212,7 +212,7 @@ class _Study:
         return {slot: tuple(values[slot] for values in traced) for slot in traced[0] if all(slot in v for v in traced)}
 
     def _growths(self, groups: tuple[Group, ...]) -> list[Growth]:
-        """Those of all traces, where windows have steps of one to sizes that are no multiples of the given ones.
+        """Those of all traces; where there are windows, one more whose sizes leave a rest.
 
         Half of a size and the positions of windows that step by two are equal where a size is even.
         """
