@@ -66,6 +66,7 @@ class Drawing:
         yield DerivedCase("zeros", ("scattered zeros", "all zeros"), Rule.V1, alone=alone)
         yield DerivedCase("equal values", ("few values", "one value"), Rule.V1, alone=alone)
         yield DerivedCase("ends and mixed sizes", ("ends", "mixed sizes"), Rule.V1, alone=alone)
+        yield DerivedCase("squares out of range", ("squares above", "squares below"), Rule.V1, alone=alone)
         yield DerivedCase("halves and runs of -Inf", ("halves", "runs of -Inf"), Rule.V1, alone=alone)
         integers = "integer ends", "one integer", "special integers", "large integers", NEGATIVE_INDICES, *ANY_INTEGER
         yield DerivedCase("integers", integers, Rule.V3, alone=alone)
@@ -116,6 +117,7 @@ class Drawing:
         moved = tuple(i for i in free if not kinds[i].domain)
         signed = tuple(i for i in free if not kinds[i].bounded)
         zero = tuple(i for i in free if kinds[i].low <= 0.0)
+        far = () if self.seen.exponentials else tuple(i for i in moved if i in signed)
         tied = () if self.seen.open_ties else free
         ended = (*free, *(i for i in floats if kinds[i].shares))
         return {
@@ -130,9 +132,16 @@ class Drawing:
             "one value": (Way(v.one_value, tied, largest=True),),
             "ends": (Way(partial(v.ends, numbers=sorted(self.seen.floats)), ended),),
             "mixed sizes": (Way(v.mixed_sizes, zero),),
+            "squares above": self._together_or_each(v.squares_above, far),
+            "squares below": self._together_or_each(v.squares_below, far),
             "halves": (Way(v.halves, signed, largest=True),),
             "runs of -Inf": (Way(v.infinite_runs, tuple(i for i in signed if i in moved), largest=True),),
         }
+
+    def _together_or_each(self, change: Callable[[Any, Kind], Any], places: tuple[int, ...]) -> tuple[Way, ...]:
+        """The largest of the inputs at these places all together, else each alone, as products of two overflow."""
+        alone = tuple(Way(change, (place,)) for place in places if len(places) > 1)
+        return Way(change, places, largest=True), *alone
 
     def _of_integers(self) -> dict[str, tuple[Way, ...]]:
         integers, numbers = self._places(Role.INTEGER), sorted(self.seen.integers)

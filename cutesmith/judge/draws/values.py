@@ -15,6 +15,8 @@ from cutesmith.judge.draws.kinds import Kind, Role, Structure
 OFFSET = 1000.0
 TINY, LARGE = 2.0**-12, 64.0
 SATURATED = (20.0, 100.0)  # exp2, tanh and sigmoid are at their ends there, exp is beyond float16
+_SQUARES_ABOVE = {torch.float32: 2.0**66, torch.bfloat16: 2.0**66, torch.float16: 2.0**10}
+_SQUARES_BELOW = {torch.float32: 2.0**-80, torch.bfloat16: 2.0**-80, torch.float16: 2.0**-13}
 HALF_MOST = 2.0**14  # below the largest float16, with room for a sum
 SMALL = 2.0**-5  # an input that is nowhere larger may be left out within tolerance
 LEVELS = 4
@@ -40,6 +42,16 @@ def tiny(tensor: torch.Tensor, kind: Kind) -> torch.Tensor:
 def large(tensor: torch.Tensor, kind: Kind) -> torch.Tensor:
     """Everything far from zero."""
     return tensor * LARGE
+
+
+def squares_above(tensor: torch.Tensor, kind: Kind) -> torch.Tensor:
+    """Everything so large that its squares are beyond the type that PyTorch computes with; not of float64."""
+    return tensor * _SQUARES_ABOVE.get(tensor.dtype, 1.0)
+
+
+def squares_below(tensor: torch.Tensor, kind: Kind) -> torch.Tensor:
+    """Everything so small that its squares are 0 there; not of float64."""
+    return tensor * _SQUARES_BELOW.get(tensor.dtype, 1.0)
 
 
 def specials(tensor: torch.Tensor, kind: Kind) -> torch.Tensor:

@@ -30,6 +30,11 @@ _OPEN_TIES = frozenset("topk sort argsort kthvalue median nanmedian mode".split(
 _OPEN_REPEATS = frozenset(
     "scatter scatter_ index_put index_put_ index_copy index_copy_ put put_ __setitem__ masked_scatter".split()
 )
+# Kernels scale to powers of two before they subtract a maximum, which holds while scores are below 2^24.
+_EXPONENTIALS = frozenset(
+    "exp exp_ exp2 exp2_ expm1 softmax softmin log_softmax logsumexp logaddexp logaddexp2 logcumsumexp cross_entropy "
+    "scaled_dot_product_attention multi_head_attention_forward gumbel_softmax".split()
+)
 _SORTED_INPUTS = frozenset("bucketize searchsorted".split())
 _CASTING = frozenset("to int long short char byte type type_as".split())
 
@@ -39,8 +44,8 @@ class Seen:
     """Numbers that float and integer tensors are compared with, and what PyTorch leaves open.
 
     `open_ties`: any of equal elements may come first. `open_repeats`: any of the elements for one place may stay.
-    `sorted_inputs`: a function takes sorted values only. `undefined_cast`: NaN, or more than an integer type holds, was
-    cast to it; there the CPU and a GPU differ.
+    `sorted_inputs`: a function takes sorted values only. `exponentials`: of differences, perhaps. `undefined_cast`:
+    NaN, or more than an integer type holds, was cast to it; there the CPU and a GPU differ.
     """
 
     floats: set[float] = field(default_factory=set)
@@ -48,6 +53,7 @@ class Seen:
     open_ties: bool = False
     open_repeats: bool = False
     sorted_inputs: bool = False
+    exponentials: bool = False
     undefined_cast: bool = False
 
 
@@ -69,6 +75,7 @@ class Watching(TorchFunctionMode):  # type: ignore[misc,no-untyped-call,unused-i
             self.seen.open_ties = True
         self.seen.open_repeats |= name in _OPEN_REPEATS
         self.seen.sorted_inputs |= name in _SORTED_INPUTS
+        self.seen.exponentials |= name in _EXPONENTIALS
         result = func(*args, **named)
         if name in _CASTING and _is_undefined(args[0], result):
             self.seen.undefined_cast = True

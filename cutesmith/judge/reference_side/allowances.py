@@ -11,6 +11,7 @@ import torch
 from cutesmith.judge.reference_side.comparison import Comparison, Tolerance, compare, native_excess
 from cutesmith.judge.reference_side.padding import OpenElements, open_elements
 from cutesmith.judge.reference_side.sensitivity import depends_on_luck, is_rounded, movements, room_of
+from cutesmith.judge.reference_side.squares import beyond_squares
 from cutesmith.judge.transfer.tensors import copy_of, span_of
 
 NEARBY_DRAWS, MOST_NEARBY_DRAWS = 8, 32
@@ -33,10 +34,43 @@ def compared(
     *,
     strict: bool,
 ) -> list[Comparison]:
-    """The candidate's outputs against PyTorch's and the float64 ones for `values`, by the stated tolerances at first.
+    """The candidate's outputs against PyTorch's and the float64 ones for `values`.
+
+    Elements that PyTorch loses to a square out of range are not compared.
+    """
+    lost = beyond_squares(reference_fn, values, sides[2])
+    if all(places is None for places in lost):
+        return _excused(reference_fn, compute, values, sides, stated, strict=strict)
+    actual, native, exact = ([_without(*each) for each in zip(side, lost)] for side in sides)
+    results = _excused(reference_fn, compute, values, (actual, native, exact), stated, strict=strict)
+    return [
+        result if places is None else _noting(result, f"{int(places.sum())} elements, whose squares leave float32,")
+        for result, places in zip(results, lost)
+    ]
+
+
+def _without(side: torch.Tensor | None, places: torch.Tensor | None) -> Any:
+    return side if side is None or places is None else torch.where(places, 0.0, side)
+
+
+def _noting(result: Comparison, which: str) -> Comparison:
+    told = f"output {result.error.output}: {which} are not decided: PyTorch loses them too"
+    return replace(result, note="; ".join(filter(None, (result.note, told))))
+
+
+def _excused(
+    reference_fn: Callable[..., Any],
+    compute: Compute,
+    values: list[Any],
+    sides: tuple[Outputs, Outputs, Exact],
+    stated: list[Tolerance],
+    *,
+    strict: bool,
+) -> list[Comparison]:
+    """By the stated tolerances at first.
 
     Then with PyTorch's own errors nearby, with how far roundings move so few elements, with both results of products
-    of padding and, without `strict`, with how far roundings move each row.
+    of padding and, without `strict`, with how far roundings move each element.
     """
     results = _compare_all(sides, stated)
     if not any(result.violation for result in results):

@@ -1,0 +1,63 @@
+"""Where the squares of inputs leave the range of float32, and PyTorch with them: no kernel is asked for more there.
+
+PyTorch on a CPU does not say so of itself: of float32 its `std` adds in float64. So the reference is asked in float64
+for inputs whose squares leave float64, where it has no wider type: `hypot` stays right there, `norm` does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from cutesmith.judge.reference_side.precision import in_float64, widen
+from cutesmith.judge.transfer.tensors import copy_of
+
+OF_FLOAT32 = (torch.float32, torch.bfloat16)  # PyTorch computes with float32 in both
+ROOT = 2.0**63  # squares beyond it, and beyond its inverse, leave float32
+FURTHER = 2.0**462  # to where squares leave float64: from 2^66 to 2^528, and from 2^-80 to 2^-542
+FAR = 2.0**40  # from here on, and as close to zero, numbers are moved there
+
+
+def beyond_squares(
+    function: Callable[..., Any], values: Sequence[Any], exact: Sequence[torch.Tensor | None]
+) -> list[torch.Tensor | None]:
+    """Of each float64 result, where PyTorch's algorithm does not survive a square out of range; None where it does.
+
+    Such elements are infinite or NaN, or zero where the result is not, once the inputs leave float64 as well.
+    """
+    none: list[torch.Tensor | None] = [None] * len(exact)
+    with torch._C.DisableTorchFunction():
+        if not any(map(_squares_leave, values)):
+            return none
+        moved = [_moved(value) for value in values]
+    try:
+        returned = in_float64(function, moved)
+        results = list(returned) if isinstance(returned, (tuple, list)) else [returned]
+        return [_lost(*pair) for pair in zip(results, exact, strict=True)]
+    except Exception:  # noqa: BLE001 - it may refuse such numbers
+        return none
+
+
+def _squares_leave(value: Any) -> bool:
+    if not isinstance(value, torch.Tensor) or value.dtype not in OF_FLOAT32:
+        return False
+    size = value.abs()
+    return bool((size.isfinite() & (size > ROOT) | (size > 0) & (size < 1 / ROOT)).any())
+
+
+def _moved(value: Any) -> Any:
+    """A copy, of a float tensor in float64 and with what is very large or very small out of reach of its squares."""
+    wide = widen(copy_of(value))
+    if not isinstance(value, torch.Tensor) or value.dtype not in OF_FLOAT32:
+        return wide
+    size = wide.abs()
+    return torch.where(size > FAR, wide * FURTHER, torch.where(size < 1 / FAR, wide / FURTHER, wide))
+
+
+def _lost(moved: torch.Tensor, exact: torch.Tensor | None) -> torch.Tensor | None:
+    if exact is None or not exact.is_floating_point() or moved.shape != exact.shape:
+        return None
+    lost = exact.isfinite() & (~moved.isfinite() | (moved == 0) & (exact != 0))
+    return lost if bool(lost.any()) else None
