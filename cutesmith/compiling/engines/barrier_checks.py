@@ -158,6 +158,30 @@ def _arrivals(
             EngineFault.TOO_FEW_ARRIVALS,
             waits[0].instruction,
         )
+        return
+    first = _first_phase(array, reach)
+    if first is not None and first[1] < array.count:
+        yield Remark(
+            f"{array.name} waits for {array.count} arrivals a phase, and at most {first[1]} come before "
+            "the first phase has been waited for: it never ends",
+            "Let all those arrive that it counts, or initialise it with the number of threads that arrive",
+            EngineFault.TOO_FEW_ARRIVALS,
+            first[0].instruction,
+        )
+
+
+def _first_phase(array: BarrierArray, reach: Reach) -> tuple[Site, int] | None:
+    """A wait for the first phase of a single mbarrier of its block, and no more arrivals than that come before it."""
+    arriving = array.of(*ARRIVES)
+    if array.length != 1 or any(site.barrier.terms for site in array.sites):
+        return None
+    if any(_amount(site) is None or not reach.always(site.place) for site in arriving):
+        return None
+    waits = [w for w in array.of(Act.WAIT) if w.amount.whole and w.amount.one == 0 and reach.blocks_until_over(w.place)]
+    marks = [wait.place for wait in waits]
+    if not waits:
+        return None
+    return waits[0], sum(int(reach.before(site.place, marks).sum()) * (_amount(site) or 0) for site in arriving)
 
 
 def _amount(site: Site) -> int | None:

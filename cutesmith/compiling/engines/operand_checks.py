@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from cutesmith.compiling.engines.barrier_checks import Remark
 from cutesmith.compiling.engines.reach import Reach
-from cutesmith.compiling.engines.sites import Act, Site, instructions
+from cutesmith.compiling.engines.sites import Act, Copy, Site, instructions
 from cutesmith.compiling.engines.thread_values import Held, ThreadValues, Value, Words
 from cutesmith.emulator.engines.swizzles import Swizzle
 from cutesmith.emulator.faults import UnsupportedInstruction
@@ -28,6 +28,7 @@ from cutesmith.emulator.tensor_cores.warpgroup_forms import parse_multiply
 from cutesmith.verdicts import EngineFault
 
 _TMA_ALIGN = 128
+_BULK_ALIGN = 16
 _FIELD = 1 << 14  # what a descriptor's address may add to its start
 
 
@@ -162,6 +163,7 @@ def check_operands(sites: Iterable[Site], operands: Iterable[DescribedOperand]) 
                 f"a malformed tensor map: {copy.map_error}", remedy, EngineFault.BAD_TENSOR_MAP, site.instruction
             )
         if copy.map is None:
+            yield from _bulk_alignment(site, copy)
             continue
         start = copy.target.one
         if start is None or copy.target.multiple % _TMA_ALIGN:
@@ -181,6 +183,26 @@ def check_operands(sites: Iterable[Site], operands: Iterable[DescribedOperand]) 
     if unknown:
         yield Remark(f"the alignment of {unknown} copies: their addresses are computed from what is not known")
     yield from _swizzles(copies, operands)
+
+
+def _bulk_alignment(site: Site, copy: Copy) -> Iterator[Remark]:
+    """A copy without a tensor map: both addresses and the size are multiples of 16."""
+    parts = [("its destination in shared memory", copy.target), ("its source in global memory", copy.source)]
+    wrong = [
+        (name, value.one % _BULK_ALIGN)
+        for name, value in parts
+        if value is not None and value.one is not None and not value.multiple % _BULK_ALIGN
+        if value.one % _BULK_ALIGN
+    ]
+    if copy.size is not None and copy.size % _BULK_ALIGN:
+        wrong.append((f"its size of {copy.size} bytes", copy.size % _BULK_ALIGN))
+    for name, past in wrong:
+        yield Remark(
+            f"a bulk copy: {name} is {past} past a multiple of {_BULK_ALIGN}",
+            "Copy whole units of 16 bytes from and to addresses that are multiples of 16; the rest by ordinary loads",
+            EngineFault.MISALIGNED,
+            site.instruction,
+        )
 
 
 def _swizzles(copies: list[Site], operands: Iterable[DescribedOperand]) -> Iterator[Remark]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -44,6 +44,32 @@ class Reach:
             return found
         truth = self._values.truth(instruction.guard.register)
         return found & ~(truth.yes if instruction.guard.negated else truth.no)
+
+    def before(self, place: Place, waits: Iterable[Place]) -> Array:
+        """Those that may execute the instruction without having passed one of these waits, bool (threads,)."""
+        shut = {wait.basic_block: wait for wait in waits}
+        at_start = self._spread(shut)
+        earlier = shut.get(place.basic_block)
+        if earlier is not None and earlier.index < place.index:
+            return np.zeros(self._values.threads, bool)
+        found: Array = self.threads(place) & at_start[place.basic_block]
+        return found
+
+    def blocks_until_over(self, wait: Place) -> bool:
+        """Whether the wait is repeated until it succeeds: its basic block ends in a branch back on its result."""
+        block, instruction = self._blocks[wait.basic_block], self._instruction(wait)
+        end, result = block.end, instruction.operands[0]
+        if not isinstance(end, Branch) or not isinstance(result, Register):
+            return False
+        if instruction.guard is not None or end.guard.register != result.name:
+            return False
+        number = end.taken if end.guard.negated else end.otherwise
+        while number != wait.basic_block:
+            following = self._edges[number]
+            if self._blocks[number].instructions or len(following) != 1:
+                return False
+            (number,) = following
+        return True
 
     def together(self, place: Place) -> bool:
         """Whether lanes of a warp that may come there come at once: no unknown branch parts them."""
@@ -112,13 +138,16 @@ class Reach:
         truth = self._values.truth(end.guard.register)
         return (truth.no, truth.yes) if end.guard.negated else (truth.yes, truth.no)
 
-    def _spread(self) -> dict[int, Array]:
+    def _spread(self, shut: Container[int] = ()) -> dict[int, Array]:
+        """The threads that may come to each basic block, without passing through those that are `shut`."""
         count = self._values.threads
         found = {block.number: np.zeros(count, bool) for block in self._blocks}
         found[0] = np.ones(count, bool)
         waiting = [0]
         while waiting:
             number = waiting.pop()
+            if number in shut:
+                continue
             for following, threads in self._leaving(number, found[number]):
                 if (threads & ~found[following]).any():
                     found[following] = found[following] | threads

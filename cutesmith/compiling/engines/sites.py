@@ -33,7 +33,10 @@ ARRIVES = (Act.ARRIVE, Act.ARRIVE_AND_EXPECT)
 
 @dataclass(frozen=True, eq=False)
 class Copy:
-    """A copy into shared memory: where to, how many bytes (None: not known) in each of `blocks`, and by which map."""
+    """A copy into shared memory: where to, how many bytes (None: not known) in each of `blocks`, and by which map.
+
+    `source`: the global address of a copy without a map.
+    """
 
     target: Value
     size: int | None
@@ -41,6 +44,7 @@ class Copy:
     map: TensorMap | None = None
     map_error: str = ""
     pair: bool = False
+    source: Value | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,7 +141,10 @@ class Sites:
         else:
             assert size is not None
             count = self._values.number(size)
-            copy = Copy(here, count.one if count.whole else None, blocks, pair=pair)
+            start = (
+                self.address(source).among(self._reach.threads(place)) if "global" in instruction.modifiers else None
+            )
+            copy = Copy(here, count.one if count.whole else None, blocks, pair=pair, source=start)
         where = self.address(barrier).among(self._reach.threads(place))
         return Site(Act.COPY, place, instruction, where, self._values.constant(0), copy)
 

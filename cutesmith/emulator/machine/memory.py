@@ -16,9 +16,10 @@ from cutesmith.emulator.sanitizer import cells
 from cutesmith.emulator.sanitizer.access import access_ir
 from cutesmith.emulator.sanitizer.actors import Channel, Request
 from cutesmith.emulator.sanitizer.block_ends import report_accesses_after_end
-from cutesmith.emulator.sanitizer.clocks import Clocks, LaunchClocks
+from cutesmith.emulator.sanitizer.clocks import Clocks
 from cutesmith.emulator.sanitizer.explanations import Explainer
 from cutesmith.emulator.sanitizer.fault_table import FaultBuffer
+from cutesmith.emulator.sanitizer.launch_clocks import LaunchClocks
 from cutesmith.emulator.sanitizer.layout import ALLOCATION_WORDS, CACHED_SITES, PENDING_WORDS, Sanitizer, site_flags
 from cutesmith.emulator.sanitizer.layout import Allocation as Word
 from cutesmith.emulator.sanitizer.shared_shadows import SharedCells

@@ -13,38 +13,15 @@ import numpy as np
 
 from cutesmith.emulator.program.abi import EXITED, WARP, Array
 from cutesmith.emulator.sanitizer.actors import Channel
-from cutesmith.emulator.sanitizer.cells import MAX_SERIAL, MAX_TIME, MOST_CHANNELS
+from cutesmith.emulator.sanitizer.cells import MAX_TIME, MOST_CHANNELS
 from cutesmith.emulator.sanitizer.fenced_order import FencedOrder, as_slice, learn
+from cutesmith.emulator.sanitizer.launch_clocks import LaunchClocks
 from cutesmith.emulator.sanitizer.layout import Sanitizer
 from cutesmith.emulator.state.wave import Wave
 
 _FEWEST_CHANNELS = 32  # columns that are made at once
 _CLUSTER_BARRIER = "the barrier of the cluster"
 _MOST_EXACT = 4096  # lanes of a cluster for which what each knows of each is kept (64 MB)
-
-
-class LaunchClocks:
-    """What lasts longer than a wave: who has released and acquired, by serial number of the block."""
-
-    def __init__(self) -> None:
-        self.sequence = np.zeros(1, np.int64)
-        self.next_serial = 1
-        self.released = np.zeros((1, 2), np.uint32)
-        self.fenced = np.zeros(1, np.uint32)
-        self.acquired = np.zeros(1, np.uint32)
-
-    def take_serials(self, blocks: int) -> int:
-        """The first of `blocks` consecutive serial numbers; after 2^20 blocks they begin again."""
-        if self.next_serial + blocks > MAX_SERIAL:
-            self.next_serial = 1
-        first, self.next_serial = self.next_serial, self.next_serial + blocks
-        missing = self.next_serial - len(self.fenced)
-        if missing > 0:
-            missing += len(self.fenced)
-            self.released = np.pad(self.released, ((0, missing), (0, 0)))
-            self.fenced = np.pad(self.fenced, (0, missing))
-            self.acquired = np.pad(self.acquired, (0, missing))
-        return first
 
 
 class Clocks:
