@@ -103,6 +103,12 @@ def test_results(name, tmp_path):
 
 
 @pytest.mark.slow
+def test_tma_reads_single_queries_and_keys(tmp_path):
+    """A size of 1 that is known when compiling takes a dimension from the copy, but not from the tensor map."""
+    check(written_out, heads(1, 1, 64), tmp_path, "sm_90a")
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SLOW_CASES)
 def test_more_results(name, tmp_path):
     check(*SLOW_CASES[name], tmp_path)
