@@ -105,7 +105,11 @@ def test_results(name, tmp_path):
 @pytest.mark.slow
 def test_tma_reads_single_queries_and_keys(tmp_path):
     """A size of 1 that is known when compiling takes a dimension from the copy, but not from the tensor map."""
-    check(written_out, heads(1, 1, 64), tmp_path, "sm_90a")
+    plan, inputs = match(trace_function(written_out, heads(20, 20, 64))), heads(1, 1, 64)
+    with emulated_device("sm_90a"):
+        kernel_fn = load(plan.render(plan.configurations("sm_90a")[0]), tmp_path).kernel_fn
+        found = kernel_fn(*map(move, inputs)).cpu()
+    torch.testing.assert_close(found, inputs[2], rtol=2e-2, atol=2e-2)
 
 
 @pytest.mark.slow
