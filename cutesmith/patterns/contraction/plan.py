@@ -21,9 +21,8 @@ from cutesmith.patterns.contraction.hopper.proposals import proposals as hopper_
 from cutesmith.patterns.contraction.legality import refusals, shared_bytes, threads
 from cutesmith.patterns.contraction.proposals import proposals
 from cutesmith.patterns.graph.dtypes import ITEM_BYTES
-from cutesmith.patterns.graph.nodes import Graph, Reshaping, Windows, views_of
+from cutesmith.patterns.graph.nodes import Graph, Reshaping, views_of
 from cutesmith.patterns.graph.shapes import Shape
-from cutesmith.patterns.graph.size_laws import Place
 from cutesmith.patterns.pattern_plan import ContractionConfiguration, GraphPlan, HopperConfiguration
 from cutesmith.patterns.writing.naming import SHARED_NAMES, ViewNames
 from cutesmith.patterns.writing.templating import launcher_key, render_template, returned, size_checks, type_check
@@ -148,22 +147,10 @@ def _allocations(problem: ContractionProblem, inputs: list[str]) -> Iterator[str
 
 
 def _checks(problem: ContractionProblem) -> list[str]:
-    """Statements that refuse other sizes of what is part of the kernel: the taps of windows, and what has no law."""
+    """Statements that refuse other sizes of what has no law."""
     graph = problem.graph
     places = graph.held if _holds_for_other_sizes(problem) else graph.places
-    return size_checks(problem.arguments, graph.arguments, places | _taps(problem))
-
-
-def _taps(problem: ContractionProblem) -> frozenset[Place]:
-    """The dimensions of the weights that are taps, or all of them where it is not known which."""
-    attrs = problem.product.inputs[1].attrs
-    if not isinstance(attrs, Windows):
-        return frozenset()
-    at = problem.arguments.index(problem.a.argument)
-    dims = range(len(problem.graph.arguments[at].shape))
-    last = dims[-attrs.rank :]
-    is_known = tuple(problem.graph.arguments[at].shape[dim] for dim in last) == attrs.taps and len(dims) > attrs.rank
-    return frozenset((at, dim) for dim in (last if is_known else dims))
+    return size_checks(problem.arguments, graph.arguments, places)
 
 
 def _holds_for_other_sizes(problem: ContractionProblem) -> bool:

@@ -66,7 +66,7 @@ def follow_sizes(graph: Graph, trace: Trace, numbers: Sequence[int] = ()) -> Gra
     grown_numbers = {index for index, dim in grown_places if dim < 0}
     if numbers and (grown_numbers != set(numbers) or not followed.holds_for_other_sizes):
         raise untraceable(" or ".join(graph.arguments[index].name for index in numbers))
-    return followed
+    return replace(followed, held=followed.held.union(_taps(graph)))
 
 
 def partly_follow_sizes(graph: Graph, trace: Trace) -> Graph:
