@@ -363,10 +363,10 @@ class Judge:
 
 def _without(turn: Round, kind: InputKind) -> InputKind:
     """The kind with those of its draws apart that the reference or the kernel did not take."""
-    left_out = {name: turn.refused[name] for name in kind.drawn if name in turn.refused}
+    refused = {name: turn.refused[name] for name in kind.drawn if name in turn.refused}
     declined = tuple(name for name in kind.drawn if name in turn.declined)
-    drawn = tuple(name for name in kind.drawn if name not in left_out and name not in declined)
-    return replace(kind, drawn=drawn, left_out=left_out, declined=declined)
+    drawn = tuple(name for name in kind.drawn if name not in refused and name not in declined)
+    return replace(kind, drawn=drawn, left_out={**kind.left_out, **refused}, declined=declined)
 
 
 def _set_name(index: int) -> str:

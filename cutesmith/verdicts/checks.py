@@ -223,10 +223,10 @@ QUICK_VALUES = ", with quick values"  # added to a status: few values were drawn
 
 @dataclass(frozen=True)
 class InputKind:
-    """What one input was taken for, the draws that changed it, and those that the reference did not take, with why.
+    """What one input was taken for, the draws that changed it, and those that its kind or the reference rules out.
 
-    `declined`: those that the kernel refused. `domain`: what the problem declares that it always is, empty where it
-    declares nothing.
+    `left_out` has the reason of each. `declined`: those that the kernel refused. `domain`: what the problem declares
+    that it always is, empty where it declares nothing.
     """
 
     name: str

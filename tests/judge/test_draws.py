@@ -6,7 +6,7 @@ import torch.nn.functional as F
 
 from cutesmith.errors import ContractError
 from cutesmith.judge.draws import values as v
-from cutesmith.judge.draws.cases import REDRAWN, Drawing
+from cutesmith.judge.draws.cases import NEGATIVE_INDICES, REDRAWN, Drawing
 from cutesmith.judge.draws.domains import declared
 from cutesmith.judge.draws.kinds import Kind, Role, Structure, kind_of, kinds_of, structure_of, with_ends_of
 from cutesmith.judge.draws.watching import Seen, watch
@@ -371,3 +371,17 @@ def test_numbers_that_cannot_be_compared_have_no_structure():
     ones = torch.ones(8, 16)
     assert structure_of(ones) is Structure.CONSTANT
     assert {structure_of(ones.to(kind)) for kind in (torch.float8_e4m3fn, torch.complex64)} == {Structure.NONE}
+
+
+def test_what_is_not_drawn_for_an_input_is_told_with_its_reason():
+    values = [ROWS, ROWS.abs(), TRIANGLE.bool(), torch.randint(9, (48,))]
+    kinds = declared({"mask": "causal", "ids": "positive"}, kinds_of(lambda x, p, mask, ids: x, values))
+    drawing = Drawing(kinds, Seen(open_ties=True, exponentials=True))
+    told = {kind.name: drawing.left_out(place) for place, kind in enumerate(kinds)}
+    assert told["mask"] == {"other values": "DOMAIN declares that it is causal"}
+    assert told["ids"] == {NEGATIVE_INDICES: "DOMAIN declares that it is positive"}
+    assert "exponentials" in told["x"]["squares above"] and "equal values" in told["x"]["one value"]
+    assert "negative offset" in told["p"] and "negative offset" not in told["x"]
+    for place in range(len(kinds)):
+        assert not any(place in drawing.changed_by(name) for name in told[kinds[place].name])
+    assert "negative offset" in drawing.draws and drawing.changed_by("negative offset") == (0,)

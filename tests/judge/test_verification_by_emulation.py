@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from cutesmith.commands.verify import table
 from cutesmith.emulator.device import emulated_device
 from cutesmith.errors import ContractError
 from cutesmith.judge.candidate_side.candidate import load_kernel
@@ -166,3 +167,14 @@ def test_a_row_of_16_bits_is_told_from_one_that_is_put_together(name, code):
     verdict = verdict_here(ADVERSARIAL / f"{name}.py", judge=FullSizeOnly, seeds=1)
     assert verdict.exit_code == code, verdict.summary
     assert ("an index of 16 bits wraps" in verdict.cases[1].explanation) == (code != ExitCode.PASSED)
+
+
+@pytest.mark.slow
+def test_a_verdict_says_what_the_problem_declares_and_what_was_not_drawn_for_it(write_file):
+    source = (ADVERSARIAL / "v2_honest_mask_taken_for_causal.py").read_text()
+    verdict = verdict_here(write_file(f'{source}\n\nDOMAIN = {{"mask": "causal"}}\n'), seeds=1)
+    assert verdict.passed and " for `mask` causal only" in verdict.summary, verdict.summary
+    mask = next(kind for kind in verdict.kinds if kind.name == "mask")
+    assert mask.left_out["other values"] == "DOMAIN declares that it is causal"
+    assert not {"random mask", "all true", "all false"} & set(mask.drawn)
+    assert any("other values (DOMAIN declares that it is causal)" in line for line in table(verdict))

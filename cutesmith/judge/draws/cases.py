@@ -86,6 +86,21 @@ class Drawing:
         """The places of the inputs that a draw changes; none for one that does not draw values."""
         return self.draws[name][0].places if name in self.draws else ()
 
+    def left_out(self, place: int) -> dict[str, str]:
+        """Draws that change no input at this place, with the reason, where its kind or the reference rules them out."""
+        kind = self.kinds[place]
+        if stays(kind):
+            return {"other values": f"DOMAIN declares that it is {kind.domain}"}
+        if kind.role is Role.INTEGER and kind.domain:
+            return {NEGATIVE_INDICES: f"DOMAIN declares that it is {kind.domain}"}
+        if kind.role is not Role.FLOAT:
+            return {}
+        ties = ("few values", "one value"), "PyTorch leaves open which of equal values comes first"
+        far = ("squares above", "squares below"), "the reference takes exponentials"
+        below = ("negative offset", "halves", "runs of -Inf"), "nothing below 0 is drawn for it"
+        ruled_out = (self.seen.open_ties, ties), (self.seen.exponentials, far), (kind.bounded, below)
+        return {name: why for holds, (names, why) in ruled_out if holds for name in names}
+
     @property
     def structured(self) -> dict[str, int]:
         """Names and places of inputs that the problem draws with a structure, or so small that they hardly matter."""

@@ -70,8 +70,15 @@ class OtherInputs:
         of_values, of_shapes = self.drawing.cases(quick=quick), tuple(self.shapes.cases(first, quick=quick))
         names = dict.fromkeys(name for case in (*of_values, *of_shapes) for name in case.draws)
         changed = {name: self.drawing.changed_by(name) or self.shapes.changed_by(name) for name in names}
+        left_out = self.drawing.left_out if not quick else lambda place: {}
         kinds = tuple(
-            InputKind(kind.name, kind.words, kind.domain, tuple(name for name in names if place in changed[name]))
+            InputKind(
+                kind.name,
+                kind.words,
+                kind.domain,
+                tuple(name for name in names if place in changed[name]),
+                left_out(place),
+            )
             for place, kind in enumerate(self.drawing.kinds)
         )
         return Planned((*of_values, *of_shapes), kinds)
