@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -71,3 +73,13 @@ def test_moved_elements_are_the_same(name):
     found = interpret(plan.graph, inputs) if plan.pattern == "elementwise" else interpret_chain(plan, inputs)
     for ours, exact in zip(found, exactly(function, inputs), strict=True):
         torch.testing.assert_close(ours, exact.to(ours.dtype), rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("mode", ["bilinear", "nearest"])
+@pytest.mark.parametrize("corners", [False, True])
+def test_points_outside_of_an_image_are_left_out_whatever_it_holds(mode, corners):
+    image, grid = normal(2, 3, 5, 4), normal(2, 6, 7, 2, seed=1)
+    image[:, :, 0, 0], image[:, :, 2, 1] = math.inf, -math.inf
+    function = lambda x, g: F.grid_sample(x, g, mode=mode, align_corners=corners)  # noqa: E731
+    (found,) = interpret(trace_function(function, (image, grid)), (image, grid))
+    torch.testing.assert_close(found, function(image.double(), grid.double()).float(), equal_nan=True)

@@ -15,6 +15,7 @@ from cutesmith.errors import CutesmithError, UnmatchedError
 from cutesmith.patterns.graph.builder import GraphBuilder
 from cutesmith.patterns.graph.dtypes import dtype_name
 from cutesmith.patterns.graph.nodes import Node, Origin
+from cutesmith.patterns.tracing.decompositions import decomposition_of
 from cutesmith.patterns.tracing.frames import only_raises, user_frame
 from cutesmith.patterns.tracing.lowering import (
     activations,
@@ -209,10 +210,8 @@ class Recorder(LightMode):  # type: ignore[no-untyped-call,unused-ignore]
 
     def _decomposed(self, func: Any, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
         """What PyTorch does instead: below autograd, as anywhere else, or else in its table of decompositions."""
-        from torch._decomp import decomposition_table
-
         composite = func.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeImplicitAutograd)
-        decomposition = func.decompose if composite else decomposition_table.get(func)
+        decomposition = func.decompose if composite else decomposition_of(func)
         if decomposition is None:
             raise self.build.unmatched("is in no pattern")
         origin, before = self.build.origin, len(self.refusals)

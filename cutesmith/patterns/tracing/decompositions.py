@@ -1,0 +1,65 @@
+"""What PyTorch's own decompositions compute otherwise than its kernels do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+BILINEAR, NEAREST = 0, 1
+ZEROS = 0
+
+
+def decomposition_of(func: Any) -> Callable[..., Any] | None:
+    """Ours where there is one, else PyTorch's, None without either."""
+    from torch._decomp import decomposition_table
+
+    return _OURS.get(func) or decomposition_table.get(func)
+
+
+def _grid_sampler_2d(
+    image: torch.Tensor, grid: torch.Tensor, interpolation: int = 0, padding: int = 0, align_corners: bool = False
+) -> torch.Tensor:
+    """Points outside of the image are left out; PyTorch's decomposition gives a corner of the image the weight 0.
+
+    An infinity in that corner would become NaN. Other paddings and cubic interpolation never leave the image out.
+    """
+    if (
+        padding != ZEROS
+        or interpolation not in (BILINEAR, NEAREST)
+        or image.dtype not in (torch.float32, torch.float64)
+    ):
+        from torch._decomp import decomposition_table
+
+        return decomposition_table[_GRID_SAMPLER](image, grid, interpolation, padding, align_corners)  # type: ignore[no-any-return]
+    batch, channels, *sizes = image.shape
+    places = [_place(grid[..., dim].unsqueeze(1), sizes[1 - dim], align_corners) for dim in (1, 0)]
+    lines = torch.arange(batch, device=image.device).view(-1, 1, 1, 1)
+    planes = torch.arange(channels, device=image.device).view(1, -1, 1, 1)
+
+    def seen(y: torch.Tensor, x: torch.Tensor, weight: torch.Tensor | None) -> torch.Tensor:
+        inside = (y >= 0) & (y < sizes[0]) & (x >= 0) & (x < sizes[1])
+        at_y, at_x = (torch.where(inside, place, 0).long() for place in (y, x))
+        value = image[lines, planes, at_y, at_x]
+        return torch.where(inside, value if weight is None else value * weight, 0.0)
+
+    if interpolation == NEAREST:
+        return seen(places[0].round(), places[1].round(), None)
+    (top, low), (left, right) = ((place.floor(), place.floor() + 1) for place in places)
+    (y, x) = places
+    return (
+        seen(top, left, (low - y) * (right - x))
+        + seen(top, right, (low - y) * (x - left))
+        + seen(low, left, (y - top) * (right - x))
+        + seen(low, right, (y - top) * (x - left))
+    )
+
+
+def _place(coordinate: torch.Tensor, size: int, align_corners: bool) -> torch.Tensor:
+    """From -1 … 1 to 0 … size - 1, or to the outer edges of the first and the last element."""
+    return coordinate * ((size - 1) / 2 if align_corners else size / 2) + (size - 1) / 2
+
+
+_GRID_SAMPLER = torch.ops.aten.grid_sampler_2d.default
+_OURS: dict[Any, Callable[..., Any]] = {_GRID_SAMPLER: _grid_sampler_2d}
