@@ -26,7 +26,7 @@ def reads(instruction: Instruction) -> Iterator[str]:
     if instruction.guard is not None:
         yield instruction.guard.register
     accumulates = instruction.opcode == "wgmma"  # d of `wgmma.mma_async` is read and written
-    first = 1 if has_result(instruction) and not accumulates else 0
+    first = len(_results(instruction)) if not accumulates else 0
     for operand in instruction.operands[first:]:
         yield from registers_in(operand)
     if instruction.opcode in _READ_CARRY:
@@ -35,10 +35,17 @@ def reads(instruction: Instruction) -> Iterator[str]:
 
 def writes(instruction: Instruction) -> Iterator[str]:
     """Registers that the instruction writes."""
-    if has_result(instruction):
-        yield from registers_in(instruction.operands[0])
+    for operand in _results(instruction):
+        yield from registers_in(operand)
     if "cc" in instruction.modifiers:
         yield CONDITION_CODE
+
+
+def _results(instruction: Instruction) -> tuple[Operand, ...]:
+    """The operands that are destinations: `tcgen05.ld.red` has two."""
+    if not has_result(instruction):
+        return ()
+    return instruction.operands[: 2 if instruction.modifiers[:2] == ("ld", "red") else 1]
 
 
 def has_result(instruction: Instruction) -> bool:

@@ -6,7 +6,7 @@ store lands at `tcgen05.wait::st`. Order 1 of completion reads and writes at onc
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from cutesmith.emulator.ptx.syntax import Immediate, Instruction, Operand, Vecto
 from cutesmith.emulator.sanitizer.actors import Channel, Engine, Request
 from cutesmith.emulator.tensor_cores.in_flight import serials_in, tokens
 from cutesmith.emulator.tensor_cores.tensor_memory import TensorMemory
-from cutesmith.emulator.tensor_cores.tensor_memory_fragments import FragmentShape
+from cutesmith.emulator.tensor_cores.tensor_memory_fragments import FragmentShape, Reduction
 from cutesmith.emulator.tensor_cores.tensor_memory_order import Use
 from cutesmith.emulator.tensor_cores.tensor_memory_regions import Region, lane_and_column
 from cutesmith.emulator.tensor_cores.tensor_pipe import TensorPipe
@@ -35,7 +35,7 @@ _AT_ONCE = 1  # the order of completion
 class Transfer:
     """A load or store of a warp: its regions (one, or one for each half of the threads), the registers as they are.
 
-    `values` uint32 (registers, 32): of a store, or of a load that has read.
+    `values` uint32 (registers, 32): of a store, or of a load that has read. With a `reduction`, that of the registers.
     """
 
     instruction: Instruction
@@ -44,6 +44,8 @@ class Transfer:
     request: Request
     values: Array | None = None
     serial: int = 0
+    reduction: Reduction | None = None
+    load: int = 0  # the serial of its first transfer: a load with a reduction has two, which are complete together
 
     def read(self, memory: TensorMemory) -> None:
         """Take what tensor memory holds, once."""
@@ -52,6 +54,8 @@ class Transfer:
         lanes, columns = self.shape.places()
         parts = [self._cells(memory.read(region))[lanes, columns] for region in self.regions]
         self.values = parts[0] if len(parts) == 1 else np.where(np.arange(WARP) < WARP // 2, parts[0], parts[1])
+        if self.reduction is not None:
+            self.values = self.reduction.of(self.values)[None]
 
     def _cells(self, words: Array) -> Array:
         """Cells as registers hold them."""
@@ -98,22 +102,33 @@ class Transfers(Unit):
 
 
 def _refuses(instruction: Instruction) -> str | None:
-    return None if FragmentShape.parse(instruction) else "no such shape"
+    if FragmentShape.parse(instruction):
+        return None
+    reduces = Reduction.parse(instruction) is not None and "16x32bx2" in instruction.modifiers
+    return "which columns the reduction of 16x32bx2 takes is not settled" if reduces else "no such shape"
 
 
 @warp_operation("tcgen05.ld", refuses=_refuses)
 def load(warps: Warps) -> None:
-    """`tcgen05.ld.sync.aligned.shape.num{.pack::16b}.b32 {registers}, [address]{, offset of the second half}`."""
-    registers, address, *split = warps.instruction.operands
+    """`tcgen05.ld.sync.aligned.shape.num{.pack::16b}.b32 {registers}, [address]{, offset of the second half}`.
+
+    `tcgen05.ld.red` has a register for its result before the address.
+    """
+    registers, *reduced, address = warps.instruction.operands[: 3 if "red" in warps.instruction.modifiers else 2]
+    split = list(warps.instruction.operands[len(reduced) + 2 :])
+    reduction = Reduction.parse(warps.instruction)
     unit, memory = warps.machine.unit(Transfers), warps.machine.unit(TensorMemory)
-    for warp, transfer, lanes in _transfers(warps, registers, address, split, Use.LOAD):
-        transfer.serial = unit.next_serial(warp)
-        if warps.machine.order == _AT_ONCE:
-            transfer.read(memory)
-        unit.loads.setdefault(warp, []).append(transfer)
-        marks = tokens(np.array([transfer.serial]), transfer.shape.registers)
-        for register, mark in zip(_elements(registers), marks[:, 0], strict=True):
-            warps.wave.write(register, lanes, np.full(len(lanes), mark, np.uint64))
+    for warp, loaded, lanes in _transfers(warps, registers, address, split, Use.LOAD):
+        for operand in (registers, *reduced):
+            transfer = loaded if operand is registers else replace(loaded, values=None, reduction=reduction)
+            transfer.serial = unit.next_serial(warp)
+            transfer.load = loaded.serial
+            if warps.machine.order == _AT_ONCE:
+                transfer.read(memory)
+            unit.loads.setdefault(warp, []).append(transfer)
+            marks = tokens(np.array([transfer.serial]), len(_elements(operand)))
+            for register, mark in zip(_elements(operand), marks[:, 0], strict=True):
+                warps.wave.write(register, lanes, np.full(len(lanes), mark, np.uint64))
 
 
 @warp_operation("tcgen05.st", refuses=_refuses)
@@ -269,8 +284,9 @@ def use_of_loaded(batch: LaneBatch) -> None:
     warp_of_lane = batch.machine.warps.warp_of_lane[batch.lanes]
     for warp in np.unique(warp_of_lane[serials.any(axis=1)]).tolist():
         used = set(serials[warp_of_lane == warp].ravel().tolist())
-        loads = [one for one in unit.loads.get(warp, ()) if one.serial in used]
+        complete = {one.load for one in unit.loads.get(warp, ()) if one.serial in used}
+        loads = [one for one in unit.loads.get(warp, ()) if one.load in complete]
         if loads:
-            unit.loads[warp] = [one for one in unit.loads[warp] if one.serial not in used]
+            unit.loads[warp] = [one for one in unit.loads[warp] if one.load not in complete]
             members = batch.wave.members[warp]
             _complete(batch.machine, memory, members[members >= 0], loads)

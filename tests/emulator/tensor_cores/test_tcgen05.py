@@ -158,6 +158,40 @@ def test_halves_are_packed_and_unpacked():
     assert ([(2 * index + 2) << 16 | 2 * index + 1 for index in range(4)] == held.T).all()
 
 
+NAN, CANONICAL = 0x7FC0_0001, 0x7FFF_FFFF
+
+
+def bits(*values):
+    return np.array(values, np.float32).view(np.uint32).tolist()
+
+
+@pytest.mark.parametrize("wait", [LOADED, ""])
+@pytest.mark.parametrize(
+    ("form", "words", "expected"),
+    [
+        ("min.f32", bits(3, -2, 0.5, -7), bits(-7)[0]),
+        ("max.f32", bits(-3, -2, -0.5, -7), bits(-0.5)[0]),
+        ("max.abs.f32", bits(3, -2, 0.5, -7), bits(7)[0]),
+        ("min.f32", bits(0.0, -0.0, 1, np.inf), bits(-0.0)[0]),
+        ("max.f32", [*bits(-5, -np.inf, -6), NAN], bits(-5)[0]),
+        ("min.NaN.f32", [*bits(1, 2, 3), NAN], CANONICAL),
+        ("max.abs.NaN.f32", [NAN | 1 << 31, *bits(1, 2, 3)], CANONICAL),
+        ("min.f32", [NAN, NAN, NAN | 1 << 31, NAN], CANONICAL),
+        ("max.u32", [1, 0xFFFF_FFFF, 7, 9], 0xFFFF_FFFF),
+        ("max.s32", [1, 0xFFFF_FFFF, 7, 9], 9),
+        ("min.s32", [1, 0xFFFF_FFFF, 7, 9], 0xFFFF_FFFF),
+    ],
+)
+def test_a_load_with_a_reduction_gives_the_registers_and_the_least_or_largest(form, words, expected, wait):
+    values = "".join(f" mov.b32 %c{index}, {word};" for index, word in enumerate(words))
+    store = f"tcgen05.st.sync.aligned.32x32b.x4.b32 [%t1], {registers(4)}; tcgen05.wait::st.sync.aligned;"
+    reduced = f"tcgen05.ld.red.sync.aligned.32x32b.x4.{form} {registers(4)}, %c4, [%t1];"
+    for order in (0, 1, 2):
+        outcome, held = launch(f"{values}\n{store}\n{reduced}\n{wait}", ONES, FLOATS["bf16"](RIGHT), 5, order=order)
+        assert outcome.findings == ()
+        assert (np.array([*words, expected]) == held.T).all()
+
+
 def test_random_values_are_near_float64():
     left, right = RANDOM.standard_normal((128, 16)), RANDOM.standard_normal((64, 16))
     a, b = FLOATS["bf16"](left), FLOATS["bf16"](right)
@@ -246,8 +280,12 @@ def test_a_right_program_gives_the_same_in_every_order_of_completion(order):
 
 
 def test_all_forms_that_are_missing_are_named_at_once():
-    body = "tcgen05.shift.cta_group::1.down [%t0];\ntcgen05.mma.ws.cta_group::1.kind::f16 [%t0], %da, %db, 0, 0;"
+    split = f"tcgen05.ld.red.sync.aligned.16x32bx2.x4.min.f32 {registers(4)}, %c4, [%t0], 8;"
+    body = (
+        f"{split}\ntcgen05.shift.cta_group::1.down [%t0];\ntcgen05.mma.ws.cta_group::1.kind::f16 [%t0], %da, %db, 0, 0;"
+    )
     with pytest.raises(UnsupportedInstruction) as refused:
-        program_of(program(body, 0), 2)
+        program_of(program(body, 5), 2)
     assert "tcgen05.shift.cta_group::1.down" in refused.value.message
+    assert "tcgen05.ld.red.sync.aligned.16x32bx2.x4.min.f32" in refused.value.message
     assert "tcgen05.mma.ws.cta_group::1.kind::f16" in refused.value.message
