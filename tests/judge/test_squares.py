@@ -27,6 +27,7 @@ DECIDED = {  # the reference, and the draws where PyTorch's algorithm is right i
     "std": (lambda x: x.std(-1), ()),
     "layer norm": (lambda x: F.layer_norm(x, x.shape[-1:]), ("below",)),
     "cosine similarity": (lambda x: F.cosine_similarity(x, x.flip(0)), ("below",)),
+    "rms norm and a residual": (lambda x: x * torch.rsqrt(x.square().mean(-1, keepdim=True) + 1e-6) + x, ("below",)),
     "x over squares": (lambda x: x / (1 + x * x), ("below",)),
 }
 

@@ -6,12 +6,13 @@ for inputs whose squares leave float64, where it has no wider type: `hypot` stay
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 
-from cutesmith.judge.reference_side.precision import in_float64, widen
+from cutesmith.judge.reference_side.precision import WidenCasts, in_float64, widen
 from cutesmith.judge.transfer.tensors import copy_of
 
 OF_FLOAT32 = (torch.float32, torch.bfloat16)  # PyTorch computes with float32 in both
@@ -25,17 +26,19 @@ def beyond_squares(
 ) -> list[torch.Tensor | None]:
     """Of each float64 result, where PyTorch's algorithm does not survive a square out of range; None where it does.
 
-    Such elements are infinite or NaN, or zero where the result is not, once the inputs leave float64 as well.
+    Such elements are infinite or NaN, or zero where the result is not, once the inputs leave float64 as well. All are
+    where a function inside the reference overflows: another order of the same steps gives NaN there.
     """
     none: list[torch.Tensor | None] = [None] * len(exact)
     with torch._C.DisableTorchFunction():
         if not any(map(_squares_leave, values)):
             return none
         moved = [_moved(value) for value in values]
+    inside = Overflows()
     try:
-        returned = in_float64(function, moved)
+        returned = in_float64(function, moved, lambda: inside)
         results = list(returned) if isinstance(returned, (tuple, list)) else [returned]
-        return [_lost(*pair) for pair in zip(results, exact, strict=True)]
+        return [_lost(*pair, everywhere=inside.overflows) for pair in zip(results, exact, strict=True)]
     except Exception:  # noqa: BLE001 - it may refuse such numbers
         return none
 
@@ -56,8 +59,32 @@ def _moved(value: Any) -> Any:
     return torch.where(size > FAR, wide * FURTHER, torch.where(size < 1 / FAR, wide / FURTHER, wide))
 
 
-def _lost(moved: torch.Tensor, exact: torch.Tensor | None) -> torch.Tensor | None:
+class Overflows(WidenCasts):
+    """Within it, a function that makes Inf or NaN of finite numbers is noted."""
+
+    overflows = False
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        result = super().__torch_function__(func, types, args, kwargs)
+        with torch._C.DisableTorchFunction():
+            taken = [value for value in (*args, *(kwargs or {}).values()) if isinstance(value, (torch.Tensor, float))]
+            if any(isinstance(value, torch.Tensor) for value in taken):
+                self.overflows |= not _all_finite(result) and all(map(_all_finite, taken))
+        return result
+
+
+def _all_finite(value: Any) -> bool:
+    if not isinstance(value, torch.Tensor):
+        return not isinstance(value, float) or math.isfinite(value)
+    return not value.is_floating_point() or bool(value.isfinite().all())
+
+
+def _lost(moved: torch.Tensor, exact: torch.Tensor | None, *, everywhere: bool) -> torch.Tensor | None:
     if exact is None or not exact.is_floating_point() or moved.shape != exact.shape:
         return None
+    if everywhere:
+        return torch.ones_like(exact, dtype=torch.bool)
     lost = exact.isfinite() & (~moved.isfinite() | (moved == 0) & (exact != 0))
     return lost if bool(lost.any()) else None
