@@ -169,8 +169,8 @@ class HopperConfiguration(Configuration):
 
     @property
     def threads(self) -> int:
-        """A block's, those of the loading warpgroup among them."""
-        return 128 * (1 + self.warpgroups)
+        """A block's, those of the warpgroups that load and split among them."""
+        return 128 * (1 + self.warpgroups + (self.parts > 1))
 
 
 @dataclass(frozen=True)

@@ -24,8 +24,9 @@ HOPPER_NAMES = frozenset(
     "resident shape blocks tiles tiles_m tiles_n rows columns one load store load_for_all first step mine turn lane "
     "rank ring state barrier everyone first_k k_tiles all_k all_rows all_columns coordinates written my_turn "
     "their_turn released acc sums strips part copy tile cTile cStrip total share m n k i j x at at_m at_n batch "
-    "parts PARTS PRODUCTS SPLIT_STAGES SPLITTERS splits split_read split_from split_to split_in_parts split_tile "
-    "plain_sum whole_A whole_B whole halves sParts parts_layout tCsA tile_sums vector place own majors source p a b "
+    "parts PARTS PRODUCTS SPLIT_STAGES SPLIT_AT_ONCE splits split_read split_from split_to split_off split_tile "
+    "SPLIT_REGISTERS plain_sum whole_A whole_B whole places sParts parts_layout tCsA tile_sums vector place own majors "
+    "source p a b "
     "element epi_mma mma thr_mma thr_epi smem s_sums shares block_k block_m high epilogue tile_of stage_of "
     "store_to_peer warp_index warpgroup_index atom value".split()
 )
