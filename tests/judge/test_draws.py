@@ -385,3 +385,22 @@ def test_what_is_not_drawn_for_an_input_is_told_with_its_reason():
     for place in range(len(kinds)):
         assert not any(place in drawing.changed_by(name) for name in told[kinds[place].name])
     assert "negative offset" in drawing.draws and drawing.changed_by("negative offset") == (0,)
+
+
+@pytest.mark.parametrize("rows", [1, 4096])
+def test_labels_that_a_gpu_would_assert_on_never_reach_it(rows):
+    """Some of many labels are beyond the classes, none of a few; a size that is drawn may have no class at all."""
+    reached = []
+
+    def native(values):
+        try:
+            return native_outputs(F.cross_entropy, values)
+        except IndexError as error:
+            reached.append(str(error))
+            raise
+
+    inputs = [torch.randn(rows, 300, generator=SEEDED), torch.randint(0, 300, (rows,), generator=SEEDED)]
+    drawn = OtherInputs.of(F.cross_entropy, inputs, inputs, native, gpu=True, domain=None, sizes=True)
+    for name in dict.fromkeys(name for case in drawn.plan(inputs, quick=False).cases for name in case.draws):
+        drawn.draw(name, inputs)
+    assert reached == []

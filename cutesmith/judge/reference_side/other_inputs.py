@@ -91,8 +91,9 @@ class OtherInputs:
         """The inputs of one draw, in the way that gives the fewest NaN; or why the reference takes none."""
         if not self.keeps_sizes(name):
             values = self.shapes.derive(name, inputs)
-            unchanged = name not in ("own sizes", "small sizes") and _same_layout(values, inputs)
-            return values, "it changes no input of this problem" if unchanged else self._trial(values)[1]
+            if name not in ("own sizes", "small sizes") and _same_layout(values, inputs):
+                return values, "it changes no input of this problem"
+            return values, (self._asserts(values) if self.gpu else "") or self._trial(values)[1]
         if name in ANY_INTEGER and (why := self.draw("large integers", inputs)[1]):
             return [], f"as an index: {why}"
         if name == NEGATIVE_INDICES and not self.draw("large integers", inputs)[1]:
@@ -102,7 +103,7 @@ class OtherInputs:
         for way, values in enumerate(self.drawing.draw(name, inputs)):
             if name != AS_DRAWN and all(map(_equal, values, inputs)):
                 continue
-            share, refused = 1.0, self._refused_on_the_cpu(name, inputs, way) if tried_first else ""
+            share, refused = 1.0, self._refused_on_the_cpu(name, inputs, way, values) if tried_first else ""
             if not refused:
                 share, refused = self._trial(values)
             why = refused or f"the reference gives NaN for {share:.0%} of its results"
@@ -139,17 +140,46 @@ class OtherInputs:
         """Whether the reference takes inputs on the CPU; one that makes tensors on the GPU itself does not."""
         return not self._refused_on_the_cpu(AS_DRAWN, inputs)
 
-    def _refused_on_the_cpu(self, name: str, inputs: Values, way: int = 0) -> str:
+    def _refused_on_the_cpu(self, name: str, inputs: Values, way: int = 0, drawn: Sequence[Any] = ()) -> str:
         """Why the reference takes no such inputs: on a GPU an assertion of PyTorch, as on an index, ends the process.
 
-        Found on an H200: probabilities beyond 1 in binary_cross_entropy, labels that another `ignore_index` uncovers.
+        Few elements are tried. Integers among them have the ends and the range of what was `drawn`: of 8192 labels one
+        was beyond the classes, of four none. Found on an H200 and an H100: probabilities beyond 1 in
+        binary_cross_entropy, labels that another `ignore_index` uncovers, labels beyond the classes.
         """
         few = [value.cpu() if isinstance(value, torch.Tensor) else value for value in shrink(inputs, FEW_ELEMENTS)]
+        values = next(islice(self.drawing.draw(name, few), way, None))
+        for place, value in enumerate(drawn):
+            values[place] = _spread(values[place], value)
+        return self._why_refused(values)
+
+    def _asserts(self, values: Values) -> str:
+        """Why the CPU refuses inputs with integers among them that are few enough to be tried there as they are."""
+        tensors = [value for value in values if isinstance(value, torch.Tensor)]
+        if not any(map(_is_integer, tensors)) or sum(tensor.numel() for tensor in tensors) > FEW_ELEMENTS:
+            return ""
+        refused = self._why_refused([value.cpu() if isinstance(value, torch.Tensor) else value for value in values])
+        return refused if refused.startswith("IndexError") else ""
+
+    def _why_refused(self, values: Values) -> str:
         try:
-            native_outputs(self.reference_fn, next(islice(self.drawing.draw(name, few), way, None)))
+            native_outputs(self.reference_fn, values)
         except Exception as error:  # noqa: BLE001 - whatever it is, the reference refuses these inputs
             return f"{type(error).__name__}: {str(error)[:300]}"
         return ""
+
+
+def _is_integer(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and not (value.is_floating_point() or value.is_complex() or value.is_sparse)
+
+
+def _spread(value: Any, drawn: Any) -> Any:
+    """An integer tensor with numbers of another one, from its least to its greatest; anything else as it is."""
+    if not _is_integer(value) or not _is_integer(drawn) or not drawn.numel() or not value.numel():
+        return value
+    numbers = drawn.unique().cpu()
+    places = torch.linspace(len(numbers) - 1, 0, value.numel()).round().long()
+    return numbers[places].reshape(value.shape).to(value.dtype)
 
 
 def _same_layout(values: Values, others: Values) -> bool:
