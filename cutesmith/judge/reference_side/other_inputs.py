@@ -99,11 +99,13 @@ class OtherInputs:
         if name == NEGATIVE_INDICES and not self.draw("large integers", inputs)[1]:
             return [], "no input is an index: the reference takes any integer"
         tried_first = self.gpu and (name in SAFE_FIRST or self._runs_on_the_cpu(inputs))
+        ranges = tried_first and not self._refused_on_the_cpu(AS_DRAWN, inputs, drawn=inputs)  # not of borders of rows
         best, least, why = list[Any](), MOST_NAN, "it changes no input of this problem"
         for way, values in enumerate(self.drawing.draw(name, inputs)):
             if name != AS_DRAWN and all(map(_equal, values, inputs)):
                 continue
-            share, refused = 1.0, self._refused_on_the_cpu(name, inputs, way, values) if tried_first else ""
+            drawn = values if ranges else ()
+            share, refused = 1.0, self._refused_on_the_cpu(name, inputs, way, drawn) if tried_first else ""
             if not refused:
                 share, refused = self._trial(values)
             why = refused or f"the reference gives NaN for {share:.0%} of its results"
