@@ -149,3 +149,9 @@ def test_weights_of_other_taps_are_refused(tmp_path):
         kernel = first_kernel(plan_kernel(graph, "sm_80"), tmp_path)
         with pytest.raises(ValueError, match=r"w has shape \(8, 8, 5\); this kernel was written for \(\*, \*, 3\)"):
             kernel.kernel_fn(move(normal(2, 8, 16)), move(normal(8, 8, 5)))
+
+
+def test_a_scale_follows_the_columns_of_heads_where_the_batch_has_the_same_size():
+    graph = trace_function(F.scaled_dot_product_attention, [normal(16, 2, 5, 16, seed=seed) for seed in range(3)])
+    laws = [Sized.of(node).law for node in graph.nodes() if node.op == "sized"]
+    assert [(law.power, law.places) for law in laws] == [(-0.5, {(0, 3)})]

@@ -193,6 +193,14 @@ class _Study:
         places = sorted(group)[:MOST_ALONE]
         alone = [frozenset({place}) for place in places if self._beside({place: 2}) is not None]
         left = group.difference(*alone)
+        by_end: dict[int, Group] = {}  # 64 heads of 64 columns: all heads grow, or all columns
+        for index, dim in left:
+            end = len(self.graph.arguments[index].shape) - dim
+            by_end[end] = by_end.get(end, frozenset()) | {(index, dim)}
+        for together in by_end.values() if len(by_end) > 1 else ():
+            if self._beside(dict.fromkeys(together, 2)) is not None:
+                alone.append(together)
+        left = left.difference(*alone)
         return [*alone, left] if left else alone
 
     def _is_followed(self, place: Place) -> bool:
