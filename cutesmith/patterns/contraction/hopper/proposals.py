@@ -29,6 +29,8 @@ LOADED_BYTES = 74.0
 """That a multiprocessor loads from L2 in a cycle."""
 STEP_CYCLES = 100.0
 """Of a k-tile for its barriers."""
+PARTS_CYCLES = 700.0
+"""Of a k-tile of float32, beside its products: for its parts (medians of four sizes on an H100, evals/results/h100)."""
 TILE_CYCLES = 520.0
 EPILOGUE_CYCLES = 11_500.0
 """For 128 x 192 sums of a warpgroup; hidden behind the other one where they take turns."""
@@ -127,7 +129,8 @@ def predict(problem: ContractionProblem, c: Tiles) -> Prediction:
     # A wgmma of 64 x n x 16 takes n / 2 cycles, or as long as its operands take to read, 128 bytes a cycle.
     multiply = c.tile_m / 64 * max(c.tile_n / 2, 16 + c.tile_n / 4) * c.tile_k / 16 * len(c.products)
     load = (c.tile_m / c.cluster_n + c.tile_n / c.cluster_m) * c.tile_k * ITEM_BYTES[problem.a.dtype] / LOADED_BYTES
-    own = problem.k / c.tile_k / c.split * (max(multiply, load) * at_once + STEP_CYCLES) + TILE_CYCLES
+    step = STEP_CYCLES + (PARTS_CYCLES if c.parts > 1 else 0.0)
+    own = problem.k / c.tile_k / c.split * (max(multiply, load) * at_once + step) + TILE_CYCLES
     own += 0.0 if c.pingpong else EPILOGUE_CYCLES * c.rows * c.tile_n / (128 * 192)
     own += SPLIT_CYCLES * math.log2(c.split)
     work = {
