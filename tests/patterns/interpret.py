@@ -9,15 +9,11 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from cutesmith.patterns.graph.dtypes import is_float, torch_dtype
-from cutesmith.patterns.graph.nodes import (
-    LEAVES,
+from cutesmith.patterns.graph.attributes import (
     Constant,
     Gather,
-    Graph,
     Input,
     Iota,
-    Node,
     Reduction,
     Scalar,
     Scan,
@@ -28,6 +24,8 @@ from cutesmith.patterns.graph.nodes import (
     Viewed,
     Windows,
 )
+from cutesmith.patterns.graph.dtypes import is_float, torch_dtype
+from cutesmith.patterns.graph.nodes import LEAVES, Graph, Node
 from cutesmith.patterns.graph.operations import POINTWISE
 from cutesmith.patterns.graph.windows import Pooling, Samples, Share
 

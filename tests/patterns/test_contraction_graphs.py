@@ -8,7 +8,7 @@ import torch.nn.functional as F
 
 from cutesmith.errors import UnmatchedError
 from cutesmith.patterns.contraction.analysis import analyse
-from cutesmith.patterns.graph.nodes import Contraction, Stored
+from cutesmith.patterns.graph.attributes import Contraction, Stored
 from cutesmith.patterns.tracing.trace import trace_function
 from tests.patterns.interpret import interpret
 from tests.patterns.running import as_list, normal

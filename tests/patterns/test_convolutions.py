@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from cutesmith.emulator.device import emulated_device
 from cutesmith.patterns.contraction.analysis import Matrix, Seen
 from cutesmith.patterns.contraction.plan import match
-from cutesmith.patterns.graph.nodes import Windows
+from cutesmith.patterns.graph.attributes import Windows
 from cutesmith.patterns.match import plan_kernel
 from cutesmith.patterns.tracing.trace import trace_function
 from tests.patterns.interpret import interpret

@@ -13,7 +13,7 @@ from cutesmith.emulator.device import emulated_device
 from cutesmith.errors import UnmatchedError
 from cutesmith.patterns.chains.chain import ChainPlan, Result
 from cutesmith.patterns.cutting.machine import H200
-from cutesmith.patterns.graph.nodes import View
+from cutesmith.patterns.graph.attributes import View
 from cutesmith.patterns.match import plan_kernel, whole_or_cut
 from cutesmith.patterns.tracing.trace import trace_function
 from tests.patterns.running import as_list, exactly, interpret_chain, load, move, normal

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from cutesmith.errors import UnmatchedError
-from cutesmith.patterns.graph.nodes import Argument, Graph, Input, Node, Origin, Reduction
+from cutesmith.patterns.graph.attributes import Input, Reduction
+from cutesmith.patterns.graph.nodes import Argument, Graph, Node, Origin
 from cutesmith.patterns.match import first_match, most_helpful, plan_kernel
 from cutesmith.patterns.pattern_plan import PatternPlan
 

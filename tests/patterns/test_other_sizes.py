@@ -9,7 +9,8 @@ import torch
 import torch.nn.functional as F
 
 from cutesmith.emulator.device import emulated_device
-from cutesmith.patterns.graph.nodes import Sized, views_of
+from cutesmith.patterns.graph.attributes import Sized
+from cutesmith.patterns.graph.nodes import views_of
 from cutesmith.patterns.graph.size_laws import SizeLaw
 from cutesmith.patterns.match import plan_kernel
 from cutesmith.patterns.tracing.trace import trace_function

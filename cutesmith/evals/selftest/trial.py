@@ -46,8 +46,8 @@ class Outcome:
     def rule(self) -> str:
         """The rule that a failed case names: one that is wanted, else the one that the verdict names.
 
-        Sizes and values are drawn again each time, so that a case of another rule may fail before the sure one:
-        (3, 43) and (129,) have as many elements by chance.
+        Sizes and values are drawn again in each run, so a case of another rule may fail first: shapes that were drawn
+        for rule S2 may have equal numbers of elements, which is what rule S4 tries.
         """
         failed = [str(case.get("rule", "")) for case in self.verdict.get("cases", ()) if not case.get("passed", True)]
         named = [str(self.verdict.get("rule", "")), *failed]

@@ -93,13 +93,13 @@ class OtherInputs:
             values = self.shapes.derive(name, inputs)
             if name not in ("own sizes", "small sizes") and _same_layout(values, inputs):
                 return values, "it changes no input of this problem"
-            return values, (self._asserts(values) if self.gpu else "") or self._trial(values)[1]
+            return values, self._refused_as_it_is(inputs, values) or self._trial(values)[1]
         if name in ANY_INTEGER and (why := self.draw("large integers", inputs)[1]):
             return [], f"as an index: {why}"
         if name == NEGATIVE_INDICES and not self.draw("large integers", inputs)[1]:
             return [], "no input is an index: the reference takes any integer"
-        tried_first = self.gpu and (name in SAFE_FIRST or self._runs_on_the_cpu(inputs))
-        ranges = tried_first and not self._refused_on_the_cpu(AS_DRAWN, inputs, drawn=inputs)  # not of borders of rows
+        ranges = self.gpu and not self._refused_on_the_cpu(AS_DRAWN, inputs, drawn=inputs)  # not of borders of rows
+        tried_first = self.gpu and (ranges or name in SAFE_FIRST or self._runs_on_the_cpu(inputs))
         best, least, why = list[Any](), MOST_NAN, "it changes no input of this problem"
         for way, values in enumerate(self.drawing.draw(name, inputs)):
             if name != AS_DRAWN and all(map(_equal, values, inputs)):
@@ -155,13 +155,13 @@ class OtherInputs:
             values[place] = _spread(values[place], value)
         return self._why_refused(values)
 
-    def _asserts(self, values: Values) -> str:
-        """Why the CPU refuses inputs with integers among them that are few enough to be tried there as they are."""
+    def _refused_as_it_is(self, inputs: Values, values: Values) -> str:
+        """Why the CPU, where it takes the inputs, refuses others with integers: so few that it can try them all."""
         tensors = [value for value in values if isinstance(value, torch.Tensor)]
-        if not any(map(_is_integer, tensors)) or sum(tensor.numel() for tensor in tensors) > FEW_ELEMENTS:
+        few = sum(tensor.numel() for tensor in tensors) <= FEW_ELEMENTS
+        if not (self.gpu and few and any(map(_is_integer, tensors)) and self._runs_on_the_cpu(inputs)):
             return ""
-        refused = self._why_refused([value.cpu() if isinstance(value, torch.Tensor) else value for value in values])
-        return refused if refused.startswith("IndexError") else ""
+        return self._why_refused([value.cpu() if isinstance(value, torch.Tensor) else value for value in values])
 
     def _why_refused(self, values: Values) -> str:
         try:

@@ -23,10 +23,8 @@ FEW = 8  # elements; that more of them are all small by luck does not happen
 HALF_UNIT = 2.0**-24  # the largest relative error of one rounding to float32
 DRAWS = 4
 SMALLER = 8.0  # roundings so many times as small move a smooth result so many times less
-SMOOTH = (
-    SMALLER / 2,
-    2 * SMALLER**2,
-)  # a square moves as the square; where rounding decides (floor(x)), all move equally
+# A square moves as the square; where rounding decides (floor(x)), all move equally.
+SMOOTH = (SMALLER / 2, 2 * SMALLER**2)
 # A sum may be off by the tolerance where it is the result, so it may where more is made of it; twice, as directions are
 # random. One chain of 1024 equal numbers is off by up to 256 roundings.
 ROUNDINGS = 2 * (DEFAULTS[torch.float32].rms or 0.0) / HALF_UNIT

@@ -10,9 +10,10 @@ from cutesmith.errors import UnmatchedError
 from cutesmith.patterns.attention.band import Band, band_of, is_minus_infinity
 from cutesmith.patterns.contraction.analysis import Matrix, matrix_of
 from cutesmith.patterns.contraction.epilogue import Epilogue, FunctionWriter, Given, write_epilogue
+from cutesmith.patterns.graph.attributes import Constant, Reduction, Sized
 from cutesmith.patterns.graph.builder import GraphBuilder
 from cutesmith.patterns.graph.dtypes import is_float, widens
-from cutesmith.patterns.graph.nodes import Constant, Graph, Node, Reduction, Sized, with_nodes, with_values
+from cutesmith.patterns.graph.nodes import Graph, Node, with_nodes, with_values
 from cutesmith.patterns.graph.shapes import Shape
 from cutesmith.patterns.writing.naming import safe_names
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from cutesmith.patterns.graph.nodes import Constant, Iota, Node, Scalar
+from cutesmith.patterns.graph.attributes import Constant, Iota, Scalar
+from cutesmith.patterns.graph.nodes import Node
 
 COMPARISONS = {"le": ("le", 0), "lt": ("le", -1), "ge": ("ge", 0), "gt": ("ge", 1)}
 """Operation → whether what it compares lies below or above the other, and by how much at least."""

@@ -10,24 +10,9 @@ from cutesmith.patterns.attention.plan import AttentionPlan
 from cutesmith.patterns.columns.plan import ColumnsPlan
 from cutesmith.patterns.contraction.plan import ContractionPlan
 from cutesmith.patterns.elementwise.plan import ElementwisePlan
+from cutesmith.patterns.graph.attributes import Input, Number, Reshaping, Scalar, Sized, View, Viewed, seen_code
 from cutesmith.patterns.graph.builder import GraphBuilder
-from cutesmith.patterns.graph.nodes import (
-    LEAVES,
-    Argument,
-    Graph,
-    Input,
-    Node,
-    Number,
-    Reshaping,
-    Scalar,
-    Sized,
-    View,
-    Viewed,
-    nodes_of,
-    seen_code,
-    views_of,
-    with_nodes,
-)
+from cutesmith.patterns.graph.nodes import LEAVES, Argument, Graph, Node, nodes_of, views_of, with_nodes
 from cutesmith.patterns.graph.shapes import Shape, broadcast, dense_strides
 from cutesmith.patterns.graph.size_laws import PassedSize, Place, Size, SizeLaw
 from cutesmith.patterns.graph.takes import READ_ANYWHERE, aligned_inputs

@@ -15,9 +15,10 @@ from cutesmith.errors import UnmatchedError
 from cutesmith.patterns.chains.chain import ChainPlan, Launch, chain_of, part_of_chain, passed_on, returning
 from cutesmith.patterns.chains.totals import SPLIT
 from cutesmith.patterns.elementwise.plan import match as elementwise
+from cutesmith.patterns.graph.attributes import Input, Reduction, Sized
 from cutesmith.patterns.graph.builder import GraphBuilder
 from cutesmith.patterns.graph.dtypes import compute_dtype
-from cutesmith.patterns.graph.nodes import Graph, Input, Node, Reduction, Sized, with_nodes, with_values
+from cutesmith.patterns.graph.nodes import Graph, Node, with_nodes, with_values
 from cutesmith.patterns.graph.size_laws import SizeLaw
 from cutesmith.patterns.rows.analysis import Degrees, RowsAnalysis, analyse
 from cutesmith.patterns.rows.plan import match as rows

@@ -12,9 +12,10 @@ from dataclasses import replace
 
 from cutesmith.errors import UnmatchedError
 from cutesmith.patterns.chains.chain import ChainPlan, chain_of, part_of_chain, passed_on, returning
+from cutesmith.patterns.graph.attributes import Reduction
 from cutesmith.patterns.graph.builder import GraphBuilder
 from cutesmith.patterns.graph.dtypes import compute_dtype
-from cutesmith.patterns.graph.nodes import Graph, Node, Reduction, nodes_of, with_values
+from cutesmith.patterns.graph.nodes import Graph, Node, nodes_of, with_values
 from cutesmith.patterns.rows.plan import match as rows
 
 SPLIT = frozenset({"sum", "mean", "prod", "max", "min", "any", "all"})

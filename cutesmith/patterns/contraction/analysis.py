@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 from cutesmith.errors import UnmatchedError
 from cutesmith.patterns.contraction.epilogue import Epilogue, write_epilogue
+from cutesmith.patterns.graph.attributes import Contraction, Input, Windows
 from cutesmith.patterns.graph.dtypes import COMPUTE_TYPE, ITEM_BYTES, STORAGE_TYPE
-from cutesmith.patterns.graph.nodes import LEAVES, Contraction, Graph, Input, Node, Windows
+from cutesmith.patterns.graph.nodes import LEAVES, Graph, Node
 from cutesmith.patterns.graph.shapes import Shape
 from cutesmith.patterns.writing.naming import safe_names
 

@@ -10,8 +10,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from cutesmith.errors import UnmatchedError
+from cutesmith.patterns.graph.attributes import Input, Iota, Scalar, Sized
 from cutesmith.patterns.graph.dtypes import COMPUTE_TYPE, STORAGE_TYPE
-from cutesmith.patterns.graph.nodes import Graph, Input, Iota, Node, Scalar, Sized
+from cutesmith.patterns.graph.nodes import Graph, Node
 from cutesmith.patterns.graph.shapes import Shape
 from cutesmith.patterns.graph.takes import READ_ANYWHERE
 from cutesmith.patterns.writing.expressions import Emitter, convert, is_fast

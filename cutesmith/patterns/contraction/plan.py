@@ -20,8 +20,9 @@ from cutesmith.patterns.contraction.hopper.legality import shared_bytes as hoppe
 from cutesmith.patterns.contraction.hopper.proposals import proposals as hopper_proposals
 from cutesmith.patterns.contraction.legality import refusals, shared_bytes, threads
 from cutesmith.patterns.contraction.proposals import proposals
+from cutesmith.patterns.graph.attributes import Reshaping
 from cutesmith.patterns.graph.dtypes import ITEM_BYTES
-from cutesmith.patterns.graph.nodes import Graph, Reshaping, views_of
+from cutesmith.patterns.graph.nodes import Graph, views_of
 from cutesmith.patterns.graph.shapes import Shape
 from cutesmith.patterns.pattern_plan import ContractionConfiguration, GraphPlan, HopperConfiguration
 from cutesmith.patterns.writing.naming import SHARED_NAMES, ViewNames

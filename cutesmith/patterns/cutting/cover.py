@@ -18,18 +18,9 @@ from cutesmith.patterns.contraction.plan import match as contraction
 from cutesmith.patterns.cutting.machine import H200
 from cutesmith.patterns.cutting.regions import Regions, base_of, names_of
 from cutesmith.patterns.cutting.sharing import CUT
+from cutesmith.patterns.graph.attributes import Input, Reshaping, Stored
 from cutesmith.patterns.graph.builder import GraphBuilder
-from cutesmith.patterns.graph.nodes import (
-    LEAVES,
-    Argument,
-    Graph,
-    Input,
-    Node,
-    Reshaping,
-    Stored,
-    nodes_of,
-    with_values,
-)
+from cutesmith.patterns.graph.nodes import LEAVES, Argument, Graph, Node, nodes_of, with_values
 from cutesmith.patterns.graph.shapes import dense_strides, is_dense
 from cutesmith.patterns.windows.plan import match as windows
 

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from cutesmith.patterns.attention.plan import AttentionPlan
 from cutesmith.patterns.chains.chain import ChainPlan, SinglePlan
 from cutesmith.patterns.contraction.arithmetic import Arithmetic, arithmetic_of
+from cutesmith.patterns.contraction.hopper.proposals import LAUNCH_SECONDS, predict
 from cutesmith.patterns.contraction.plan import ContractionPlan
+from cutesmith.patterns.pattern_plan import HopperConfiguration
 
 
 @dataclass(frozen=True)
@@ -42,8 +44,10 @@ class Machine:
         return f"{work}: the prediction for an {self.name} is {microseconds:.3g} µs{slowest}."
 
     def _product_seconds(self, plan: ContractionPlan) -> float:
-        """Whole tiles in whole waves of blocks; memory too is slower where few blocks ask for it."""
+        """As Hopper's form predicts it; else whole tiles in whole waves of blocks, and memory slower for few blocks."""
         problem, c = plan.problem, plan.configurations()[0]
+        if isinstance(c, HopperConfiguration):
+            return predict(problem, c).seconds - LAUNCH_SECONDS
         blocks = problem.batches * math.ceil(problem.m / c.tile_m) * math.ceil(problem.n / c.tile_n)
         waves, busy = math.ceil(blocks / self.multiprocessors), min(1.0, blocks / self.multiprocessors)
         rate = self.flops_per_second[arithmetic_of(problem)] / self.multiprocessors

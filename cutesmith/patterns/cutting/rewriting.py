@@ -13,9 +13,10 @@ from dataclasses import replace
 
 import torch
 
+from cutesmith.patterns.graph.attributes import Contraction, Input, Reduction, View
 from cutesmith.patterns.graph.builder import GraphBuilder
 from cutesmith.patterns.graph.dtypes import compute_dtype
-from cutesmith.patterns.graph.nodes import Contraction, Graph, Input, Node, Reduction, View, with_nodes
+from cutesmith.patterns.graph.nodes import Graph, Node, with_nodes
 from cutesmith.patterns.graph.views import push_permute, push_slice
 
 SHORTEST = 512

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
+from cutesmith.patterns.graph.attributes import Input, Iota, Reshaping, Scalar, Sized
 from cutesmith.patterns.graph.dtypes import COMPUTE_TYPE, STORAGE_TYPE
-from cutesmith.patterns.graph.nodes import Graph, Input, Iota, Node, Reshaping, Scalar, Sized
+from cutesmith.patterns.graph.nodes import Graph, Node
 from cutesmith.patterns.graph.shapes import Shape, broadcast, is_dense
 from cutesmith.patterns.graph.size_laws import Size, size_code
 from cutesmith.patterns.graph.takes import aligned_inputs, taken_inputs

@@ -18,24 +18,22 @@ import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
 from cutesmith.errors import UnmatchedError
-from cutesmith.patterns.graph.dtypes import FLOATS8, PROMOTION, compute_dtype, is_float, same_class, widens, wrapped
-from cutesmith.patterns.graph.nodes import (
+from cutesmith.patterns.graph.attributes import (
     NONE,
-    Argument,
     Attributes,
     Constant,
     Gather,
     Input,
     Iota,
-    Node,
     Number,
-    Origin,
     Reduction,
     Reshaping,
     Stored,
     View,
     Viewed,
 )
+from cutesmith.patterns.graph.dtypes import FLOATS8, PROMOTION, compute_dtype, is_float, same_class, widens, wrapped
+from cutesmith.patterns.graph.nodes import Argument, Node, Origin
 from cutesmith.patterns.graph.operations import POINTWISE
 from cutesmith.patterns.graph.shapes import (
     Shape,

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from cutesmith.patterns.graph.attributes import Contraction
 from cutesmith.patterns.graph.builder import GraphBuilder
 from cutesmith.patterns.graph.dtypes import FLOATS8, HALVES, compute_dtype
-from cutesmith.patterns.graph.nodes import Contraction, Node
+from cutesmith.patterns.graph.nodes import Node
 from cutesmith.patterns.graph.shapes import broadcast, regrouped_shape
 
 

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
+from cutesmith.patterns.graph.attributes import Constant, Number
 from cutesmith.patterns.graph.dtypes import is_float, torch_dtype
-from cutesmith.patterns.graph.nodes import Constant, Node, Number
+from cutesmith.patterns.graph.nodes import Node
 from cutesmith.patterns.graph.operations import POINTWISE
 
 

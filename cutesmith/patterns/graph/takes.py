@@ -9,8 +9,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from cutesmith.patterns.graph.attributes import Constant, Gather, Iota
 from cutesmith.patterns.graph.builder import IN_MEMORY, GraphBuilder
-from cutesmith.patterns.graph.nodes import Constant, Gather, Graph, Iota, Node, with_nodes
+from cutesmith.patterns.graph.nodes import Graph, Node, with_nodes
 from cutesmith.patterns.graph.shapes import Shape, is_squeeze, kept_positions
 
 READ_ANYWHERE = frozenset({"take", "search"})

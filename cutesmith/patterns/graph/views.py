@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from cutesmith.patterns.graph.attributes import Gather, Iota, Reduction, View
 from cutesmith.patterns.graph.builder import IN_MEMORY, GraphBuilder
-from cutesmith.patterns.graph.nodes import Gather, Iota, Node, Reduction, View
+from cutesmith.patterns.graph.nodes import Node
 from cutesmith.patterns.graph.shapes import Shape, is_squeeze, kept_positions
 
 # Permute

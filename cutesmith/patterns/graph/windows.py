@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 
-from cutesmith.patterns.graph.nodes import Attributes
+from cutesmith.patterns.graph.attributes import Attributes
 from cutesmith.patterns.graph.size_laws import SizeLaw
 
 

@@ -12,8 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from cutesmith.errors import UnmatchedError
+from cutesmith.patterns.graph.attributes import Attributes, Gather, Input, Iota, Reduction
 from cutesmith.patterns.graph.dtypes import compute_dtype
-from cutesmith.patterns.graph.nodes import Attributes, Gather, Graph, Input, Iota, Node, Reduction, nodes_of, with_nodes
+from cutesmith.patterns.graph.nodes import Graph, Node, nodes_of, with_nodes
 from cutesmith.patterns.graph.shapes import broadcast
 
 Space = str

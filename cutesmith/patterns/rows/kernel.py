@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from cutesmith.errors import UnmatchedError
+from cutesmith.patterns.graph.attributes import Input, Reshaping, Scalar
 from cutesmith.patterns.graph.dtypes import COMPUTE_TYPE, ITEM_BYTES
-from cutesmith.patterns.graph.nodes import Graph, Input, Reshaping, Scalar, nodes_of
+from cutesmith.patterns.graph.nodes import Graph, nodes_of
 from cutesmith.patterns.graph.shapes import broadcast
 from cutesmith.patterns.rows.analysis import RowsAnalysis, TensorUse, output_space
 from cutesmith.patterns.rows.combines import COMBINES, combine_source

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 
 from cutesmith.errors import UnmatchedError
+from cutesmith.patterns.graph.attributes import Sized
 from cutesmith.patterns.graph.dtypes import COMPUTE_TYPE
-from cutesmith.patterns.graph.nodes import Node, Sized
+from cutesmith.patterns.graph.nodes import Node
 from cutesmith.patterns.graph.size_laws import size_value
 from cutesmith.patterns.rows.analysis import RowsAnalysis
 

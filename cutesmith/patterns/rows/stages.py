@@ -9,8 +9,9 @@ from __future__ import annotations
 import math
 
 from cutesmith.errors import UnmatchedError
+from cutesmith.patterns.graph.attributes import Scalar
 from cutesmith.patterns.graph.dtypes import COMPUTE_TYPE, STORAGE_TYPE
-from cutesmith.patterns.graph.nodes import Node, Scalar
+from cutesmith.patterns.graph.nodes import Node
 from cutesmith.patterns.rows.analysis import Degrees, RowsAnalysis, Space, output_space
 from cutesmith.patterns.rows.parts import (
     Accumulator,

@@ -8,8 +8,9 @@ from functools import cached_property
 
 from cutesmith.errors import UnmatchedError
 from cutesmith.patterns.contraction.epilogue import Epilogue, FunctionWriter, Given
+from cutesmith.patterns.graph.attributes import Scan
 from cutesmith.patterns.graph.dtypes import COMPUTE_TYPE
-from cutesmith.patterns.graph.nodes import LEAVES, Graph, Node, Scan, nodes_of
+from cutesmith.patterns.graph.nodes import LEAVES, Graph, Node, nodes_of
 from cutesmith.patterns.graph.shapes import Shape
 from cutesmith.patterns.writing.expressions import is_fast
 from cutesmith.patterns.writing.naming import safe_names

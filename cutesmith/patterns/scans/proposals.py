@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
+from cutesmith.patterns.graph.attributes import Input
 from cutesmith.patterns.graph.dtypes import ITEM_BYTES
-from cutesmith.patterns.graph.nodes import Input
 from cutesmith.patterns.pattern_plan import ScansConfiguration
 from cutesmith.patterns.scans.analysis import ScanProblem
 

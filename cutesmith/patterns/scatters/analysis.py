@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from cutesmith.errors import UnmatchedError
 from cutesmith.patterns.contraction.epilogue import Epilogue, FunctionWriter, Given
+from cutesmith.patterns.graph.attributes import Scatter
 from cutesmith.patterns.graph.dtypes import COMPUTE_TYPE
-from cutesmith.patterns.graph.nodes import LEAVES, Graph, Node, Scatter, nodes_of
+from cutesmith.patterns.graph.nodes import LEAVES, Graph, Node, nodes_of
 from cutesmith.patterns.graph.shapes import Shape, broadcast
 from cutesmith.patterns.graph.takes import READ_ANYWHERE, aligned_inputs, taken_inputs
 from cutesmith.patterns.writing.expressions import is_fast

@@ -11,8 +11,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cutesmith.errors import UnmatchedError
+from cutesmith.patterns.graph.attributes import Input, Sort
 from cutesmith.patterns.graph.dtypes import STORAGE_TYPE, is_float
-from cutesmith.patterns.graph.nodes import Graph, Input, Node, Sort
+from cutesmith.patterns.graph.nodes import Graph, Node
 from cutesmith.patterns.graph.size_laws import size_code
 from cutesmith.patterns.pattern_plan import GraphPlan, SelectionConfiguration
 from cutesmith.patterns.writing.naming import SHARED_NAMES, ViewNames, as_stored, safe_names

@@ -13,9 +13,10 @@ from collections.abc import Callable
 from typing import Any
 
 from cutesmith.errors import UnmatchedError
+from cutesmith.patterns.graph.attributes import Number, Scalar
 from cutesmith.patterns.graph.builder import GraphBuilder
 from cutesmith.patterns.graph.dtypes import is_float
-from cutesmith.patterns.graph.nodes import Node, Number, Scalar
+from cutesmith.patterns.graph.nodes import Node
 
 FLOAT_SENTINEL = 1.000000123457
 """Factor that makes a float argument unusual, yet keeps it valid where a range is checked."""

@@ -17,22 +17,10 @@ from fractions import Fraction
 from functools import cached_property
 
 from cutesmith.errors import CutesmithError
+from cutesmith.patterns.graph.attributes import Constant, Input, Reshaping, Sized, Viewed, Windows
 from cutesmith.patterns.graph.dtypes import is_float
 from cutesmith.patterns.graph.equality import Slot, numbers_beside, window_laws
-from cutesmith.patterns.graph.nodes import (
-    OWN_SIZES,
-    Argument,
-    Constant,
-    Graph,
-    Input,
-    Node,
-    Reshaping,
-    Sized,
-    Viewed,
-    Windows,
-    nodes_of,
-    views_of,
-)
+from cutesmith.patterns.graph.nodes import OWN_SIZES, Argument, Graph, Node, nodes_of, views_of
 from cutesmith.patterns.graph.size_laws import Place, Size
 from cutesmith.patterns.tracing.laws import Group, Growth, Laws, close
 from cutesmith.patterns.tracing.recorder import TooManyOperations

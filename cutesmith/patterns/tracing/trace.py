@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from cutesmith.errors import ContractError, CutesmithError, UnmatchedError
+from cutesmith.patterns.graph.attributes import Scan
 from cutesmith.patterns.graph.builder import GraphBuilder
 from cutesmith.patterns.graph.dtypes import PROMOTION, dtype_name
 from cutesmith.patterns.graph.equality import same_graph, with_numbers
-from cutesmith.patterns.graph.nodes import Argument, Graph, Node, Scan
+from cutesmith.patterns.graph.nodes import Argument, Graph, Node
 from cutesmith.patterns.tracing.frames import where_raised
 from cutesmith.patterns.tracing.made_tensors import MadeTensors
 from cutesmith.patterns.tracing.recorder import READS_VALUE, Recorder

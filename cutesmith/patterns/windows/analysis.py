@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 from cutesmith.errors import UnmatchedError
 from cutesmith.patterns.contraction.epilogue import Epilogue, FunctionWriter, Given, Operand
+from cutesmith.patterns.graph.attributes import Contraction, Windows
 from cutesmith.patterns.graph.dtypes import COMPUTE_TYPE
-from cutesmith.patterns.graph.nodes import LEAVES, Contraction, Graph, Node, Windows, nodes_of
+from cutesmith.patterns.graph.nodes import LEAVES, Graph, Node, nodes_of
 from cutesmith.patterns.graph.shapes import Shape
 from cutesmith.patterns.graph.windows import Pooling, Samples, Share, Span
 from cutesmith.patterns.writing.expressions import is_fast

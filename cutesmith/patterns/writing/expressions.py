@@ -12,8 +12,9 @@ import re
 from collections.abc import Callable
 
 from cutesmith.errors import UnmatchedError
+from cutesmith.patterns.graph.attributes import Constant
 from cutesmith.patterns.graph.dtypes import COMPUTE_TYPE, COMPUTE_TYPES, HALVES, STORAGE_TYPE, widens
-from cutesmith.patterns.graph.nodes import Constant, Graph, Node
+from cutesmith.patterns.graph.nodes import Graph, Node
 from cutesmith.patterns.graph.operations import POINTWISE, Kind, Pointwise
 from cutesmith.patterns.writing.special_functions import SPECIAL_FUNCTIONS
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from cutesmith.patterns.graph.attributes import Iota, Search
 from cutesmith.patterns.graph.dtypes import COMPUTE_TYPE, STORAGE_TYPE
-from cutesmith.patterns.graph.nodes import Iota, Node, Search
+from cutesmith.patterns.graph.nodes import Node
 from cutesmith.patterns.writing.expressions import Emitter, convert, literal
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cutesmith.patterns.contraction.analysis import ContractionProblem
 from cutesmith.patterns.contraction.epilogue import Operand, Output
-from cutesmith.patterns.contraction.hopper.legality import k_major
+from cutesmith.patterns.contraction.hopper.legality import SPLIT_STAGES, k_major
 from cutesmith.patterns.contraction.hopper.proposals import blocks_at_once, reasons
 from cutesmith.patterns.graph.dtypes import ITEM_BYTES, STORAGE_TYPE
 from cutesmith.patterns.pattern_plan import HopperConfiguration
@@ -49,6 +49,7 @@ def hopper_context(problem: ContractionProblem, c: HopperConfiguration) -> dict[
         "reasons": reasons(problem, c),
         "blocks_per_sm": blocks_at_once(problem, c),
         "rows": c.rows,
+        "split_stages": SPLIT_STAGES,
         "batched": bool(problem.batch),
         "factor": problem.a.storage,
         "types": {_stored_dtype(dtype): STORAGE_TYPE[dtype] for dtype in dict.fromkeys(dtypes)},

@@ -17,7 +17,7 @@ MOST_TMA_BATCH_DIMS = 3
 """A tensor map has at most five dimensions."""
 
 SPLIT_STAGES = 2
-"""Tiles of the right factor in parts of bfloat16 (`SPLIT_STAGES` of the template)."""
+"""Tiles of the right factor in parts of bfloat16."""
 
 BARRIER_BYTES = 512
 """For the barriers of the ring and for what aligning the tiles to 1024 bytes skips at most beside them."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from cutesmith.patterns.graph.attributes import Number
 from cutesmith.patterns.graph.contractions import contract
 from cutesmith.patterns.graph.dtypes import compute_dtype
-from cutesmith.patterns.graph.nodes import Node, Number
+from cutesmith.patterns.graph.nodes import Node
 from cutesmith.patterns.graph.views import push_permute
 from cutesmith.patterns.tracing.lowering.dispatch import Lowering, lowers
 from cutesmith.patterns.tracing.lowering.normalizations import safe_softmax

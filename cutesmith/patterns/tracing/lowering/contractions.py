@@ -7,8 +7,9 @@ from typing import Any
 
 import torch
 
+from cutesmith.patterns.graph.attributes import Number
 from cutesmith.patterns.graph.contractions import contract
-from cutesmith.patterns.graph.nodes import Node, Number
+from cutesmith.patterns.graph.nodes import Node
 from cutesmith.patterns.tracing.lowering.dispatch import Lowering, Operand, lowers
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from cutesmith.patterns.graph.attributes import Windows
 from cutesmith.patterns.graph.contractions import contract
-from cutesmith.patterns.graph.nodes import Node, Windows
+from cutesmith.patterns.graph.nodes import Node
 from cutesmith.patterns.graph.views import push_permute
 from cutesmith.patterns.tracing.lowering.dispatch import Lowering, lowers
 

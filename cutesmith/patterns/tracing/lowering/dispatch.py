@@ -13,9 +13,10 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
+from cutesmith.patterns.graph.attributes import Number
 from cutesmith.patterns.graph.builder import GraphBuilder
 from cutesmith.patterns.graph.dtypes import compute_dtype, dtype_name, is_float, torch_dtype
-from cutesmith.patterns.graph.nodes import Node, Number
+from cutesmith.patterns.graph.nodes import Node
 from cutesmith.patterns.tracing.scalars import Scalars
 
 Operand = Node | Number

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from cutesmith.patterns.graph.nodes import Node, View
+from cutesmith.patterns.graph.attributes import View
+from cutesmith.patterns.graph.nodes import Node
 from cutesmith.patterns.tracing.lowering.activations import softplus
 from cutesmith.patterns.tracing.lowering.dispatch import Lowering, lowers
 

@@ -6,7 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from cutesmith.patterns.graph.nodes import Node, Number
+from cutesmith.patterns.graph.attributes import Number
+from cutesmith.patterns.graph.nodes import Node
 from cutesmith.patterns.tracing.lowering.dispatch import Lowered, Lowering, Rule, lowers
 
 Dims = int | Sequence[int] | None

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from cutesmith.patterns.graph.nodes import Constant, Node, Scan
+from cutesmith.patterns.graph.attributes import Constant, Scan
+from cutesmith.patterns.graph.nodes import Node
 from cutesmith.patterns.graph.takes import unflipped
 from cutesmith.patterns.tracing.lowering.dispatch import Lowering, Rule, lowers
 

@@ -9,8 +9,9 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from cutesmith.patterns.graph.attributes import Constant, Number, Scan, Scatter
 from cutesmith.patterns.graph.dtypes import is_float
-from cutesmith.patterns.graph.nodes import Constant, Node, Number, Scan, Scatter
+from cutesmith.patterns.graph.nodes import Node
 from cutesmith.patterns.graph.shapes import broadcast
 from cutesmith.patterns.graph.takes import take
 from cutesmith.patterns.graph.views import push_slice

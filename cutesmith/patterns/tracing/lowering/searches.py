@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from cutesmith.patterns.graph.nodes import Node, Search
+from cutesmith.patterns.graph.attributes import Search
+from cutesmith.patterns.graph.nodes import Node
 from cutesmith.patterns.tracing.lowering.dispatch import Lowering, Operand, lowers
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from cutesmith.patterns.graph.nodes import Node, Sort
+from cutesmith.patterns.graph.attributes import Sort
+from cutesmith.patterns.graph.nodes import Node
 from cutesmith.patterns.tracing.lowering.dispatch import Lowering, lowers
 
 

@@ -8,7 +8,8 @@ from typing import Any
 
 import torch
 
-from cutesmith.patterns.graph.nodes import Node, View
+from cutesmith.patterns.graph.attributes import View
+from cutesmith.patterns.graph.nodes import Node
 from cutesmith.patterns.graph.takes import take
 from cutesmith.patterns.graph.views import push_permute, push_slice
 from cutesmith.patterns.tracing.lowering.dispatch import Lowering, Operand, Rule, lowers

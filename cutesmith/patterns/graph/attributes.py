@@ -1,0 +1,261 @@
+"""What operations of a graph need beside their inputs: views, windows, laws of sizes, what is combined and where."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Protocol, TypeVar
+
+from cutesmith.patterns.graph.shapes import Shape, dense_strides
+from cutesmith.patterns.graph.size_laws import Size, SizeLaw, size_code
+
+Number = int | float | bool
+A = TypeVar("A", bound="Attributes")
+
+
+class HasAttributes(Protocol):
+    """A node, as far as its attributes are concerned."""
+
+    @property
+    def op(self) -> str:
+        """The operation."""
+        ...
+
+    @property
+    def attrs(self) -> Attributes:
+        """What it needs beside its inputs."""
+        ...
+
+
+@dataclass(frozen=True)
+class Attributes:
+    """What a node needs to know beside its inputs: nothing here, more in the subclasses."""
+
+    @classmethod
+    def of(cls: type[A], node: HasAttributes) -> A:
+        """The node's attributes, which must be of this class."""
+        assert isinstance(node.attrs, cls), f"{node.op} has no attributes of {cls.__name__}"
+        return node.attrs
+
+
+NONE = Attributes()
+
+
+@dataclass(frozen=True)
+class View:
+    """A view of a tensor as Python source, such as "{0}.narrow(1, {1}, {2})": of the tensor, then of the sizes."""
+
+    source: str
+    sizes: tuple[Size, ...] = ()
+
+    @property
+    def is_proven(self) -> bool:
+        """Whether it holds for other sizes than the traced ones."""
+        return not any(isinstance(size, int) for size in self.sizes)
+
+    def with_sizes(self, change: Callable[[Size], Size]) -> View:
+        """The same view of other sizes."""
+        return View(self.source, tuple(map(change, self.sizes)))
+
+    def code(self, tensor: str, arguments: Sequence[str]) -> str:
+        """The view of a tensor of this name, in a function of these arguments."""
+        return self.source.format(tensor, *(size_code(size, arguments) for size in self.sizes))
+
+
+def seen_code(tensor: str, views: Sequence[View], arguments: Sequence[str]) -> str:
+    """The code of the views of a tensor, applied in order, in a function of these arguments."""
+    for view in views:
+        tensor = view.code(tensor, arguments)
+    return tensor
+
+
+@dataclass(frozen=True)
+class Viewed(Attributes):
+    """A tensor in device memory, seen through views that `kernel_fn` makes before a launch, without a copy.
+
+    `views` are applied in order; `stride` (in elements) and `offset` are those of the viewed tensor, `root` the shape
+    and stride of the tensor itself.
+    """
+
+    stride: Shape
+    root: tuple[Shape, Shape]
+    views: tuple[View, ...] = ()
+    offset: int = 0
+
+
+@dataclass(frozen=True)
+class Input(Viewed):
+    """An argument tensor: its place among the arguments, and how it is seen."""
+
+    index: int = 0
+
+    @classmethod
+    def whole(cls, index: int, shape: Shape, stride: Shape) -> Input:
+        """The argument itself."""
+        return cls(stride, (shape, stride), index=index)
+
+    def code(self, arguments: Sequence[str]) -> str:
+        """The viewed argument in a function of arguments of these names."""
+        return seen_code(arguments[self.index], self.views, arguments)
+
+
+@dataclass(frozen=True)
+class Stored(Viewed):
+    """The result of an earlier launch, the node's only input, and how it is seen; it lies dense in row-major order."""
+
+    @classmethod
+    def whole(cls, shape: Shape) -> Stored:
+        """The result itself."""
+        return cls(dense_strides(shape), (shape, dense_strides(shape)))
+
+
+@dataclass(frozen=True)
+class Contraction(Attributes):
+    """How the products are summed: in a type ("float32", "float64", "int32", …), of factors that may be rounded.
+
+    `tf32`: PyTorch's flags allow float32 factors to be rounded to tf32 in this operation.
+    """
+
+    accumulate: str
+    tf32: bool = False
+
+
+@dataclass(frozen=True)
+class Scalar(Attributes):
+    """A Python number that is passed at run time: the argument's place."""
+
+    index: int
+
+
+@dataclass(frozen=True)
+class Constant(Attributes):
+    """A number that is known when the kernel is written."""
+
+    value: Number
+
+
+@dataclass(frozen=True)
+class Sized(Attributes):
+    """A number that follows the sizes of arguments; `value` is that at the traced sizes."""
+
+    law: SizeLaw
+    value: Number
+
+
+@dataclass(frozen=True)
+class Iota(Attributes):
+    """The coordinate along `dim` of the node's shape (int64)."""
+
+    dim: int
+
+
+@dataclass(frozen=True)
+class Windows(Attributes):
+    """Windows over the trailing dimensions of (…, channels, *sizes): (…, channels * taps, positions), both row-major.
+
+    At position o, tap t reads element (o * step + t * dilation - start) / divisor of each dimension, and 0 where there
+    is none. A convolution has the divisor 1; a transposed one has step 1, a dilation below 0, its stride as divisor,
+    and `more` positions at the end.
+    """
+
+    taps: Shape  # of the weights, which may have other sizes in another call
+    start: tuple[int, ...]
+    step: tuple[int, ...]
+    dilation: tuple[int, ...]
+    divisor: tuple[int, ...]
+    more: tuple[int, ...]
+
+    @property
+    def rank(self) -> int:
+        """How many dimensions the windows have."""
+        return len(self.taps)
+
+    @property
+    def is_spread(self) -> bool:
+        """Whether there are places without an element between the elements, as a transposed convolution strides."""
+        return any(divisor != 1 for divisor in self.divisor)
+
+    @property
+    def are_points(self) -> bool:
+        """Whether each window is the element at its place."""
+        dims = zip(self.taps, self.start, self.step, self.divisor, self.more, strict=True)
+        return all(dim == (1, 0, 1, 1, 0) for dim in dims)
+
+    def law(self, dim: int) -> SizeLaw:
+        """The number of positions along a dimension, by its size."""
+        start, dilation, reach = self.start[dim], self.dilation[dim], self.dilation[dim] * (self.taps[dim] - 1)
+        if dilation > 0:
+            return SizeLaw.steps(2 * start - reach - 1, self.step[dim])
+        divisor = self.divisor[dim]
+        return SizeLaw(2 * start - reach + self.more[dim] + 1 - divisor, Fraction(divisor), (), 1)
+
+
+@dataclass(frozen=True)
+class Scan(Attributes):
+    """What is combined of the elements up to each along `dim`, from the last one down where it is `reverse`.
+
+    `operation` is sum, prod, max, min, logsumexp, or argmax and argmin: where the latest extreme is, NaN the first of
+    all. `exclusive`: of the elements before each alone; the result may then be one longer than what is scanned. The
+    operation linear has inputs (term, factor): h[t] = factor[t] * h[t - 1] + term[t]. `window`: of so many elements
+    alone, 0 of all; what is scanned in rounds of doubled windows is made of these.
+    """
+
+    dim: int
+    operation: str
+    reverse: bool = False
+    exclusive: bool = False
+    window: int = 0
+
+
+@dataclass(frozen=True)
+class Sort(Attributes):
+    """Elements along `dim` in rising or falling order, NaN as the largest, equal ones by their place.
+
+    The result has the first of them, as many as its shape says, or with `places` where each of those lies (int64).
+    """
+
+    dim: int
+    descending: bool = False
+    places: bool = False
+
+
+@dataclass(frozen=True)
+class Scatter(Attributes):
+    """What is combined of the elements along `dim` whose index is the coordinate of the result.
+
+    `operation` is sum, prod, max, min, or last: the one in the last place. Where there is none the result is the
+    operation's neutral element, for last 0. An index outside of the result counts for nothing.
+    """
+
+    dim: int
+    operation: str
+
+
+@dataclass(frozen=True)
+class Search(Attributes):
+    """Whether elements that equal the value count as before it (`right`)."""
+
+    right: bool = False
+
+
+@dataclass(frozen=True)
+class Gather(Attributes):
+    """Where the index counts."""
+
+    dim: int
+
+
+@dataclass(frozen=True)
+class Reduction(Attributes):
+    """The reduced dimensions, non-negative and sorted; the degrees of freedom that `var` takes off their size."""
+
+    dims: tuple[int, ...]
+    correction: float = 0.0
+
+
+@dataclass(frozen=True)
+class Reshaping(Attributes):
+    """How a dense tensor is viewed in the shape of a `reshape`."""
+
+    view: View
