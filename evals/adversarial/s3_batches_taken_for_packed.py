@@ -1,7 +1,7 @@
 # rule: S3
 # expect: wrong_result | crashed
 # needs: values
-# says: - | S3 | O8
+# says: - | S3 | O6 | O8
 """It knows the stride of rows and takes batches to follow each other without a gap."""
 
 import functools

@@ -18,9 +18,9 @@ def scan_kernel(x: cute.Tensor, sums: cute.Tensor, ready: cute.Tensor, y: cute.T
     lane = cute.arch.lane_idx()
     block, _, _ = cute.arch.block_idx()
     row = block
-    total = cutlass.Float32(0.0)
+    total = cutlass.Float64(0.0)  # 16384 rows are added one after the other
     for column in range(lane, x.shape[1], THREADS):
-        total += x[row, column]
+        total += cutlass.Float64(x[row, column])
     total = cute.arch.warp_reduction(total, lambda a, b: a + b)
     if lane == 0:
         if row > 0:
@@ -30,7 +30,7 @@ def scan_kernel(x: cute.Tensor, sums: cute.Tensor, ready: cute.Tensor, y: cute.T
                 seen = cute.arch.atomic_add(flag.llvm_ptr, cutlass.Int32(0), sem="acquire", scope="gpu")
             total += sums[row - 1]
         sums[row] = total
-        y[row] = total
+        y[row] = cutlass.Float32(total)
         flag = ready.iterator + row
         cute.arch.atomic_add(flag.llvm_ptr, cutlass.Int32(1), sem="release", scope="gpu")
 
@@ -53,7 +53,7 @@ def scan_host(x: cute.Tensor, sums: cute.Tensor, ready: cute.Tensor, y: cute.Ten
 def compiled():
     rows, columns = cute.sym_int(), cute.sym_int()
     x = make_fake_compact_tensor(cutlass.Float32, (rows, columns), stride_order=(1, 0))
-    sums, y = (make_fake_compact_tensor(cutlass.Float32, (rows,)) for _ in range(2))
+    sums, y = (make_fake_compact_tensor(dtype, (rows,)) for dtype in (cutlass.Float64, cutlass.Float32))
     ready = make_fake_compact_tensor(cutlass.Int32, (rows,))
     return cute.compile(scan_host, x, sums, ready, y, options="--enable-tvm-ffi")
 
@@ -62,7 +62,8 @@ def kernel_fn(x):
     rows = x.shape[0]
     y = torch.empty(rows, dtype=x.dtype, device=x.device)
     if y.numel():
-        sums, ready = torch.empty_like(y), torch.empty(rows, dtype=torch.int32, device=x.device)
+        sums = torch.empty(rows, dtype=torch.float64, device=x.device)
+        ready = torch.empty(rows, dtype=torch.int32, device=x.device)
         compiled()(x, sums, ready, y)
     return y
 

@@ -9,9 +9,9 @@ from typing import Any, TypeVar
 import torch
 
 from cutesmith.judge.reference_side.comparison import Comparison, Tolerance, compare, native_excess
-from cutesmith.judge.reference_side.padding import OpenElements, open_elements
 from cutesmith.judge.reference_side.sensitivity import depends_on_luck, is_rounded, movements, room_of
 from cutesmith.judge.reference_side.squares import beyond_squares
+from cutesmith.judge.reference_side.zero_products import OpenElements, open_elements
 from cutesmith.judge.transfer.tensors import copy_of, span_of
 
 NEARBY_DRAWS, MOST_NEARBY_DRAWS = 8, 32
@@ -70,7 +70,7 @@ def _excused(
     """By the stated tolerances at first.
 
     Then with PyTorch's own errors nearby, with how far roundings move so few elements, with both results of products
-    of padding and, without `strict`, with how far roundings move each element.
+    of zeros and, without `strict`, with how far roundings move each element.
     """
     results = _compare_all(sides, stated)
     if not any(result.violation for result in results):
@@ -78,7 +78,7 @@ def _excused(
     _, native, exact = sides
     excusing = _excusing_few(reference_fn, values, native, exact, _excusing_pytorch(compute, values, native, stated))
     if both := open_elements(reference_fn, values):
-        sides, excusing = _excusing_padding(sides, excusing, both)
+        sides, excusing = _excusing_zeros(sides, excusing, both)
     results = results if excusing == stated and not both else _compare_all(sides, excusing)
     largest = max((each.numel() for each in (*values, *exact) if isinstance(each, torch.Tensor)), default=0)
     if strict or largest > MOST_WIDENED or not any(result.violation for result in results):
@@ -106,10 +106,10 @@ def _excusing_pytorch(
     return [replace(t, native_error=e) if f else t for t, e, f in zip(tolerances, errors, forgiving)]
 
 
-def _excusing_padding(
+def _excusing_zeros(
     sides: tuple[Outputs, Outputs, Exact], tolerances: list[Tolerance], both: list[OpenElements | None]
 ) -> tuple[tuple[Outputs, Outputs, Exact], list[Tolerance]]:
-    """With NaN, and with the value without products of padding, where only such a product makes a result special."""
+    """With NaN, and with the value without products of zeros, where only such a product makes a result special."""
     actual, native, exact = sides
     pairs = list(zip(native, exact, both))
     plain = [

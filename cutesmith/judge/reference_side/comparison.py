@@ -36,7 +36,7 @@ class Tolerance:
     far roundings of the inputs alone move the result (`sensitivity.py`): `BACKWARD` times that passes. Without
     `nan_decides` any value passes where the exact result and PyTorch's are NaN. `room` is what each element of the flat
     result may be off by in any case (`sensitivity.room_of`). `may_be_nan` says of each element of the result whether
-    NaN passes too (`padding.open_elements`).
+    NaN passes too (`zero_products.open_elements`).
     """
 
     rtol: float
@@ -195,7 +195,7 @@ def _compare_floats(
         notes.append("the reference is Inf or NaN everywhere")
     if tolerance.may_be_nan is not None:
         count = int(tolerance.may_be_nan.sum())
-        notes.append(f"{count} elements may be NaN, where padding meets weights that are not finite")
+        notes.append(f"{count} elements may be NaN, where padding or a masked key meets what is not finite")
     if tolerance.moved:
         moved = f"roundings of the inputs to float32 move it by {totals.moved():.2g} of the reference"
         notes.append(f"ill-conditioned: {moved}")

@@ -1,4 +1,4 @@
-"""Zeros around and between the inputs of convolutions, which a kernel may multiply with weights that are Inf."""
+"""Zeros around the inputs of convolutions and weights of masked keys, which a kernel may multiply with Inf."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import pytest
 import torch
 from torch.nn import functional
 
-from cutesmith.judge.reference_side.padding import _ByTaps, open_elements
+from cutesmith.judge.reference_side.convolution_taps import ByTaps
+from cutesmith.judge.reference_side.masked_keys import ByMaskedKeys
+from cutesmith.judge.reference_side.zero_products import open_elements
 from tests.judge.in_process import reference_of, said_of
 
 FORMS = {
@@ -35,7 +37,7 @@ def test_of_finite_weights_both_sums_are_the_convolution(function, image, weight
     values = [torch.randn(image).double(), torch.randn(weight).double()]
     outputs = weight[1] * named.get("groups", 1) if "transpose" in function.__name__ else weight[0]
     bias = torch.randn(outputs).double()
-    with _ByTaps(multiplies=multiplies) as mode:
+    with ByTaps(multiplies=multiplies) as mode:
         actual = function(*values, bias, **named)
     assert mode.replaced == 1
     torch.testing.assert_close(actual, function(*values, bias, **named), rtol=1e-12, atol=1e-12)
@@ -49,7 +51,7 @@ def with_an_infinite_tap(*shape):
 
 
 def by_taps(function, *values, multiplies):
-    with _ByTaps(multiplies=multiplies):
+    with ByTaps(multiplies=multiplies):
         return function(*values)
 
 
@@ -102,3 +104,85 @@ def test_another_number_is_found_where_nan_passes(tmp_path, formula, weight):
     without, zeros = (by_taps(function, weight, multiplies=multiplies) for multiplies in (False, True))
     output = torch.where(zeros.isnan() & ~without.isnan(), 7.0, without)
     assert said_of(reference, tmp_path, weight, output, derived=True).violation
+
+
+def masked(query, key, value):
+    hidden = torch.ones(query.shape[-2], key.shape[-2], dtype=torch.bool).triu(1)
+    scores = (query @ key.transpose(-1, -2)).masked_fill(hidden, -torch.inf)
+    return torch.softmax(scores, -1) @ value
+
+
+def added(query, key, value):
+    mask = torch.zeros(query.shape[-2], key.shape[-2], dtype=query.dtype).masked_fill(
+        torch.ones(query.shape[-2], key.shape[-2], dtype=torch.bool).triu(1), -torch.inf
+    )
+    return torch.einsum("bhqk,bhkd->bhqd", (query @ key.transpose(-1, -2) + mask).softmax(dim=-1), value)
+
+
+def by_torch(query, key, value):
+    return functional.scaled_dot_product_attention(query, key, value, is_causal=True, scale=1.0)
+
+
+def flattened(query, key, value):
+    weights = torch.softmax(query @ key.transpose(-1, -2) + torch.full((6, 6), -torch.inf).triu(1), -1)
+    return torch.bmm(weights.flatten(0, 1), value.flatten(0, 1)).view(value.shape)
+
+
+ATTENTIONS = {"masked": masked, "added": added, "by torch": by_torch, "flattened": flattened}
+MASKED = "torch.softmax((x @ x.mT).masked_fill(torch.ones(6, 6, dtype=torch.bool).triu(1), -torch.inf), -1) @ x"
+
+
+def queries_keys_values(place=None, special=torch.inf, of="value"):
+    torch.manual_seed(2)
+    tensors = dict(zip(("query", "key", "value"), torch.randn(3, 2, 2, 6, 4).double()))
+    if place is not None:
+        tensors[of][0, 1, place, 2] = special
+    return list(tensors.values())
+
+
+@pytest.mark.parametrize("multiplies", [True, False])
+@pytest.mark.parametrize("function", ATTENTIONS.values(), ids=ATTENTIONS)
+def test_of_finite_values_both_products_are_the_attention(function, multiplies):
+    values = queries_keys_values()
+    with ByMaskedKeys(multiplies=multiplies) as mode:
+        actual = function(*values)
+    assert mode.replaced == 1
+    torch.testing.assert_close(actual, function(*values), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("special", [torch.inf, -torch.inf, torch.nan])
+@pytest.mark.parametrize("function", ATTENTIONS.values(), ids=ATTENTIONS)
+def test_a_value_that_is_masked_leaves_open_what_does_not_see_it(function, special):
+    values = queries_keys_values(3, special)
+    (opened,) = open_elements(function, values)
+    blind = torch.zeros(2, 2, 6, 4, dtype=torch.bool)
+    blind[0, 1, :3, 2] = True  # queries before the key
+    assert torch.equal(opened.places, blind)
+    torch.testing.assert_close(opened.without[blind], function(*queries_keys_values())[blind])
+    seeing = opened.without[0, 1, 3:, 2]
+    assert bool((seeing.isnan() if special != special else seeing == special).all())
+
+
+@pytest.mark.parametrize("function", [added, by_torch, masked])
+def test_a_key_that_is_masked_leaves_open_only_a_score_that_the_mask_is_added_to(function):
+    values = queries_keys_values(3, torch.inf, of="key")
+    opened = open_elements(function, values)[0]
+    assert (opened is None) == (function is not added)  # masked_fill overwrites the score
+
+
+@pytest.mark.parametrize("skips", [True, False])
+def test_a_kernel_may_skip_masked_keys_and_may_multiply_them(tmp_path, skips):
+    reference, x = reference_of(tmp_path, MASKED), queries_keys_values(4)[2][0, 1]
+    with ByMaskedKeys(multiplies=not skips):
+        output = reference.loaded.reference_fn(x)
+    assert bool(output[:4].isnan().any()) == (not skips)
+    assert said_of(reference, tmp_path, x, output, derived=True).violation is None
+    output[0] = 1.0
+    assert said_of(reference, tmp_path, x, output, derived=True).violation is not None
+
+
+def test_products_that_no_softmax_comes_before_are_not_open():
+    x = torch.zeros(4, 4).double()
+    y = torch.full((4, 4), torch.inf).double()
+    assert open_elements(lambda a, b: a @ b, [x, y]) == []
+    assert open_elements(lambda a, b: torch.softmax(a, -1) @ b, [x, y]) == []

@@ -1,73 +1,24 @@
-"""Which results depend on whether a convolution multiplies the zeros around and between its inputs.
+"""Convolutions as sums over the taps of their weights, with or without the products of zeros around their inputs.
 
 PyTorch's CPU leaves them out; a kernel that reads zeros there, as cuDNN may, multiplies them: a weight that is Inf or
-NaN then gives NaN. Both are right: where they differ, NaN passes and so does the value without those products. Each
-convolution is computed twice here, tap by tap, with and without them.
+NaN then gives NaN.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
-from cutesmith.judge.reference_side.precision import in_float64
-from cutesmith.judge.transfer.tensors import copy_of
-
 _CONVOLUTIONS = {"conv1d": 1, "conv2d": 2, "conv3d": 3}
 _TRANSPOSED = {"conv_transpose1d": 1, "conv_transpose2d": 2, "conv_transpose3d": 3}
 
 
-@dataclass(frozen=True, eq=False)
-class OpenElements:
-    """Which elements of a result are another special value with the products of zeros, and its values without them."""
-
-    places: torch.Tensor  # bool, of the result's shape
-    without: torch.Tensor  # float64
-
-
-def open_elements(function: Callable[..., Any], values: Sequence[Any]) -> list[OpenElements | None]:
-    """Those of each result; None where a result has none.
-
-    The list is empty without a convolution, for finite inputs, and where a result cannot be computed so.
-    """
-    if all(bool(value.isfinite().all()) for value in values if _is_float(value)):
-        return []
-    multiplied = _results(function, values, _ByTaps(multiplies=True))
-    return [
-        _differing(*pair)
-        for pair in zip(multiplied, multiplied and _results(function, values, _ByTaps(multiplies=False)))
-    ]
-
-
-def _results(function: Callable[..., Any], values: Sequence[Any], mode: _ByTaps) -> list[Any]:
-    try:
-        with mode:
-            returned = in_float64(function, [copy_of(value) for value in values])
-    except Exception:  # noqa: BLE001 - not every operation exists in float64
-        return []
-    outputs = list(returned) if isinstance(returned, (tuple, list)) else [returned]
-    return outputs if mode.replaced else []
-
-
-def _is_float(value: Any) -> bool:
-    return isinstance(value, torch.Tensor) and value.is_floating_point()
-
-
-def _differing(multiplied: Any, without: Any) -> OpenElements | None:
-    if not _is_float(multiplied) or multiplied.shape != without.shape:
-        return None
-    special = ~(multiplied.isfinite() & without.isfinite())
-    differ = special & (multiplied != without) & ~(multiplied.isnan() & without.isnan())
-    return OpenElements(differ, without) if bool(differ.any()) else None
-
-
-class _ByTaps(TorchFunctionMode):  # type: ignore[misc,no-untyped-call,unused-ignore]
+class ByTaps(TorchFunctionMode):  # type: ignore[misc,no-untyped-call,unused-ignore]
     """Within it, convolutions are sums over the taps of their weights, with or without the products of zeros."""
 
     def __init__(self, *, multiplies: bool) -> None:
