@@ -137,6 +137,20 @@ def test_where_the_exact_result_overflows_pytorch_s_finite_one_passes():
         assert (not judge(torch.tensor([value, 1.0]).half(), exact, native).violation) == right, value
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_within_tolerance_of_the_largest_number_it_and_infinity_pass(dtype):
+    largest = torch.tensor(torch.finfo(dtype).max, dtype=torch.float64)
+    tolerance = tolerance_for(dtype, None, None)
+    near = tolerance.rms / 2
+    for exact in (largest * (1 + near), largest * (1 - near)):
+        for value in (largest, torch.tensor(math.inf)):
+            assert not judge(torch.stack([value, -value]).to(dtype), torch.stack([exact, -exact])).violation
+    far = torch.stack([largest * (1 - 8 * tolerance.rtol), largest])
+    assert "Inf" in judge(torch.tensor([math.inf, math.inf], dtype=dtype), far).violation.text
+    opposite = torch.tensor([math.inf, -math.inf], dtype=dtype)
+    assert judge(opposite, torch.stack([largest, largest])).violation
+
+
 def test_truncation_is_within_one_unit_in_the_last_place():
     exact = torch.rand(1000).double() + 1
     truncated = (exact.float().view(torch.int32) & -65536).view(torch.float32).bfloat16()

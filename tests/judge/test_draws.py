@@ -404,3 +404,26 @@ def test_labels_that_a_gpu_would_assert_on_never_reach_it(rows):
     for name in dict.fromkeys(name for case in drawn.plan(inputs, quick=False).cases for name in case.draws):
         drawn.draw(name, inputs)
     assert reached == []
+
+
+DRAWN_ON_A_GPU = {
+    "lengths that sum to the rows": (
+        lambda x, lengths: torch.stack([part.sum(0) for part in x.split(lengths.tolist())]),
+        [torch.randn(64, 96, generator=SEEDED), torch.full((8,), 8)],
+        "without structure `lengths`",
+    ),
+    "groups that divide the channels": (F.group_norm, [torch.randn(8, 64, 16, 16, generator=SEEDED), 8], "64 for 8"),
+    "many groups": (F.group_norm, [torch.randn(32, 64, 32, 32, generator=SEEDED), 8], "64 for 8"),
+}
+
+
+@pytest.mark.parametrize(("reference", "inputs", "wanted"), DRAWN_ON_A_GPU.values(), ids=DRAWN_ON_A_GPU)
+def test_what_the_cpu_tries_first_is_drawn_on_a_gpu_too(reference, inputs, wanted):
+    told = {}
+    for on_gpu in (False, True):
+        drawn = other_inputs(reference, inputs, gpu=on_gpu)
+        names = dict.fromkeys(name for case in drawn.plan(inputs, quick=False).cases for name in case.draws)
+        draws = {name: drawn.draw(name, inputs)[0] for name in names}
+        told[on_gpu] = {name: drawn.changes(name, inputs, values) for name, values in draws.items() if values}
+    assert set(told[True]) == set(told[False])
+    assert any(wanted in f"{name} {change}" for name, change in told[True].items())

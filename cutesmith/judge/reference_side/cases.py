@@ -35,11 +35,6 @@ def distinct_sizes(inputs: Sequence[Any]) -> list[int]:
     return list(found)
 
 
-def shrink(inputs: Sequence[Any], most_elements: int) -> Values:
-    """The same inputs with fewer elements, for a machine that is slow: with the first of `smaller_sizes`."""
-    return resize(inputs, next(smaller_sizes(inputs, most_elements), {}))
-
-
 def smaller_sizes(inputs: Sequence[Any], most_elements: int) -> Iterator[dict[int, int]]:
     """Ways to give the inputs fewer elements, the best first, for a reference that may refuse some; none if they fit.
 

@@ -14,7 +14,7 @@ from cutesmith.judge.draws.derived_case import AS_DRAWN
 from cutesmith.judge.draws.domains import declared
 from cutesmith.judge.draws.kinds import kinds_of
 from cutesmith.judge.draws.watching import Seen, Watching, watch
-from cutesmith.judge.reference_side.cases import Values, shrink
+from cutesmith.judge.reference_side.cases import Values, resize, smaller_sizes
 from cutesmith.judge.reference_side.other_shapes import OtherShapes
 from cutesmith.judge.reference_side.problem_calls import native_outputs
 from cutesmith.judge.reference_side.requests import Planned
@@ -24,6 +24,7 @@ from cutesmith.verdicts import InputKind
 Native = Callable[[Sequence[Any]], tuple[list[torch.Tensor], bool]]
 MOST_NAN = 0.9  # of the results of a draw: with more it says nothing
 FEW_ELEMENTS = 1 << 14  # of inputs that are tried on the CPU first
+ALL_ELEMENTS = 1 << 20  # as many are tried there as they were drawn
 
 
 @dataclass(frozen=True)
@@ -145,15 +146,22 @@ class OtherInputs:
     def _refused_on_the_cpu(self, name: str, inputs: Values, way: int = 0, drawn: Sequence[Any] = ()) -> str:
         """Why the reference takes no such inputs: on a GPU an assertion of PyTorch, as on an index, ends the process.
 
-        Few elements are tried. Integers among them have the ends and the range of what was `drawn`: of 8192 labels one
-        was beyond the classes, of four none. Found on an H200 and an H100: probabilities beyond 1 in
+        What was `drawn` is tried as it is, if it is small. Else few elements are, and integers among them have its ends
+        and its range: of 8192 labels one was beyond the classes, of four none. They are made fewer in several ways, as
+        64 groups do not divide half of 64 channels. Found on an H200 and an H100: probabilities beyond 1 in
         binary_cross_entropy, labels that another `ignore_index` uncovers, labels beyond the classes.
         """
-        few = [value.cpu() if isinstance(value, torch.Tensor) else value for value in shrink(inputs, FEW_ELEMENTS)]
-        values = next(islice(self.drawing.draw(name, few), way, None))
-        for place, value in enumerate(drawn):
-            values[place] = _spread(values[place], value)
-        return self._why_refused(values)
+        if drawn and sum(value.numel() for value in drawn if isinstance(value, torch.Tensor)) <= ALL_ELEMENTS:
+            return self._why_refused(_on_the_cpu(drawn))
+        why = ""
+        ways_to_shrink = list(smaller_sizes(inputs, FEW_ELEMENTS)) or [{}]
+        for sizes in ways_to_shrink if drawn else ways_to_shrink[:1]:
+            values = next(islice(self.drawing.draw(name, _on_the_cpu(resize(inputs, sizes))), way, None))
+            for place, value in enumerate(drawn):
+                values[place] = _spread(values[place], value)
+            if not (why := self._why_refused(values)):
+                break
+        return why
 
     def _refused_as_it_is(self, inputs: Values, values: Values) -> str:
         """Why the CPU, where it takes the inputs, refuses others with integers: so few that it can try them all."""
@@ -161,7 +169,7 @@ class OtherInputs:
         few = sum(tensor.numel() for tensor in tensors) <= FEW_ELEMENTS
         if not (self.gpu and few and any(map(_is_integer, tensors)) and self._runs_on_the_cpu(inputs)):
             return ""
-        return self._why_refused([value.cpu() if isinstance(value, torch.Tensor) else value for value in values])
+        return self._why_refused(_on_the_cpu(values))
 
     def _why_refused(self, values: Values) -> str:
         try:
@@ -169,6 +177,10 @@ class OtherInputs:
         except Exception as error:  # noqa: BLE001 - whatever it is, the reference refuses these inputs
             return f"{type(error).__name__}: {str(error)[:300]}"
         return ""
+
+
+def _on_the_cpu(values: Sequence[Any]) -> Values:
+    return [value.cpu() if isinstance(value, torch.Tensor) else value for value in values]
 
 
 def _is_integer(value: Any) -> bool:
