@@ -8,6 +8,7 @@ piece, a value inside it is stored first.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -16,13 +17,16 @@ from cutesmith.patterns.attention.plan import match as attention
 from cutesmith.patterns.chains.chain import Chain, ChainPlan, Result, SinglePlan, Source, returning, standing_alone
 from cutesmith.patterns.contraction.plan import match as contraction
 from cutesmith.patterns.cutting.machine import H200
-from cutesmith.patterns.cutting.regions import Regions, base_of, names_of
+from cutesmith.patterns.cutting.regions import Regions, base_of, is_pointwise_on_arguments, names_of
 from cutesmith.patterns.cutting.sharing import CUT
 from cutesmith.patterns.graph.attributes import Input, Reshaping, Stored
 from cutesmith.patterns.graph.builder import GraphBuilder
 from cutesmith.patterns.graph.nodes import LEAVES, Argument, Graph, Node, nodes_of, with_values
 from cutesmith.patterns.graph.shapes import dense_strides, is_dense
 from cutesmith.patterns.windows.plan import match as windows
+
+MOST_REPEATS = 2
+"""Launches that compute a value again before it is stored: a second one saves its writing, often a launch."""
 
 Plan = SinglePlan | ChainPlan
 Matcher = Callable[[Graph], Plan]
@@ -126,6 +130,7 @@ class _Cover:
         for node in self._needed():
             self.stored[id(node)] = node
         made = {id(node) for region in self.regions.found for node in self.regions.outputs_of(region)}
+        self._store_repeated([node for node in self.stored.values() if id(node) not in made])
         for region in self.regions.found:
             outputs = self.regions.outputs_of(region)
             if not self._matched(outputs, [windows, contraction]):
@@ -147,6 +152,20 @@ class _Cover:
         for node in (*self.graph.outputs, *self.wholes):
             needed[id(base_of(node))] = base_of(node)
         yield from (node for node in self.regions.order if id(node) in needed and node.op != "input")
+
+    def _store_repeated(self, targets: Sequence[Node]) -> None:
+        """Stores pointwise values that many targets are made of: the cell of an LSTM is part of all later steps."""
+        repeats: Counter[int] = Counter()
+        for target in targets:
+            piece = _between(self.regions.order, [target], self.stored)
+            often = [node for node in piece if repeats[id(node)] >= MOST_REPEATS and node is not target]
+            inner = {id(child) for node in often for child in node.inputs}
+            last = [node for node in often if node.is_pointwise and id(node) not in inner]
+            chosen = {id(node): node for node in last if not is_pointwise_on_arguments(node)}
+            if chosen:
+                self.stored |= chosen
+                piece = _between(self.regions.order, [target], self.stored)
+            repeats.update(map(id, piece))
 
     # Pieces
 

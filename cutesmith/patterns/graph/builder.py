@@ -67,12 +67,19 @@ class NodeTable:
         """What a function sliced, by the id of the result: the value, the dimension, the first element."""
         self.joins_rounds = True
         """Whether rounds of doubled shifts become a scan."""
+        self.factors: dict[int, Node] = {}
+        """Values that products read, and so come from memory, by their ids and by those of what they are reshapes of."""
+        self.reshaped: dict[int, list[Node]] = {}
+        """The values that a computed one is a reshape of, by its id."""
 
     def node(self, op: str, inputs: Sequence[Node], shape: Shape, dtype: str, attrs: Attributes = NONE) -> Node:
         """The node itself, without any rewriting."""
         key = (op, tuple(id(node) for node in inputs), shape, dtype, type(attrs), *map(_key, vars(attrs).values()))
         if key not in self._nodes:
             self._nodes[key] = Node(op, tuple(inputs), shape, dtype, attrs, self.origin)
+            if op == "contract":
+                for factor in (each.inputs[0] if each.op == "windows" else each for each in inputs):
+                    self.factors |= {id(each): factor for each in (factor, *self.reshaped.get(id(factor), ()))}
         return self._nodes[key]
 
     def argument(self, index: int, argument: Argument) -> Node:
@@ -296,6 +303,16 @@ class GraphBuilder(NodeTable):
 
     # Reshape
 
+    def settled(self, node: Node) -> Node:
+        """The value as it lies in memory, where a product has read it: a view of it computes nothing again.
+
+        Each state of a recurrence is made of the one before. Views that were made on its arguments would repeat all
+        steps for every state.
+        """
+        if not node.is_pointwise or id(node) not in self.factors:
+            return node
+        return self.reshape(self.stored(self.factors[id(node)]), node.shape)
+
     def reshape(self, node: Node, shape: Shape) -> Node:
         """The elements of `node` in row-major order as `shape`; a `reshape` node stays where no input can take it."""
         if node.shape == shape:
@@ -304,8 +321,10 @@ class GraphBuilder(NodeTable):
             return self.reshape(node.inputs[0], shape)
         if node.op in ("constant", "scalar"):
             return self.expand(node, shape)
+        node = self.settled(node)
         pushed = self._reshaped(node, shape)
         if pushed is not None:
+            self.reshaped.setdefault(id(pushed), []).append(node)
             return pushed
         attrs = Reshaping(reshape_view(node.shape, shape))
         return self.node("reshape", (self.materialise(node),), shape, node.dtype, attrs)
@@ -342,15 +361,18 @@ class GraphBuilder(NodeTable):
             target = target[1:]
         return self.reshape(node, target)
 
-    def _reshape_iota(self, node: Node, shape: Shape) -> Node | None:
-        """The coordinate along one long dimension, as a sum over the dimensions it is split into."""
-        if math.prod(node.shape) != node.shape[Iota.of(node).dim]:
-            return None
-        total = self.expand(self.constant(0, "int64"), shape)
-        for dim, size in enumerate(shape):
-            if size != 1:
-                total = self("add", total, self("mul", self.iota(shape, dim), math.prod(shape[dim + 1 :])))
-        return total
+    def _reshape_iota(self, node: Node, shape: Shape) -> Node:
+        """The coordinate of what was one dimension, by those of the dimensions that it is split into or merged with."""
+        along, every = Iota.of(node).dim, (list(range(len(node.shape))), list(range(len(shape))))
+        groups = dimension_groups(node.shape, shape) or [every]
+        before, after = next(group for group in groups if along in group[0])
+        place = self.expand(self.constant(0, "int64"), shape)
+        for at, dim in enumerate(after):
+            step = math.prod(shape[later] for later in after[at + 1 :])
+            place = self("add", place, self("mul", self.iota(shape, dim), step))
+        if along != before[-1]:
+            place = self("floor_div", place, math.prod(node.shape[dim] for dim in before if dim > along))
+        return place if along == before[0] else self("remainder", place, node.shape[along])
 
 
 def reshape_view(old: Shape, new: Shape) -> View:

@@ -43,6 +43,7 @@ class _Taking:
         build = self.build
         if math.prod(source.shape) == 1:
             return build.expand(build.reshape(source, ()), self.shape)
+        source = build.settled(source)
         if source.op == "expand":
             return build.expand(self._broadcast(source.inputs[0], source.shape, indices), self.shape)
         if source.op == "iota":

@@ -18,7 +18,7 @@ from cutesmith.patterns.graph.shapes import Shape, is_squeeze, kept_positions
 
 def push_permute(build: GraphBuilder, node: Node, dims: Sequence[int]) -> Node:
     """The transposed value, with the transposition made on the arguments or on a value that is stored."""
-    shape = tuple(node.shape[dim] for dim in dims)
+    node, shape = build.settled(node), tuple(node.shape[dim] for dim in dims)
     long_dims = [dim for dim in dims if node.shape[dim] != 1]
     if long_dims == sorted(long_dims):
         return build.reshape(node, shape)
@@ -72,7 +72,7 @@ def push_slice(build: GraphBuilder, node: Node, dim: int, start: int, length: in
     """Elements start, start+step, … (`length` of them) along `dim`, of the arguments or of a value that is stored."""
     if length == node.shape[dim] and start == 0 and (step == 1 or length == 1):
         return node
-    shape = (*node.shape[:dim], length, *node.shape[dim + 1 :])
+    node, shape = build.settled(node), (*node.shape[:dim], length, *node.shape[dim + 1 :])
     if node.op in IN_MEMORY:
         return _slice_input(build, node, dim, start, length, step)
     if node.op == "expand":
