@@ -51,6 +51,9 @@ from cutesmith.patterns.graph.size_laws import Size
 IN_MEMORY = frozenset({"input", "stored"})
 """Operations whose values lie in device memory, and can be seen through views."""
 
+MOST_VIEWED = 48
+"""Operations that are computed where a view of their result is read; of more the result is stored."""
+
 MAX_POWER = 16  # up to here an integer exponent becomes multiplications
 
 
@@ -111,6 +114,11 @@ class NodeTable:
         if source.is_pointwise and len(source.shape) > 0:
             return self.node(source.op, source.inputs, node.shape, source.dtype, source.attrs)
         return self.node("cast", (source,), node.shape, node.dtype)
+
+    def with_inputs(self, node: Node, inputs: Sequence[Node], shape: Shape) -> Node:
+        """The same pointwise operation on other inputs, which broadcast to the shape."""
+        plain = [each.inputs[0] if each.op == "expand" else each for each in inputs]
+        return self.node(node.op, plain, shape, node.dtype, node.attrs)
 
     def view_in_memory(self, node: Node, code: View, view: Callable[[torch.Tensor], torch.Tensor]) -> Node | None:
         """`node` (input or stored) seen through `view`, which `code` says; None when that would need a copy."""
@@ -304,14 +312,16 @@ class GraphBuilder(NodeTable):
     # Reshape
 
     def settled(self, node: Node) -> Node:
-        """The value as it lies in memory, where a product has read it: a view of it computes nothing again.
+        """The value as it lies in memory, where a product has read it, or where it takes long to compute again.
 
         Each state of a recurrence is made of the one before. Views that were made on its arguments would repeat all
         steps for every state.
         """
-        if not node.is_pointwise or id(node) not in self.factors:
+        if not node.is_pointwise:
             return node
-        return self.reshape(self.stored(self.factors[id(node)]), node.shape)
+        if id(node) in self.factors:
+            return self.reshape(self.stored(self.factors[id(node)]), node.shape)
+        return self.stored(node) if is_long(node) else node
 
     def reshape(self, node: Node, shape: Shape) -> Node:
         """The elements of `node` in row-major order as `shape`; a `reshape` node stays where no input can take it."""
@@ -347,8 +357,7 @@ class GraphBuilder(NodeTable):
             # Only un-squeezing goes further than to the arguments; a squeeze is better left to the users of the value.
             if not is_squeeze(shape, node.shape):
                 return None
-            inputs = [each.inputs[0] if each.op == "expand" else each for each in inputs]
-        return self.node(node.op, inputs, shape, node.dtype, node.attrs)
+        return self.with_inputs(node, inputs, shape)
 
     def _reshape_broadcast(self, node: Node, old: Shape, new: Shape) -> Node | None:
         """`node`, which is broadcast to `old`, so that it broadcasts to `new`; None when a group is half broadcast."""
@@ -373,6 +382,20 @@ class GraphBuilder(NodeTable):
         if along != before[-1]:
             place = self("floor_div", place, math.prod(node.shape[dim] for dim in before if dim > along))
         return place if along == before[0] else self("remainder", place, node.shape[along])
+
+
+def is_long(node: Node) -> bool:
+    """Whether a value is computed by many operations of others that are stored."""
+    seen: set[int] = set()
+    stack, reads = [node], False
+    while stack and len(seen) <= MOST_VIEWED:
+        each = stack.pop()
+        if each.op in IN_MEMORY or each.op == "contract":
+            reads |= each.op != "input"
+        elif id(each) not in seen:
+            seen.add(id(each))
+            stack.extend(each.inputs)
+    return reads and len(seen) > MOST_VIEWED
 
 
 def reshape_view(old: Shape, new: Shape) -> View:

@@ -39,7 +39,7 @@ def _permute_node(build: GraphBuilder, node: Node, dims: Sequence[int], shape: S
         return build.iota(shape, list(dims).index(Iota.of(node).dim))
     if node.is_pointwise:
         inputs = [_permute_broadcast(build, each, dims) for each in node.inputs]
-        return build.node(node.op, inputs, shape, node.dtype, node.attrs)
+        return build.with_inputs(node, inputs, shape)
     if node.is_reduction:
         reduced = [at for at, dim in enumerate(dims) if dim in Reduction.of(node).dims]
         order = [dims[at] for at in reduced]
@@ -85,7 +85,7 @@ def push_slice(build: GraphBuilder, node: Node, dim: int, start: int, length: in
         return coordinate if dim != along else build("add", build("mul", coordinate, step), start)
     if node.is_pointwise:
         inputs = [_slice_broadcast(build, each, node.shape, dim, (start, length, step)) for each in node.inputs]
-        return build.node(node.op, inputs, shape, node.dtype, node.attrs)
+        return build.with_inputs(node, inputs, shape)
     return _slice_node(build, node, dim, (start, length, step), shape)
 
 
