@@ -18,7 +18,7 @@ from cutesmith.sandbox.messages import HandlerMaker, Request
 from cutesmith.sandbox.worker import Limits, Worker, confine
 from cutesmith.verdicts import ExitCode
 
-TRACE_SECONDS = 120.0
+TRACE_SECONDS = 300.0
 
 
 @dataclass(frozen=True)

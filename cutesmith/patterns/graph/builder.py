@@ -35,6 +35,7 @@ from cutesmith.patterns.graph.attributes import (
 from cutesmith.patterns.graph.dtypes import FLOATS8, PROMOTION, compute_dtype, is_float, same_class, widens, wrapped
 from cutesmith.patterns.graph.nodes import Argument, Node, Origin
 from cutesmith.patterns.graph.operations import POINTWISE
+from cutesmith.patterns.graph.reshape_views import reshape_view
 from cutesmith.patterns.graph.shapes import (
     Shape,
     broadcast,
@@ -46,7 +47,6 @@ from cutesmith.patterns.graph.shapes import (
     squeezed_gaps,
 )
 from cutesmith.patterns.graph.simplification import constant_result, constant_value, equal_operand
-from cutesmith.patterns.graph.size_laws import Size
 
 IN_MEMORY = frozenset({"input", "stored"})
 """Operations whose values lie in device memory, and can be seen through views."""
@@ -71,7 +71,7 @@ class NodeTable:
         self.joins_rounds = True
         """Whether rounds of doubled shifts become a scan."""
         self.factors: dict[int, Node] = {}
-        """Values that products read, and so come from memory, by their ids and by those of what they are reshapes of."""
+        """Values that products read from memory, by their ids and by those of what they are reshapes of."""
         self.reshaped: dict[int, list[Node]] = {}
         """The values that a computed one is a reshape of, by its id."""
 
@@ -353,10 +353,10 @@ class GraphBuilder(NodeTable):
         inputs = [each for each in pushed if each is not None]
         if len(inputs) < len(pushed):
             return None
-        if any(each.op == "reshape" and each.shape != each.inputs[0].shape for each in inputs):
-            # Only un-squeezing goes further than to the arguments; a squeeze is better left to the users of the value.
-            if not is_squeeze(shape, node.shape):
-                return None
+        # Only un-squeezing goes further than to the arguments; a squeeze is better left to the users of the value.
+        reshapes = any(each.op == "reshape" and each.shape != each.inputs[0].shape for each in inputs)
+        if reshapes and not is_squeeze(shape, node.shape):
+            return None
         return self.with_inputs(node, inputs, shape)
 
     def _reshape_broadcast(self, node: Node, old: Shape, new: Shape) -> Node | None:
@@ -396,27 +396,6 @@ def is_long(node: Node) -> bool:
             seen.add(id(each))
             stack.extend(each.inputs)
     return reads and len(seen) > MOST_VIEWED
-
-
-def reshape_view(old: Shape, new: Shape) -> View:
-    """The view of a dense tensor in another shape; it takes sizes only where a dimension is split."""
-    groups = dimension_groups(old, new)
-    if len(new) == len(old) + 1:
-        for dim in range(len(new)):
-            if new[:dim] + new[dim + 1 :] == old and new[dim] == 1:
-                return View(f"{{0}}.unsqueeze({dim})")
-    if not new or groups is None:
-        return View(f"{{0}}.view({', '.join(f'{{{at + 1}}}' for at in range(len(new))) or '()'})", new)
-    places, sizes = ["1"] * len(new), list[Size]()
-    for before, after in groups:
-        if len(after) == 1 and before:
-            places[after[0]] = " * ".join(f"{{0}}.shape[{dim}]" for dim in before)
-            continue
-        for dim in after:
-            if before:
-                sizes.append(new[dim])
-                places[dim] = f"{{{len(sizes)}}}"
-    return View(f"{{0}}.view({', '.join(places)})", tuple(sizes))
 
 
 def _result_dtype(nodes: Sequence[Node]) -> str:

@@ -5,15 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-import torch
-
 Shape = tuple[int, ...]
 Group = tuple[list[int], list[int]]
 
 
 def broadcast(shapes: Sequence[Shape]) -> Shape:
-    """The common shape of right-aligned shapes, as PyTorch broadcasts."""
-    return tuple(torch.broadcast_shapes(*shapes)) if shapes else ()  # type: ignore[no-untyped-call]
+    """The common shape of right-aligned shapes, as PyTorch broadcasts; RuntimeError where there is none."""
+    common = [1] * max(map(len, shapes), default=0)
+    for shape in shapes:
+        for at, size in enumerate(shape, len(common) - len(shape)):
+            if size != 1 and common[at] not in (1, size):
+                raise RuntimeError(f"shapes {shapes} do not broadcast")
+            common[at] = size if size != 1 else common[at]
+    return tuple(common)
 
 
 def dense_strides(shape: Shape) -> Shape:

@@ -15,6 +15,7 @@ from cutesmith.errors import CutesmithError, UnmatchedError
 from cutesmith.patterns.graph.builder import GraphBuilder
 from cutesmith.patterns.graph.dtypes import dtype_name
 from cutesmith.patterns.graph.nodes import Node, Origin
+from cutesmith.patterns.graph.shapes import broadcast
 from cutesmith.patterns.tracing.decompositions import decomposition_of
 from cutesmith.patterns.tracing.frames import only_raises, user_frame
 from cutesmith.patterns.tracing.lowering import (
@@ -105,8 +106,7 @@ class Recorder(LightMode):  # type: ignore[no-untyped-call,unused-ignore]
 
     def node_of(self, value: torch.Tensor) -> Node:
         """The node of a tensor; a number or a constant tensor that the function made for itself becomes a constant."""
-        entry = self._tensors.get(id(value))
-        return entry[1] if entry is not None and entry[0]() is value else self._literal(value)
+        return self._tensors[id(value)][1] if self._is_known(value) else self._literal(value)
 
     def constant(self, number: Any, value: torch.Tensor) -> torch.Tensor:
         """A tensor without storage in place of `value`, made of `number` or of several equal ones."""
@@ -232,9 +232,25 @@ class Recorder(LightMode):  # type: ignore[no-untyped-call,unused-ignore]
             raise self.build.unmatched("writes into a tensor that it is given")
         target = args[0]
         self._refuse_aliases(target)
+        if name == "copy_" and not self._is_known(target):
+            return self._overwritten(target, self.node_of(args[1]))
         value = self._functional(functional, args, named)
         node = self.build.cast(self.node_of(value), dtype_name(target.dtype))
         self.track(target, self.build.expand(node, tuple(target.shape)))
+        return target
+
+    def _is_known(self, value: torch.Tensor) -> bool:
+        entry = self._tensors.get(id(value))
+        return entry is not None and entry[0]() is value
+
+    def _overwritten(self, target: torch.Tensor, source: Node) -> torch.Tensor:
+        """A tensor that the function keeps between calls, all its elements replaced: its old values do not matter."""
+        shape = tuple(target.shape)
+        if broadcast([source.shape, shape]) != shape:
+            raise RuntimeError(f"values of shape {source.shape} do not fit into {shape}")
+        if target.untyped_storage().nbytes() != target.numel() * target.element_size():
+            raise self.build.unmatched("writes into a part of a tensor that is not an argument")
+        self.track(target, self.build.expand(self.build.cast(source, dtype_name(target.dtype)), shape))
         return target
 
     def _refuse_aliases(self, target: torch.Tensor) -> None:
