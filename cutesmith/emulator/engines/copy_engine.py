@@ -49,12 +49,16 @@ class Copy:
     combine: Combine | None = None
     sharers: tuple[int, ...] = ()
     tile: Array | None = field(init=False, default=None)
+    has_read: bool = field(init=False, default=False)
     landed: bool = field(init=False, default=False)
 
-    @property
-    def has_read(self) -> bool:
-        """Whether the source may be overwritten."""
-        return self.tile is not None
+    def take(self, tile: Array) -> None:
+        """The source has been read, and may be overwritten."""
+        self.tile, self.has_read = tile, True
+
+    def land(self) -> None:
+        """The bytes are there, and kept no longer: groups keep the copy itself until a wait."""
+        self.tile, self.landed = None, True
 
 
 @dataclass
@@ -192,17 +196,18 @@ class CopyEngine(Unit):
     def _advance(self, copy: Copy) -> None:
         self.progress += 1
         if copy.tile is None:
-            copy.tile = copy.source.read(self._memory)
+            copy.take(copy.source.read(self._memory))
             if len(copy.landings) and not isinstance(copy.landings[0].place, SharedTile):
                 return
         for landing in copy.landings:
             tile = copy.tile
+            assert tile is not None
             if copy.combine is not None:
                 tile = copy.combine(landing.place.read(self._memory), tile)
             landing.place.write(self._memory, tile)
             if isinstance(landing.place, SharedTile):
                 self._arrive(copy, landing, landing.place)
-        copy.landed = True
+        copy.land()
 
     def _arrive(self, copy: Copy, landing: Landing, place: SharedTile) -> None:
         """The bytes are there: say so to the race check and to the mbarrier."""
@@ -235,10 +240,10 @@ class CopyEngine(Unit):
         alive = np.zeros(len(self._wave.blocks), bool)
         alive[warps.block_of_warp[warps.live.any(axis=1)]] = True
         for copy in self._under_way:
-            if isinstance(copy.source, SharedTile) and copy.tile is None and not alive[self._block(copy.source)]:
+            if isinstance(copy.source, SharedTile) and not copy.has_read and not alive[self._block(copy.source)]:
                 what = "that a copy reads ended with its block: wait for the bulk group before"
                 self._report(FaultKind.MISSING_WAIT, f"`{copy.instruction.full_opcode}`: shared memory {what}", copy)
-                copy.tile = np.full(copy.source.size, _POISON, np.uint8)
+                copy.take(np.full(copy.source.size, _POISON, np.uint8))
             for landing in copy.landings:
                 if isinstance(landing.place, SharedTile) and not alive[self._block(landing.place)]:
                     what = "that a copy fills ended with its block: wait for the mbarrier before"

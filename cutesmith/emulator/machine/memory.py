@@ -20,7 +20,14 @@ from cutesmith.emulator.sanitizer.clocks import Clocks
 from cutesmith.emulator.sanitizer.explanations import Explainer
 from cutesmith.emulator.sanitizer.fault_table import FaultBuffer
 from cutesmith.emulator.sanitizer.launch_clocks import LaunchClocks
-from cutesmith.emulator.sanitizer.layout import ALLOCATION_WORDS, CACHED_SITES, PENDING_WORDS, Sanitizer, site_flags
+from cutesmith.emulator.sanitizer.layout import (
+    ALLOCATION_WORDS,
+    CACHED_SITES,
+    GLOBAL_CHUNK,
+    PENDING_WORDS,
+    Sanitizer,
+    site_flags,
+)
 from cutesmith.emulator.sanitizer.layout import Allocation as Word
 from cutesmith.emulator.sanitizer.shared_shadows import SharedCells
 from cutesmith.emulator.state.allocations import Allocation, Allocations
@@ -78,18 +85,23 @@ class Memory:
 
     def _add_shadows(self, allocation: Allocation, entry: Array, left: int) -> int:
         """Cells of writers and readers for the allocation; how many bytes they take."""
-        cells = (allocation.size >> allocation.granule) + 1
-        size = 2 * _CELL_BYTES * cells
+        chunks = allocation.size // GLOBAL_CHUNK + 1
+        cells = chunks * GLOBAL_CHUNK >> allocation.granule
+        size = 2 * _CELL_BYTES * (chunks + cells)
         if allocation.initialised is not None:
             entry[Word.INITIALISED] = allocation.initialised.ctypes.data
             entry[Word.SHADOWED] = 1
         if size > left:
             self.unchecked += (allocation.name,)
             return 0
-        number = len(self._shadows)
-        writers, readers = (self.lent.take(f"cells {number + more}", (cells,), np.uint64) for more in (0, 1))
-        self._shadows += [writers, readers]
-        entry[Word.WRITERS], entry[Word.READERS] = writers.ctypes.data, readers.ctypes.data
+        for count, fill, words in (
+            (chunks, 0, (Word.CHUNK_WRITERS, Word.CHUNK_READERS)),
+            (cells, None, (Word.WRITERS, Word.READERS)),
+        ):
+            for word in words:
+                array = self.lent.take(f"cells {len(self._shadows)}", (count,), np.uint64, fill)
+                self._shadows.append(array)
+                entry[word] = array.ctypes.data
         entry[Word.SHADOWED] = 1
         return size
 

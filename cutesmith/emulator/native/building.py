@@ -164,9 +164,9 @@ def load_vector(body: Body, pointer: Value, index: Value, width: int, kind: Any 
     return body.b.load(body.at(pointer, index, kind), typ=ir.VectorType(kind, width), align=kind.width // 8)
 
 
-def store_vector(body: Body, pointer: Value, index: Value, vector: Value) -> None:
-    """Put a vector of 64-bit elements from element `index` on."""
-    body.b.store(vector, body.at(pointer, index), align=8)
+def store_vector(body: Body, pointer: Value, index: Value, vector: Value, kind: Any = I64) -> None:
+    """Put a vector of elements of `kind` from element `index` on."""
+    body.b.store(vector, body.at(pointer, index, kind), align=kind.width // 8)
 
 
 def all_hold(body: Body, flags: Value) -> Value:

@@ -43,7 +43,7 @@ class Sanitizer(enum.IntEnum):
     KNOWLEDGE_WIDTH = 54  # columns of KNOWLEDGE: the lanes of the cluster, then its channels; 0: not exact
     THREADS_VIEW = 55  # of a context for engines: that of threads; 0 in that of threads itself
     SHARED_VISITED = 57  # uint8 by block: whether a thread of another block accessed its shared memory
-    CHUNK_WRITERS = 58  # uint64 cell of each 16 bytes of SHARED, or APART
+    CHUNK_WRITERS = 58  # uint64 cell of each 16 bytes of SHARED, or APART: chunk_checks.py
     CHUNK_READERS = 59
     CHUNK_READING_WARPS = 60
     ENGINE_CELL = 56  # of a context for engines: channel and time, where they are in a cell, and the bit ENGINE
@@ -105,12 +105,15 @@ class Allocation(enum.IntEnum):
     HOST_DELTA = 2  # host address minus claimed address
     SHADOWED = 3  # whether any of the following is set
     INITIALISED = 4  # pointer to uint8 a byte, 0 if all bytes are initialised
-    WRITERS = 5  # pointer to uint64 cells, 0 without
+    WRITERS = 5  # pointer to a uint64 cell of each granule, 0 without
     READERS = 6
-    GRANULE = 7  # log2 of the bytes that share a cell
+    GRANULE = 7  # log2 of its bytes
+    CHUNK_WRITERS = 8  # uint64 cell of each GLOBAL_CHUNK bytes, or APART: chunk_checks.py
+    CHUNK_READERS = 9
 
 
-ALLOCATION_WORDS = 8
+ALLOCATION_WORDS = 10
+GLOBAL_CHUNK = 128  # bytes: a row of the boxes that most kernels copy
 CACHED_SITES = 256
 
 FAULT_SLOTS = 1024  # a power of two: distinct faults between two drains

@@ -32,6 +32,7 @@ from cutesmith.emulator.native.building import (
 )
 from cutesmith.emulator.program.abi import Access, Context, Space
 from cutesmith.emulator.sanitizer import cells as cells
+from cutesmith.emulator.sanitizer.chunk_checks import GLOBAL_CELLS, SHARED_CELLS, ChunkedCells, chunk_check
 from cutesmith.emulator.sanitizer.fault_table import FaultTable
 from cutesmith.emulator.sanitizer.happens_before import (
     ORDERED,
@@ -46,7 +47,6 @@ from cutesmith.emulator.sanitizer.happens_before import (
 )
 from cutesmith.emulator.sanitizer.layout import Allocation, Fault, Pending, Sanitizer, Site
 from cutesmith.emulator.sanitizer.pending_writes import PendingWrites
-from cutesmith.emulator.sanitizer.shared_shadows import shared_check
 
 _CHECK = {
     "context": PTR, "lane": I32, "space": I32, "address": I64, "bytes": I32, "kind": I32, "site": I32,
@@ -88,36 +88,31 @@ class Shadows:
         self._initialised = self._initialised_function(module)
         self._note_reader = self._note_reader_function(module)
         self._check = self._check_function(module)
-        in_shared = partial(self._call, space=ir.Constant(I32, Space.SHARED))
-        self._check_shared = shared_check(module, in_shared, self._pending.settle)
+        self._check_chunks = {cells.space: self._chunk_check(module, cells) for cells in (SHARED_CELLS, GLOBAL_CELLS)}
 
     # ------------------------------------------------------------------------------------------ called by `access`
 
     def check_shared(self, body: Body, position: Value, pointer: Value) -> None:
         """An access to byte `position` of the wave's shared memory."""
-        given = [body[name] for name in ("context", "lane", "address", "bytes", "kind", "site")]
-        body.b.call(self._check_shared, [*given, position, pointer])
+        self._call_chunk_check(body, Space.SHARED, body["context"], position, pointer)
 
     def check_global(self, body: Body, entry: Value, pointer: Value) -> None:
-        """An access inside the allocation of a table entry; one smaller than a cell's granule is not judged."""
+        """An access inside the allocation of a table entry."""
         b = body.b
         offset = b.sub(body["address"], body.word(entry, Allocation.START))
         initialised = body.word(entry, Allocation.INITIALISED, PTR)
         with body.when(body.set(initialised)):
             self.check_initialised(body, body.at(initialised, offset, I8), Space.GLOBAL)
-        granule = body.word(entry, Allocation.GRANULE)
-        count, cell = b.lshr(body.wide(body["bytes"]), granule), b.lshr(offset, granule)
-        writers, readers = (body.word(entry, word, PTR) for word in (Allocation.WRITERS, Allocation.READERS))
-        with body.when(b.and_(body.set(writers), b.icmp_unsigned("!=", count, body.number(0)))):
-            self._call(
-                body,
-                space=body.number(Space.GLOBAL, I32),
-                pointer=pointer,
-                count=count,
-                writers=body.at(writers, cell),
-                readers=b.select(body.set(readers), body.at(readers, cell), body.null),
-                warps=body.null,
-            )
+        with body.when(body.set(body.word(entry, Allocation.WRITERS, PTR))):
+            self._call_chunk_check(body, Space.GLOBAL, entry, offset, pointer)
+
+    def _call_chunk_check(self, body: Body, space: Space, table: Value, position: Value, pointer: Value) -> None:
+        given = [body[name] for name in ("context", "lane", "address", "bytes", "kind", "site")]
+        body.b.call(self._check_chunks[space], [*given, table, position, pointer])
+
+    def _chunk_check(self, module: Any, cells: ChunkedCells) -> Any:
+        judge = partial(self._call, space=ir.Constant(I32, cells.space))
+        return chunk_check(module, cells, judge, self._pending.settle)
 
     def check_initialised(self, body: Body, flags: Value, space: Space) -> None:
         """Memory with one flag a byte: a read of an unwritten byte is a fault, a write sets the flags."""
@@ -125,7 +120,7 @@ class Shadows:
         body.b.call(self._initialised, [given[name] for name in _INITIALISED])
 
     def _call(self, body: Body, **given: Value) -> None:
-        values = body.arguments | given
+        values = {"warps": body.null} | body.arguments | given
         body.b.call(self._check, [values[name] for name in _CHECK])
 
     # ----------------------------------------------------------------------------------------------- initialisation
