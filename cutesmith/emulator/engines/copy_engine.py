@@ -122,9 +122,11 @@ class CopyEngine(Unit):
 
     def _groups_of(self, lanes: Array) -> list[_Groups]:
         """The groups of these lanes and no others; new lanes begin together, by warp."""
-        if len(lanes) == 1 and (number := int(self._number[lanes[0]])) >= 0 and len(self._groups[number].lanes) == 1:
-            return [self._groups[number]]
-        numbers, warps = self._number[lanes], self.machine.warps.warp_of_lane[lanes]
+        numbers = self._number[lanes]
+        first = int(numbers[0]) if len(lanes) else -1
+        if first >= 0 and (numbers == first).all() and len(lanes) == len(self._groups[first].lanes):
+            return [self._groups[first]]
+        warps = self.machine.warps.warp_of_lane[lanes]
         result = []
         for number in np.unique(numbers).tolist() if len(lanes) else ():
             mine = numbers == number

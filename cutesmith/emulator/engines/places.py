@@ -81,7 +81,7 @@ class SharedTile:
             self.write(memory, np.full(self.size, value, np.uint8))
 
     def _held(self, memory: Memory) -> Array:
-        start = self.pointer - memory.wave.shared.ctypes.data
+        start = self.pointer - memory.wave.shared_start
         return memory.wave.shared.reshape(-1)[start : start + (self.span or self.size)]
 
 
@@ -136,9 +136,9 @@ def box_at(tensor: TensorMap, coordinates: tuple[int, ...]) -> Box:
     begin = coordinates[0] // tensor.per_byte
     first, last = max(0, begin), min(tensor.sizes[0], begin + tile[0])
     if first == begin and last == begin + tile[0] and tensor.holds(coordinates):
-        offsets, rows = _offsets_within(tensor)
+        rows, length = tensor.row_numbers, tile[0] * size
         start = tensor.address + begin * size + sum(map(mul, coordinates[1:], tensor.strides))
-        return Box(offsets + np.uint64(start), rows, 0, tile[0] * size, (len(rows), tile[0] * size))
+        return Box(tensor.row_offsets + np.uint64(start), rows, 0, length, (len(rows), length))
     offsets, inside = np.zeros(1, np.int64), np.ones(1, bool)
     for axis in range(1, tensor.rank):
         positions = coordinates[axis] + tensor.steps[axis] * np.arange(tile[axis], dtype=np.int64)
@@ -149,16 +149,6 @@ def box_at(tensor: TensorMap, coordinates: tuple[int, ...]) -> Box:
     addresses = (tensor.address + first * size + offsets[rows]).astype(np.uint64)
     left, length = (first - begin) * size, max(0, last - first) * size
     return Box(addresses, rows, left, length, (len(inside), tile[0] * size))
-
-
-@functools.lru_cache(64)
-def _offsets_within(tensor: TensorMap) -> tuple[Array, Array]:
-    """Of a box all of whose rows are in the tensor: uint64 bytes from its first element to each row, and 0, 1, …"""
-    offsets = np.zeros(1, np.uint64)
-    for axis in range(1, tensor.rank):
-        positions = np.arange(tensor.tile[axis], dtype=np.uint64) * np.uint64(tensor.steps[axis])
-        offsets = (positions[:, None] * np.uint64(tensor.strides[axis - 1]) + offsets).ravel()
-    return offsets, np.arange(len(offsets))
 
 
 def rows_at(tensor: TensorMap, column: int, rows: Array) -> Box:

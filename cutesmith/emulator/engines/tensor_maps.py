@@ -24,6 +24,7 @@ from functools import cache, cached_property
 import numpy as np
 
 from cutesmith.emulator.engines.swizzles import Swizzle
+from cutesmith.emulator.program.abi import Array
 from cutesmith.recording.tensor_map_calls import MOST_DIMENSIONS, MapField, TiledMapCall, replaced
 
 MAP_ALIGN = 64
@@ -122,6 +123,20 @@ class TensorMap:
     def shared_bytes(self) -> int:
         """Bytes of shared memory that a tile spans, gaps included."""
         return int(np.prod(self.tile[1:])) * self.row_bytes
+
+    @cached_property
+    def row_offsets(self) -> Array:
+        """uint64: bytes from the first element of a box to that of each of its rows."""
+        offsets = np.zeros(1, np.uint64)
+        for stride, step, tile in zip(self.strides, self.steps[1:], self.tile[1:], strict=True):
+            positions = np.arange(tile, dtype=np.uint64) * np.uint64(step * stride)
+            offsets = (positions[:, None] + offsets).ravel()
+        return offsets
+
+    @cached_property
+    def row_numbers(self) -> Array:
+        """0, 1, … for each row of a box."""
+        return np.arange(len(self.row_offsets))
 
     def holds(self, coordinates: tuple[int, ...]) -> bool:
         """Whether every row of the box at these element coordinates lies in the tensor, by all but the first."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from functools import cache
 from typing import Any
 
@@ -14,7 +14,7 @@ from cutesmith.emulator.program.abi import Access, Array, Context, Space
 from cutesmith.emulator.program.basic_blocks import Program
 from cutesmith.emulator.sanitizer import cells
 from cutesmith.emulator.sanitizer.access import access_ir
-from cutesmith.emulator.sanitizer.actors import Channel, Request
+from cutesmith.emulator.sanitizer.actors import Asked, Channel, Request
 from cutesmith.emulator.sanitizer.block_ends import report_accesses_after_end
 from cutesmith.emulator.sanitizer.clocks import Clocks
 from cutesmith.emulator.sanitizer.explanations import Explainer
@@ -154,15 +154,10 @@ class Memory:
         return pointers
 
     def _call(self, name: str, lanes: Array, space: Space, addresses: Array, size: int, site: int, *last: int) -> None:
-        self._call_in(self.wave.context, name, lanes, space, addresses, size, site, *last)
-
-    def _call_in(
-        self, context: Array, name: str, lanes: Array, space: Space, addresses: Array, size: int, site: int, *last: int
-    ) -> None:
         lanes = np.ascontiguousarray(lanes, np.int64)
         addresses = np.ascontiguousarray(addresses, np.uint64)
-        where, function = context.ctypes.data, _function(name)
-        function(where, lanes.ctypes.data, addresses.ctypes.data, len(lanes), int(space), size, site, *last)
+        where = self.wave.context.ctypes.data
+        _function(name)(where, lanes.ctypes.data, addresses.ctypes.data, len(lanes), int(space), size, site, *last)
 
     def drain(self) -> None:
         """Turn the faults that native code wrote down into findings of the wave."""
@@ -175,22 +170,29 @@ class Memory:
 
     # ------------------------------------------------------------------------------------------------------ engines
 
-    def requested(
-        self, request: Request, space: Space, addresses: Array, size: int, kind: Access, lanes: Array | None = None
-    ) -> Array:
-        """uint64 host addresses of what an engine will access, 0 where refused: checked now, by what the lane knows.
+    def requested(self, asked: Sequence[Asked], space: Space, kind: Access) -> list[Array]:
+        """uint64 host addresses of what engines will access for one instruction, 0 where refused, for each request.
 
-        `lanes`: other lanes that ask for it together with the request's, one for each address. Bytes of shared memory
-        that are written (WRITE) are under way until `landed`; updates (ATOMIC) are not.
+        They are checked now, by what the lanes know. Bytes of shared memory that are written (WRITE) are under way
+        until `landed`; updates (ATOMIC) are not.
         """
-        context, in_flight = self._engine_context, kind is Access.WRITE and space is Space.SHARED
-        number, time = (cells.PENDING, cells.MAX_TIME) if in_flight else (request.channel, request.time)
-        context[Sanitizer.ENGINE_CELL] = _engine_cell(number, time)
-        lanes = np.full(len(addresses), request.lane) if lanes is None else lanes
-        pointers = np.zeros(len(addresses), np.uint64)
-        last = (int(kind), pointers.ctypes.data)
-        self._call_in(context, "access_pointers", lanes, space, addresses, size, request.site, *last)
-        return pointers
+        in_flight = kind is Access.WRITE and space is Space.SHARED
+        counts = [len(each.addresses) for each in asked]
+        parts = [
+            (each.request.lane, _engine_cell(cells.PENDING, cells.MAX_TIME) if in_flight else _cell_of(each.request))
+            for each in asked
+        ]
+        lanes, words = np.repeat(np.array(parts, np.int64).reshape(-1, 2).T, counts, axis=1)
+        ends = np.cumsum(counts).tolist()
+        for each, count, end in zip(asked, counts, ends, strict=True):
+            if each.lanes is not None:
+                lanes[end - count : end] = each.lanes
+        addresses = np.concatenate([each.addresses for each in asked])
+        sizes, pointers = np.repeat([each.size for each in asked], counts), np.zeros(len(addresses), np.uint64)
+        arrays = [array.ctypes.data for array in (lanes, addresses, words, sizes)]
+        last = (len(addresses), int(space), asked[0].request.site, int(kind), pointers.ctypes.data)
+        _function("access_requests")(self._engine_context.ctypes.data, *arrays, *last)
+        return [pointers[end - count : end] for count, end in zip(counts, ends, strict=True)]
 
     def engines_see_alike(self, lanes: Array) -> bool:
         """Whether these lanes of one block come after the same, as far as requests to engines go."""
@@ -199,9 +201,9 @@ class Memory:
     def landed(self, request: Request, pointer: int, size: int) -> None:
         """An engine has written bytes of shared memory at a host address."""
         if self.sanitize:
-            start = pointer - self.wave.shared.ctypes.data
-            cell = _engine_cell(request.channel, request.time) & (1 << 64) - 1
-            cell |= int(cells.pack(self.clocks.serial_of(np.array([request.lane])), 0, 0, request.site)[0])
+            start = pointer - self.wave.shared_start
+            serial = self.clocks.first_serial + int(self.wave.block_of_lane[request.lane])
+            cell = _cell_of(request) & (1 << 64) - 1 | serial << cells.SERIAL_SHIFT | min(request.site, cells.MAX_SITE)
             self._shared_cells.write(start, size, cell)
 
     def gather(self, pointers: Array, size: int) -> Array:
@@ -339,6 +341,11 @@ class Memory:
             self._shared_cells.write_bytes(touched, packed[:, None])
 
 
+def _cell_of(request: Request) -> int:
+    """The cell of a request's accesses, without what native code adds."""
+    return _engine_cell(request.channel, request.time)
+
+
 def _engine_cell(channel: int, time: int) -> int:
     """The parts of a cell that are the engine's, as a signed word."""
     return (channel << cells.THREAD_SHIFT | time << cells.TIME_SHIFT | cells.ENGINE) - (1 << 64)
@@ -353,6 +360,7 @@ _LAST: dict[str, list[Any]] = {
 
 _OTHERS: dict[str, list[Any]] = {
     "access_settle": [ctypes.c_void_p],
+    "access_requests": [ctypes.c_void_p] * 5 + [ctypes.c_int64] + [ctypes.c_int32] * 3 + [ctypes.c_void_p],
     "access_copy_rows": [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_int32],
 }
 

@@ -24,16 +24,18 @@ from cutesmith.emulator.operations.bulk_requests import (
     MULTICAST,
     Form,
     LaneRequest,
+    Wanted,
     address_operand,
     lane_requests,
     once_a_warp,
     shared_addresses,
+    shared_tiles,
     take_words,
     warp_requests,
 )
 from cutesmith.emulator.program.abi import Access, Array, Space
 from cutesmith.emulator.ptx.syntax import Immediate, Instruction, Vector
-from cutesmith.emulator.sanitizer.actors import Request
+from cutesmith.emulator.sanitizer.actors import Asked, Request
 
 _UNIT = 16
 _SHARED = ("shared::cluster", "shared::cta")
@@ -98,7 +100,7 @@ def _ask_for_bytes(batch: LaneBatch, form: Form, combine: Combine | None) -> Non
         if form.counted:
             mask = None if masks is None else int(masks[lane.index])
             places = lane.blocks_of(mask, to, int(barriers[lane.index]))
-            landings = [lane.landing(place, mbarrier, size, kind, None) for place, mbarrier in places]
+            landings = [lane.landing(place, mbarrier, size, kind) for place, mbarrier in places]
         else:
             request = lane.named(("bulk groups", lane.lane))
             rows = _global_bytes(lane, request, to, size, kind)
@@ -107,12 +109,14 @@ def _ask_for_bytes(batch: LaneBatch, form: Form, combine: Combine | None) -> Non
         if form.source == "global":
             lane.begin(_global_bytes(lane, reading, source_address, size, Access.READ), reading, landings, combine)
         else:
-            lane.begin(lane.shared_tile(reading, source_address, size, Access.READ), reading, landings, combine)
+            (tile,) = shared_tiles([Wanted(lane, source_address, size)], [reading], Access.READ)
+            lane.begin(tile, reading, landings, combine)
 
 
 def _global_bytes(lane: LaneRequest, request: Request, address: int, size: int, kind: Access) -> GlobalRows | None:
     """Contiguous bytes in global memory as a tile of one row; None where refused."""
-    pointers = lane.batch.memory.requested(request, Space.GLOBAL, np.array([address], np.uint64), size, kind)
+    asked = [Asked(request, np.array([address], np.uint64), size)]
+    (pointers,) = lane.batch.memory.requested(asked, Space.GLOBAL, kind)
     return GlobalRows(pointers, np.zeros(1, np.int64), 0, size, (1, size)) if pointers[0] else None
 
 
@@ -187,6 +191,6 @@ def _send(batch: LaneBatch, words: frozenset[str], kind: str, combine: Combine |
     for lane in lane_requests(batch):
         lane.need_aligned(int(targets[lane.index]), size, "the target")
         if lane.sound:
-            landing = lane.landing(int(targets[lane.index]), int(barriers[lane.index]), size, access, None)
+            landing = lane.landing(int(targets[lane.index]), int(barriers[lane.index]), size, access)
             if landing is not None:
                 lane.begin(Sent(data[lane.index]), landing.request, [landing], combine)

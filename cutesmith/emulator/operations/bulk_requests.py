@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,7 +14,7 @@ from cutesmith.emulator.faults import FaultKind, UnsupportedInstruction
 from cutesmith.emulator.machine.lanes import LaneBatch
 from cutesmith.emulator.program.abi import SHARED_RANK_SHIFT, SHARED_WINDOW, WINDOW_BYTES, Access, Array, Space
 from cutesmith.emulator.ptx.syntax import Address, Instruction, Operand
-from cutesmith.emulator.sanitizer.actors import Channel, Engine, Request
+from cutesmith.emulator.sanitizer.actors import Asked, Channel, Engine, Request
 
 MBARRIER = "mbarrier::complete_tx::bytes"
 GROUP = "bulk_group"
@@ -97,33 +97,11 @@ class LaneRequest:
 
     def mbarrier_at(self, address: int) -> int:
         """The host address of an mbarrier, 0 where there is none."""
-        batch = self.batch
-        where = np.array([address], np.uint64)
-        site, lanes = batch.instruction.number, batch.lanes[[self.index]]
-        pointers = batch.memory.pointers(lanes, Space.SHARED, where, _MBARRIER_BYTES, Access.MBARRIER, site)
-        pointer = int(pointers[0])
-        if pointer and Mbarrier.read(pointer) is None:
-            self.refuse(f"{batch.wave.shared_place(pointer)} is not an mbarrier")
-        self.sound &= bool(pointer)
-        return pointer
+        return mbarriers_at([self], [address])[0]
 
-    def shared_tile(
-        self, request: Request, address: int, size: int, kind: Access, order: Array | None = None, span: int = 0
-    ) -> SharedTile | None:
-        """`size` bytes of shared memory, checked, gaps included where there is a `span`; None where refused."""
-        where = np.array([address], np.uint64)
-        pointers = self.batch.memory.requested(request, Space.SHARED, where, span or size, kind)
-        self.sound &= bool(pointers[0])
-        return SharedTile(int(pointers[0]), size, order, span) if pointers[0] else None
-
-    def landing(
-        self, address: int, mbarrier: int, size: int, kind: Access, order: Array | None, span: int = 0
-    ) -> Landing | None:
+    def landing(self, address: int, mbarrier: int, size: int, kind: Access) -> Landing | None:
         """A destination in shared memory whose bytes an mbarrier counts."""
-        counter = self.mbarrier_at(mbarrier)
-        request = self.named(("mbarrier", counter))
-        place = self.shared_tile(request, address, size, kind, order, span)
-        return Landing(place, request, counter) if place and counter else None
+        return landings([Wanted(self, address, size, mbarrier=mbarrier)], kind)[0]
 
     def blocks_of(
         self, mask: int | None, address: int, mbarrier: int, *, pair: bool = False
@@ -153,6 +131,57 @@ class LaneRequest:
             return
         copy = Copy(self.lane, self.batch.instruction, source, reading, targets, combine, self.sharers)
         self.batch.machine.unit(CopyEngine).begin(copy, grouped=not any(target.mbarrier for target in targets))
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """`size` bytes of shared memory that a lane wants to be read or filled: `order`, `span` as in SharedTile.
+
+    `mbarrier`: the shared address of the one that counts them.
+    """
+
+    lane: LaneRequest
+    address: int
+    size: int
+    order: Array | None = None
+    span: int = 0
+    mbarrier: int = 0
+
+
+def mbarriers_at(lanes: Sequence[LaneRequest], addresses: Sequence[int]) -> list[int]:
+    """The host addresses of mbarriers that lanes at one instruction name, 0 and a finding where there is none."""
+    batch, where = lanes[0].batch, np.array(addresses, np.uint64)
+    asking = batch.lanes[[lane.index for lane in lanes]]
+    site = batch.instruction.number
+    found = batch.memory.pointers(asking, Space.SHARED, where, _MBARRIER_BYTES, Access.MBARRIER, site)
+    pointers = [int(pointer) for pointer in found]
+    for lane, pointer in zip(lanes, pointers, strict=True):
+        if pointer and Mbarrier.read(pointer) is None:
+            lane.refuse(f"{batch.wave.shared_place(pointer)} is not an mbarrier")
+        lane.sound &= bool(pointer)
+    return pointers
+
+
+def shared_tiles(wanted: Sequence[Wanted], requests: Sequence[Request], kind: Access) -> list[SharedTile | None]:
+    """Bytes of shared memory, checked, gaps included where there is a `span`; None where refused."""
+    asked = [
+        Asked(request, np.array([want.address], np.uint64), want.span or want.size)
+        for want, request in zip(wanted, requests, strict=True)
+    ]
+    tiles: list[SharedTile | None] = []
+    for want, pointers in zip(wanted, wanted[0].lane.batch.memory.requested(asked, Space.SHARED, kind), strict=True):
+        pointer = int(pointers[0])
+        want.lane.sound &= bool(pointer)
+        tiles.append(SharedTile(pointer, want.size, want.order, want.span) if pointer else None)
+    return tiles
+
+
+def landings(wanted: Sequence[Wanted], kind: Access) -> list[Landing | None]:
+    """Destinations in shared memory whose bytes mbarriers count; None where refused."""
+    counters = mbarriers_at([want.lane for want in wanted], [want.mbarrier for want in wanted])
+    requests = [want.lane.named(("mbarrier", counter)) for want, counter in zip(wanted, counters, strict=True)]
+    found = zip(shared_tiles(wanted, requests, kind), requests, counters, strict=True)
+    return [Landing(tile, request, counter) if tile and counter else None for tile, request, counter in found]
 
 
 def lane_requests(batch: LaneBatch) -> list[LaneRequest]:

@@ -39,7 +39,7 @@ def try_cancel(batch: LaneBatch) -> None:
         waiting = batch.wave.waiting_clusters
         words = (1, *waiting.popleft()) if waiting else (0, 0, 0, 0)
         landings = [
-            lane.landing(place, mbarrier, _RESPONSE_BYTES, Access.WRITE, None)
+            lane.landing(place, mbarrier, _RESPONSE_BYTES, Access.WRITE)
             for place, mbarrier in lane.blocks_of(mask, to, int(barriers[lane.index]))
         ]
         lane.begin(Sent(np.array(words, np.uint32).view(np.uint8)), lane.reading(landings[0]), landings)

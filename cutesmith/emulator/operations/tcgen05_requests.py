@@ -12,7 +12,7 @@ from cutesmith.emulator.machine.suspensions import lane_operation
 from cutesmith.emulator.operations.bulk_requests import LaneRequest, address_operand, lane_requests, shared_addresses
 from cutesmith.emulator.program.abi import SHARED_RANK_SHIFT, Access, Array, Space
 from cutesmith.emulator.ptx.syntax import Address, Immediate, Instruction, Operand, Vector
-from cutesmith.emulator.sanitizer.actors import Request
+from cutesmith.emulator.sanitizer.actors import Asked, Request
 from cutesmith.emulator.tensor_cores.descriptors import (
     CHUNK,
     TCGEN05,
@@ -193,7 +193,8 @@ class _Access:
             )
         ranked = np.stack([addresses + (rank << SHARED_RANK_SHIFT) for rank in self.pair.ranks])
         flat = ranked.ravel().astype(np.uint64)
-        pointers = self.lane.batch.memory.requested(self.request, Space.SHARED, flat, CHUNK, Access.READ)
+        asked = [Asked(self.request, flat, CHUNK)]
+        (pointers,) = self.lane.batch.memory.requested(asked, Space.SHARED, Access.READ)
         found: Array = pointers.reshape(ranked.shape)
         return found
 

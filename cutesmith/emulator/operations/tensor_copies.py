@@ -5,12 +5,13 @@ PTX ISA, "Tensor copy instructions". Tiled mode, four rows of it (`tile::gather4
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
 import numpy as np
 
-from cutesmith.emulator.engines.copy_engine import Landing
+from cutesmith.emulator.engines.copy_engine import Combine, Landing
 from cutesmith.emulator.engines.places import Box, GlobalRows, box_at, outside, rows_at, swizzled_order, windows_at
 from cutesmith.emulator.engines.reductions import can_reduce, reduced
 from cutesmith.emulator.engines.swizzles import Swizzle
@@ -25,16 +26,19 @@ from cutesmith.emulator.operations.bulk_requests import (
     MBARRIER,
     MULTICAST,
     LaneRequest,
+    Wanted,
     address_operand,
+    landings,
     lane_requests,
     once_a_warp,
     shared_addresses,
+    shared_tiles,
     warp_requests,
 )
 from cutesmith.emulator.operations.tensor_map_updates import ChangedMaps
 from cutesmith.emulator.program.abi import PARAMETER_WINDOW, WINDOW_BYTES, Access, Array, Space
 from cutesmith.emulator.ptx.syntax import Address, Instruction, Operand, Vector
-from cutesmith.emulator.sanitizer.actors import Request
+from cutesmith.emulator.sanitizer.actors import Asked, Request
 
 _SHARED_ALIGN = 128
 _SHARED = ("shared::cluster", "shared::cta")
@@ -44,6 +48,7 @@ _SIGNED = {"u32": "s32", "u64": "s64"}
 
 _GATHER, _SCATTER = "tile::gather4", "tile::scatter4"
 _ROWS = 4
+_GROUP_CHANNELS = ("bulk groups", "reads of bulk groups")
 _LOAD_WORDS = ("tile", _GATHER, "im2col", MBARRIER, MULTICAST, HINT, "cta_group::1", _PAIR)
 _STORE_WORDS = ("tile", _SCATTER, "im2col_no_offs", GROUP, HINT)
 _OPERATIONS = ("add", "min", "max", "inc", "dec", "and", "or", "xor")
@@ -83,8 +88,9 @@ def reduce(batch: LaneBatch) -> Array:
 @lane_operation("cp.async.bulk.prefetch.tensor")
 def prefetch(batch: LaneBatch) -> None:
     """Caches are not modelled; the map must be one."""
+    maps = batch.address(address_operand(batch.instruction, batch.instruction.operands[0]))
     for lane in lane_requests(batch):
-        _map_of(lane, address_operand(batch.instruction, batch.instruction.operands[0]))
+        _map_of(lane, maps)
 
 
 def _load(batch: LaneBatch, dimensions: int, *, multicast: bool, pair: bool) -> None:
@@ -95,21 +101,25 @@ def _load(batch: LaneBatch, dimensions: int, *, multicast: bool, pair: bool) -> 
     targets, barriers = shared_addresses(batch, target), shared_addresses(batch, barrier)
     masks = batch.read(rest[0], np.uint16) if multicast else None
     coordinates, offsets = _coordinates(batch, source, dimensions), _offsets(batch, windows, dimensions)
+    maps, loads = batch.address(source), []
     for lane in lane_requests(batch):
-        described = _rows_of(lane, _map_of(lane, source, dimensions, windows=windows is not None))
+        described = _rows_of(lane, _map_of(lane, maps, dimensions, windows=windows is not None))
         to = int(targets[lane.index])
         lane.need_aligned(to, _SHARED_ALIGN, "the target")
         if described is None or not lane.sound:
             continue
-        order = swizzled_order(described, to)
         mask = None if masks is None else int(masks[lane.index])
         places = lane.blocks_of(mask, to, int(barriers[lane.index]), pair=pair)
-        size, span = described.tile_bytes, described.shared_bytes
-        landings = [lane.landing(place, mbarrier, size, Access.WRITE, order, span) for place, mbarrier in places]
-        reading = lane.reading(landings[0] if landings else None)
-        box = _box(described, coordinates[lane.index], offsets[lane.index])
-        rows = _rows(lane, reading, described, box, Access.READ)
-        lane.begin(rows, reading, landings)
+        shape = (described.tile_bytes, swizzled_order(described, to), described.shared_bytes)
+        wanted = [Wanted(lane, place, *shape, mbarrier) for place, mbarrier in places]
+        loads.append((lane, described, wanted))
+    found = iter(landings(every, Access.WRITE) if (every := [want for *_, wanted in loads for want in wanted]) else ())
+    ends = [[next(found) for _ in wanted] for *_, wanted in loads]
+    readings = [lane.reading(landed[0] if landed else None) for (lane, *_), landed in zip(loads, ends, strict=True)]
+    boxes = [(described, _box(described, coordinates[lane.index], offsets[lane.index])) for lane, described, _ in loads]
+    rows = _rows(batch, readings, boxes, Access.READ)
+    for (lane, *_), tile, reading, landed in zip(loads, rows, readings, ends, strict=True):
+        lane.begin(tile, reading, landed)
 
 
 def _store(batch: LaneBatch, dimensions: int, operation: str | None = None) -> None:
@@ -118,8 +128,9 @@ def _store(batch: LaneBatch, dimensions: int, operation: str | None = None) -> N
     target = address_operand(batch.instruction, tensor)
     sources, coordinates = shared_addresses(batch, source), _coordinates(batch, target, dimensions)
     maps, windows = batch.address(target), "im2col_no_offs" in batch.instruction.modifiers
+    stores = []
     for lane in warp_requests(batch, maps, sources, *coordinates.T):
-        described = _rows_of(lane, _map_of(lane, target, dimensions, windows=windows))
+        described = _rows_of(lane, _map_of(lane, maps, dimensions, windows=windows))
         start = int(sources[lane.index])
         lane.need_aligned(start, _SHARED_ALIGN, "the source")
         if described is None or not lane.sound:
@@ -127,17 +138,26 @@ def _store(batch: LaneBatch, dimensions: int, operation: str | None = None) -> N
         if described.element.loaded_only:
             what = f"a store with a tensor map of {described.element.value[2]}, whose rounding is not settled"
             raise UnsupportedInstruction(batch.instruction, what)
-        combine = None
-        if operation is not None:
-            kind = _reduced_type(lane, described, operation)
-            combine = partial(reduced, operation=operation, kind=kind)
-        request = lane.named(("bulk groups", lane.lane))
-        kind_of_access = Access.WRITE if combine is None else Access.ATOMIC
-        box = _box(described, coordinates[lane.index], coordinates[lane.index][:0])
-        rows = _rows(lane, request, described, box, kind_of_access)
-        reading, order = lane.reading(None), swizzled_order(described, start)
-        tile = lane.shared_tile(reading, start, described.tile_bytes, Access.READ, order, described.shared_bytes)
-        lane.begin(tile, reading, [Landing(rows, request)], combine)
+        shape = (described.tile_bytes, swizzled_order(described, start), described.shared_bytes)
+        stores.append((Wanted(lane, start, *shape), described, _combination(lane, described, operation)))
+    if not stores:
+        return
+    wanted = [want for want, *_ in stores]
+    requests, readings = ([want.lane.named((key, want.lane.lane)) for want in wanted] for key in _GROUP_CHANNELS)
+    boxes = [(described, _box(described, at := coordinates[want.lane.index], at[:0])) for want, described, _ in stores]
+    rows = _rows(batch, requests, boxes, Access.WRITE if operation is None else Access.ATOMIC)
+    tiles = shared_tiles(wanted, readings, Access.READ)
+    for (want, _, combine), request, reading, target_rows, tile in zip(
+        stores, requests, readings, rows, tiles, strict=True
+    ):
+        want.lane.begin(tile, reading, [Landing(target_rows, request)], combine)
+
+
+def _combination(lane: LaneRequest, described: TensorMap, operation: str | None) -> Combine | None:
+    """What a reduction does with two tiles; None for a plain store."""
+    if operation is None:
+        return None
+    return partial(reduced, operation=operation, kind=_reduced_type(lane, described, operation))
 
 
 def _reduced_type(lane: LaneRequest, described: TensorMap, operation: str) -> str:
@@ -198,14 +218,14 @@ class _ParameterMaps(Unit):
 
 
 def _map_of(
-    lane: LaneRequest, operand: Address, dimensions: int | None = None, *, windows: bool = False
+    lane: LaneRequest, addresses: Array, dimensions: int | None = None, *, windows: bool = False
 ) -> TensorMap | None:
-    """The tensor map that the operand points to, for im2col if `windows`; None and a finding where it is not sound.
+    """The tensor map at the lane's address, for im2col if `windows`; None and a finding where it is not sound.
 
     Raises UnsupportedInstruction for a map that is not understood.
     """
     batch, lanes = lane.batch, lane.batch.lanes[[lane.index]]
-    start = batch.wave.address(operand, lanes)
+    start = addresses[[lane.index]]
     lane.need_aligned(int(start[0]), MAP_ALIGN, "the tensor map")
     if not lane.sound:
         return None
@@ -238,9 +258,17 @@ def _map_of(
     return described
 
 
-def _rows(lane: LaneRequest, request: Request, described: TensorMap, box: Box, kind: Access) -> GlobalRows:
-    """The rows of a box, checked; refused ones are left out."""
-    pointers = np.zeros(len(box.addresses), np.uint64)
-    if box.length and len(box.addresses):
-        pointers = lane.batch.memory.requested(request, Space.GLOBAL, box.addresses, box.length, kind)
-    return GlobalRows(pointers, box.rows, box.left, box.length, box.shape, outside(described), described.element.rounds)
+def _rows(
+    batch: LaneBatch, requests: Sequence[Request], boxes: Sequence[tuple[TensorMap, Box]], kind: Access
+) -> list[GlobalRows]:
+    """The rows of a box for each request, checked; refused ones are left out."""
+    there = [index for index, (_, box) in enumerate(boxes) if box.length and len(box.addresses)]
+    asked = [Asked(requests[index], boxes[index][1].addresses, boxes[index][1].length) for index in there]
+    pointers = [np.zeros(len(box.addresses), np.uint64) for _, box in boxes]
+    if asked:
+        for index, found in zip(there, batch.memory.requested(asked, Space.GLOBAL, kind), strict=True):
+            pointers[index] = found
+    return [
+        GlobalRows(where, box.rows, box.left, box.length, box.shape, outside(described), described.element.rounds)
+        for where, (described, box) in zip(pointers, boxes, strict=True)
+    ]

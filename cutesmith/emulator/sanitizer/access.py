@@ -43,7 +43,9 @@ def access_ir() -> str:
         Space.LOCAL: _local(module, faults, shadows),
         Space.PARAM: _parameter(module, faults),
     }
-    _many_lanes(module, _dispatch(module, spaces), shadows.copy)
+    access = _dispatch(module, spaces)
+    _many_lanes(module, access, shadows.copy)
+    _requests(module, access)
     _copy_rows(module, shadows.copy)
     return str(module)
 
@@ -247,6 +249,21 @@ def _many_lanes(module: ir.Module, access: ir.Function, copy: ir.Function) -> No
                     target, source = (data, pointer) if kind is Access.READ else (pointer, data)
                     body.b.call(copy, [target, source, size, body.false])
         body.b.ret_void()
+
+
+def _requests(module: ir.Module, access: ir.Function) -> None:
+    """`access_requests`: as `access_pointers` for engines, with the number of bytes and the cell of each access."""
+    arrays = {"lanes": PTR, "addresses": PTR, "cells": PTR, "sizes": PTR}
+    parameters = {"context": PTR, **arrays, "count": I64, "space": I32, "site": I32, "kind": I32, "pointers": PTR}
+    body = Body(module, "access_requests", VOID, parameters)
+    b = body.b
+    with body.each(body["count"]) as index:
+        body.put(body.word(body["cells"], index), body["context"], int(Sanitizer.ENGINE_CELL))
+        given = {name: body.arguments.get(name) for name in _WITH_SPACE}
+        lane, size = (b.trunc(body.word(body[name], index), I32) for name in ("lanes", "sizes"))
+        given |= {"lane": lane, "bytes": size, "address": body.word(body["addresses"], index)}
+        body.put(b.ptrtoint(b.call(access, list(given.values())), I64), body["pointers"], index)
+    b.ret_void()
 
 
 def _copy_rows(module: ir.Module, copy: ir.Function) -> None:

@@ -20,8 +20,10 @@ import enum
 from collections.abc import Hashable
 from typing import NamedTuple
 
+from cutesmith.emulator.program.abi import Array
 
-class Engine(enum.Enum):
+
+class Engine(enum.StrEnum):
     """What works beside the threads; the values are its names in findings."""
 
     COPY = "the copy engine"
@@ -42,3 +44,15 @@ class Request(NamedTuple):
     channel: int
     time: int
     site: int
+
+
+class Asked(NamedTuple):
+    """The accesses of a request: `size` bytes at each of `addresses` (n,), uint64.
+
+    `lanes`: int64 (n,), other lanes that ask for them together with the request's; None: that lane alone.
+    """
+
+    request: Request
+    addresses: Array
+    size: int
+    lanes: Array | None = None

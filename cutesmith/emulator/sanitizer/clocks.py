@@ -233,10 +233,10 @@ class Clocks:
         more = max(_FEWEST_CHANNELS, self._columns - self._width)
         self._columns += more
         for first, known in self._knowledge.items():
-            self._knowledge[first] = np.pad(known, ((0, 0), (0, more)))
+            self._knowledge[first] = _wider(known, self._columns)
             self._knowledge_pointers[first] = self._knowledge[first].ctypes.data
         for objects in (self._released, self._objects):
-            objects.update({key: np.pad(known, (0, more)) for key, known in objects.items()})
+            objects.update({key: _wider(known, self._columns) for key, known in objects.items()})
         if self._exact:
             self._context[Sanitizer.KNOWLEDGE_WIDTH] = self._columns
 
@@ -289,7 +289,7 @@ class Clocks:
         """Work that a lane asked for is done: who waits for the phase of `key` knows what is `known` (columns,)."""
         if self._exact:
             first = int(self._wave.cluster_of_lane[lane])
-            self._release(first, key, np.pad(known, (0, self._columns - len(known))))
+            self._release(first, key, _wider(known, self._columns))
             self.fenced.release(first, np.array([lane - first * self._threads]), key)
 
     def learn_channel(self, lanes: Array, channel: int, time: int) -> None:
@@ -331,7 +331,11 @@ class Clocks:
         if first in self._knowledge:
             whole = self._knowledge[first][as_slice(lanes - start)].max(axis=0)
         known = whole[: self._width]
-        np.maximum(known, self._known_by_block(first, np.unique(self._wave.block_of_lane[lanes])), out=known)
+        if self._cluster == 1:
+            np.maximum(known, self._block_base[first] - 1, out=known, casting="unsafe")
+        else:
+            blocks = np.unique(self._wave.block_of_lane[lanes])
+            np.maximum(known, self._known_by_block(first, blocks), out=known)
         if (bases := self._warp_base[lanes]).max() > 1:
             np.maximum.at(known, self._columns_of_warps(lanes) - start, (bases - 1).astype(np.int32)[:, None])
         if latest := self._lane_acquired[lanes].max():
@@ -383,3 +387,10 @@ class Clocks:
 
     def _advance(self, firsts: Array) -> None:
         self.time[firsts] = np.minimum(self.time[firsts] + 1, MAX_TIME)
+
+
+def _wider(known: Array, columns: int) -> Array:
+    """The same with so many columns, those that are new 0."""
+    wider: Array = np.zeros((*known.shape[:-1], columns), np.int32)
+    wider[..., : known.shape[-1]] = known
+    return wider

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -76,6 +77,11 @@ class Wave:
         """Lanes of the wave."""
         return int(self.frame.shape[1])
 
+    @cached_property
+    def shared_start(self) -> int:
+        """The host address of `shared`."""
+        return int(self.shared.ctypes.data)
+
     def thread(self, lane: int) -> tuple[int, int, int]:
         """(x, y, z) of a lane in its block."""
         x, y, z = (int(self.special[SPECIAL_ROWS[f"%tid.{axis}"], lane]) for axis in "xyz")
@@ -88,7 +94,7 @@ class Wave:
 
     def shared_place(self, pointer: int) -> str:
         """A host address in shared memory as "byte 64 of the shared memory of block (0, 0, 0)"."""
-        block, offset = divmod(pointer - self.shared.ctypes.data, self.shared.shape[1])
+        block, offset = divmod(pointer - self.shared_start, self.shared.shape[1])
         return f"byte {offset - SHARED_BASE} of the shared memory of block {tuple(self.blocks[block].tolist())}"
 
     def report(

@@ -12,7 +12,7 @@ from cutesmith.emulator.faults import FaultKind, UnsupportedInstruction
 from cutesmith.emulator.machine.warpgroups import THREADS, WARPS, WarpgroupBatch, warpgroup_operation
 from cutesmith.emulator.program.abi import WARP, Access, Array, Space
 from cutesmith.emulator.ptx.syntax import Immediate, Operand, Vector, bits_of
-from cutesmith.emulator.sanitizer.actors import Channel, Engine, Request
+from cutesmith.emulator.sanitizer.actors import Asked, Channel, Engine, Request
 from cutesmith.emulator.tensor_cores.descriptors import CHUNK, DescriptorError, OperandTile
 from cutesmith.emulator.tensor_cores.fragments import fragment_order, unpack
 from cutesmith.emulator.tensor_cores.in_flight import (
@@ -115,12 +115,14 @@ def _chunks(
         lanes = np.repeat(batch.lanes[:, 0], flat.shape[1])
         found = memory.pointers(lanes, Space.SHARED, flat.ravel(), CHUNK, Access.READ, instruction.number)
         return found.reshape(-1, *tile.chunks)
-    found, many = np.empty_like(flat), warps.shape[1] > 1
-    for index, request in enumerate(requests):
-        asked = np.tile(flat[index], warps.shape[1]) if whole and many else flat[index]
-        who = np.repeat(warps[index], len(asked) // warps.shape[1]) if many else None
-        pointers = memory.requested(request, Space.SHARED, asked, CHUNK, Access.READ, who)
-        found[index] = pointers[: flat.shape[1]]
+    asked, many = [], warps.shape[1] > 1
+    for request, chunks, asking in zip(requests, flat, warps, strict=True):
+        addresses = np.tile(chunks, len(asking)) if whole and many else chunks
+        who = np.repeat(asking, len(addresses) // len(asking)) if many else None
+        asked.append(Asked(request, addresses, CHUNK, who))
+    found = np.empty_like(flat)
+    for row, pointers in zip(found, memory.requested(asked, Space.SHARED, Access.READ), strict=True):
+        row[:] = pointers[: len(row)]
     return found.reshape(-1, *tile.chunks)
 
 
