@@ -199,7 +199,7 @@ class _Context:
             "inside_operands": {o.name for o in problem.score_inside.operands},
             "output": output,
             "views": [*self.views.lines, *dict.fromkeys(law for each in self.epilogues for law in each.laws)],
-            "checks": size_checks(problem.arguments, problem.graph.arguments, problem.graph.checked),
+            "checks": size_checks(problem.arguments, problem.graph, problem.graph.checked),
             "type_check": type_check(problem.arguments, problem.graph.arguments),
             "key": launcher_key(list(dict.fromkeys([*matrices, *operands]))),
             "returns": returned(

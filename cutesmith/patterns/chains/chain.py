@@ -136,7 +136,7 @@ class ChainPlan:
     def _lines(self, names: list[str]) -> Iterator[str]:
         """The statements of `kernel_fn`: a value that no later launch needs is freed."""
         known, start = list(names), len(names)
-        yield from size_checks(names, self.graph.arguments, self._checked)
+        yield from size_checks(names, self.graph, self._checked)
         kept = {result.place for result in self.results}
         for number, launch in enumerate(self.launches):
             places = range(launch.returns) if launch.returns > 1 else [""]
@@ -236,7 +236,8 @@ def standing_alone(graph: Graph) -> tuple[Graph, tuple[Source, ...]]:
     moved = {place: index for index, place in enumerate(kept)}
     alone = with_nodes(numbered, lambda node: _renumbered(node, moved))
     arguments = (*graph.arguments, *numbers)
-    alone = replace(alone, arguments=tuple(arguments[place] for place in kept), held=frozenset())  # the chain checks
+    # the chain checks what is held and bound
+    alone = replace(alone, arguments=tuple(arguments[place] for place in kept), held=frozenset(), bound=())
     return alone, (*values, *laws.values())
 
 

@@ -151,7 +151,7 @@ def _checks(problem: ContractionProblem) -> list[str]:
     """Statements that refuse other sizes of what has no law."""
     graph = problem.graph
     places = graph.held if _holds_for_other_sizes(problem) else graph.places
-    return size_checks(problem.arguments, graph.arguments, places)
+    return size_checks(problem.arguments, graph, places)
 
 
 def _holds_for_other_sizes(problem: ContractionProblem) -> bool:

@@ -250,7 +250,7 @@ class _Writer:
         places = self.graph.checked
         if not (self._read_shape == self.shape or bool(self._sizes)):
             places = self.graph.places
-        return size_checks(self.arguments, self.graph.arguments, places)
+        return size_checks(self.arguments, self.graph, places)
 
     def _returned(self, output: Tensor) -> str:
         code = f"{output.name}.view(torch.bool)" if output.dtype == "bool" else output.name

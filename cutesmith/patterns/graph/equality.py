@@ -10,7 +10,7 @@ from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
-from cutesmith.patterns.graph.attributes import Constant, Gather, Number, Reduction, Scalar, Windows
+from cutesmith.patterns.graph.attributes import Constant, Gather, Number, Reduction, Scalar, Viewed, Windows
 from cutesmith.patterns.graph.builder import GraphBuilder
 from cutesmith.patterns.graph.nodes import Graph, Node, views_of
 from cutesmith.patterns.graph.size_laws import SizeLaw
@@ -43,7 +43,8 @@ def structure(graph: Graph) -> Hashable:
 class Slot(NamedTuple):
     """The place of a number in a graph: the value of a constant, a size in the views of a node, or one of its shape.
 
-    Of windows there are the sizes that they go along ("along") and how many they are there ("positions").
+    Of windows there are the sizes that they go along ("along") and how many they are there ("positions"), of a tensor
+    in memory its sizes before it is viewed ("root").
     """
 
     node: int  # its id
@@ -79,6 +80,8 @@ def _numbers(node: Node, other: Node) -> Iterator[tuple[Slot, Number]]:
         yield Slot(id(node)), Constant.of(other).value
     sizes = [size for view in views_of(other) for size in view.sizes]
     yield from ((Slot(id(node), "view", at), size) for at, size in enumerate(sizes) if isinstance(size, int))
+    if isinstance(other.attrs, Viewed):
+        yield from ((Slot(id(node), "root", at), size) for at, size in enumerate(other.attrs.root[0]))
     if node.has_own_shape:
         yield from ((Slot(id(node), "shape", at), size) for at, size in enumerate(other.shape))
     for at, law in enumerate(window_laws(other)):

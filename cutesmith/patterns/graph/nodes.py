@@ -130,6 +130,8 @@ class Graph:
     """The graph holds for the traced sizes only: a constant follows them without a law, or nothing is known."""
     held: frozenset[Place] = frozenset()
     """The (argument, dimension) pairs that it holds for the traced sizes of only, -1 for the value of a number."""
+    bound: tuple[tuple[Place, ...], ...] = ()
+    """Dimensions of equal sizes, or of sizes in the traced proportion: the graph broadcasts none of them that is 1."""
 
     def nodes(self) -> Iterator[Node]:
         """Every node once, inputs before users."""

@@ -120,7 +120,7 @@ class _Writer:
             tensor_names=[t.name for t in tensors],
             dtypes={"uint8" if t.dtype == "bool" else t.dtype: t.storage for t in tensors},
             full_shape=self._full_shape(),
-            checks=size_checks(self.arguments, self.graph.arguments, self.graph.checked),
+            checks=size_checks(self.arguments, self.graph, self.graph.checked),
             extreme=self._extreme(),
             needs_columns=not any(o.role == "row" for o in self.outputs),
             arguments=self.arguments,

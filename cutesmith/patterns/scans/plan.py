@@ -91,7 +91,7 @@ def _context(problem: ScanProblem, configuration: ScansConfiguration) -> dict[st
         "dim": problem.scan.dim - len(problem.shape),
         "views": [*views.lines, *dict.fromkeys((*element.laws, *epilogue.laws))],
         "allocations": list(_allocations(problem, loaded, inputs)),
-        "checks": size_checks(problem.arguments, problem.graph.arguments, problem.graph.checked),
+        "checks": size_checks(problem.arguments, problem.graph, problem.graph.checked),
         "type_check": type_check(problem.arguments, problem.graph.arguments),
         "passed": [*inputs, *(output.name for output in epilogue.outputs)],
         "key": launcher_key(list(dict.fromkeys(inputs))),

@@ -102,7 +102,7 @@ def _context(problem: ScatterProblem, configuration: ScattersConfiguration) -> d
         "frame": _frame(problem, read, inputs),
         "count": _count_code(problem, inputs),
         "device": passed[0],
-        "checks": size_checks(problem.arguments, problem.graph.arguments, problem.graph.checked),
+        "checks": size_checks(problem.arguments, problem.graph, problem.graph.checked),
         "type_check": type_check(problem.arguments, problem.graph.arguments),
         "passed": passed,
         "dtypes": [f"{name}.dtype" for name in dict.fromkeys(inputs.values())],

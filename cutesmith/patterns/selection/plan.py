@@ -89,7 +89,7 @@ class SelectionPlan(GraphPlan):
             "float_type": "Float64" if wide else "Float32",
             "key": "Int64" if wide else "Int32",
             "bits": 63 if wide else 31,
-            "checks": size_checks(self.arguments, self.graph.arguments, self.graph.checked),
+            "checks": size_checks(self.arguments, self.graph, self.graph.checked),
             "type_check": type_check(self.arguments, self.graph.arguments),
             "launcher_key": launcher_key([passed]),
             "returns": returned(codes, as_tuple=self.graph.returns_tuple),

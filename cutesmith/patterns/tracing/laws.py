@@ -88,6 +88,17 @@ class Laws:
             return SizeLaw(0, Fraction(1), summed[0], 1, summed[1:])
         return self._shifted(values)
 
+    def within(self, series: Sequence[float], whole: Sequence[float], place: Place | None) -> SizeLaw | None:
+        """A size that is a fixed part of another one in all traces, that of `place` where it is an argument's."""
+        parts = {Fraction(int(size), int(of)) for size, of in zip(series, whole, strict=True) if of}
+        if 0 in whole or len(parts) != 1 or len(set(whole)) == 1 or 0 in parts:
+            return None
+        size = place or self.of_size(whole)
+        if size is None:
+            return None
+        plain = isinstance(size, SizeLaw) and (size.offset, size.factor, size.others, size.shift) == (0, 1, (), 0)
+        return SizeLaw(0, parts.pop(), size.dims if isinstance(size, SizeLaw) and plain else (size,), 1)
+
     @property
     def _sizes(self) -> Iterator[tuple[Dims, tuple[int, ...]]]:
         yield from self.products

@@ -10,6 +10,7 @@ those: a law that ends beyond, as `min(size, 4096)` does, is for verification on
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -21,7 +22,7 @@ from cutesmith.patterns.graph.attributes import Constant, Input, Reshaping, Size
 from cutesmith.patterns.graph.dtypes import is_float
 from cutesmith.patterns.graph.equality import Slot, numbers_beside, window_laws
 from cutesmith.patterns.graph.nodes import OWN_SIZES, Argument, Graph, Node, nodes_of, views_of
-from cutesmith.patterns.graph.size_laws import Place, Size
+from cutesmith.patterns.graph.size_laws import Place, Size, SizeLaw
 from cutesmith.patterns.tracing.laws import Group, Growth, Laws, close
 from cutesmith.patterns.tracing.recorder import TooManyOperations
 from cutesmith.patterns.tracing.scalars import untraceable
@@ -32,6 +33,8 @@ Series = Mapping[Slot, tuple[float, ...]]
 
 PRIMES = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53)
 TRACES = 3  # beside the first: two numbers of a law are solved for, the other two traces must agree
+MOST_SUMMANDS = 4
+"""Dimensions that are tried as a summand of a larger size."""
 MOST_ALONE = 32
 """Dimensions of one size that are grown alone, to see which of them a number follows: a trace each."""
 
@@ -44,17 +47,18 @@ def follow_sizes(graph: Graph, trace: Trace, numbers: Sequence[int] = ()) -> Gra
     UnmatchedError where one has no law.
     """
     study = _Study(graph, trace, tuple(numbers))
-    followed, grown_places = replace(graph, fixed_shapes=True), frozenset[Place]()
+    followed, followed_groups = replace(graph, fixed_shapes=True), tuple[Group, ...]()
     for groups in study.ways():
-        found, places = _following(study, groups)
+        found, finer = _following(study, groups)
         if followed.fixed_shapes or len(found.held) < len(followed.held):
-            followed, grown_places = found, places
+            followed, followed_groups = found, finer
         if not (followed.fixed_shapes or followed.held):
             break
-    grown_numbers = {index for index, dim in grown_places if dim < 0}
+    grown_numbers = {index for group in followed_groups for index, dim in group if dim < 0}
     if numbers and (grown_numbers != set(numbers) or not followed.holds_for_other_sizes):
         raise untraceable(" or ".join(graph.arguments[index].name for index in numbers))
-    return replace(followed, held=followed.held.union(_taps(graph)))
+    bound = tuple(study.bound(followed_groups)) if followed.holds_for_other_sizes else ()
+    return replace(followed, bound=bound, held=followed.held.union(_taps(graph)))
 
 
 def partly_follow_sizes(graph: Graph, trace: Trace) -> Graph:
@@ -64,8 +68,8 @@ def partly_follow_sizes(graph: Graph, trace: Trace) -> Graph:
     return replace(followed, held=every) if followed.fixed_shapes else followed
 
 
-def _following(study: _Study, groups: tuple[Group, ...]) -> tuple[Graph, frozenset[Place]]:
-    """The graph that follows these sizes as far as there are laws, and the places that it follows."""
+def _following(study: _Study, groups: tuple[Group, ...]) -> tuple[Graph, tuple[Group, ...]]:
+    """The graph that follows these sizes as far as there are laws, and the groups that it follows."""
     graph, held = study.graph, frozenset[Place]()
     while groups:
         lawless, series = list[Slot](), study.series(groups)
@@ -74,11 +78,11 @@ def _following(study: _Study, groups: tuple[Group, ...]) -> tuple[Graph, frozens
                 groups, series = finer, study.series(finer) or series
             laws = study.laws(groups, series)
             if not (lawless := list(_lawless(graph, series, laws))):
-                return replace(_followed(graph, series, laws), held=held), frozenset[Place]().union(*groups)
+                return replace(_followed(graph, series, laws), held=held), groups
         without = [group for group in groups if study.moves(group, lawless)]
         groups = tuple(group for group in groups if group not in without) if without else ()
         held = held.union(*without)
-    return replace(graph, fixed_shapes=True), frozenset()
+    return replace(graph, fixed_shapes=True), ()
 
 
 def _lawless(graph: Graph, series: Series, laws: Laws) -> Iterator[Slot]:
@@ -112,7 +116,9 @@ def _with_sizes(node: Node, changed: Node, series: Series, laws: Laws) -> Node:
 
     def known(kind: str, at: int, size: Size) -> Size:
         values = series.get(Slot(id(node), kind, at))
-        return size if values is None or not isinstance(size, int) else laws.of_size(values) or size
+        if values is None or not isinstance(size, int):
+            return size
+        return (_part_of_viewed(node, values, series, laws) if kind == "view" else None) or laws.of_size(values) or size
 
     places = iter(range(len(node.shape) * 8 + 8))
     views = tuple(view.with_sizes(lambda size: known("view", next(places), size)) for view in views_of(node))
@@ -123,6 +129,20 @@ def _with_sizes(node: Node, changed: Node, series: Series, laws: Laws) -> Node:
     if isinstance(attrs, Reshaping):
         return replace(changed, attrs=Reshaping(views[0]))
     return replace(changed, sizes=sizes) if sizes else changed
+
+
+def _part_of_viewed(node: Node, values: Sequence[float], series: Series, laws: Laws) -> SizeLaw | None:
+    """The law of a size that is a part of one of the viewed tensor, as half of its columns are.
+
+    Another argument may have the same size, but it may also be broadcast where this one is not.
+    """
+    root = node.attrs.root[0] if isinstance(node.attrs, Viewed) else ()
+    for dim in range(len(root)):
+        place = (node.attrs.index, dim) if isinstance(node.attrs, Input) else None
+        whole = series.get(Slot(id(node), "root", dim))
+        if whole is not None and (law := laws.within(values, whole, place)) is not None:
+            return law
+    return None
 
 
 def _changes(series: Series, slot: Slot) -> bool:
@@ -212,7 +232,7 @@ class _Study:
 
         Half of a size and the positions of windows that step by two are equal where a size is even.
         """
-        growths: list[Growth] = [{}, *(grown_by(groups, n) for n in range(TRACES))]
+        growths: list[Growth] = [{}, *(grown_by(groups, n) for n in range(TRACES)), *self._apart(groups)]
         if any(window_laws(node) for node in self.graph.nodes()):
             last = growths[-1]
             more = {p: last[p] + Fraction(1, self.graph.arguments[p[0]].sizes[p[1]]) for p in last}
@@ -221,6 +241,19 @@ class _Study:
             if free and self._beside(uneven) is not None:
                 growths.append(uneven)
         return growths
+
+    def _apart(self, groups: tuple[Group, ...]) -> Iterator[Growth]:
+        """Growths that tell sizes of one group apart: one of them is 1 and broadcast, or is a summand of another."""
+        for group in groups:
+            by_size: dict[int, list[Place]] = {}
+            for place in sorted(group):
+                by_size.setdefault(self.graph.arguments[place[0]].sizes[place[1]], []).append(place)
+            for size, larger in itertools.permutations(sorted(by_size), 2):
+                tried = [dict.fromkeys(by_size[size], Fraction(1, size))]
+                if size < larger:
+                    sums = dict.fromkeys(by_size[larger], Fraction(larger + size, larger))
+                    tried += [{**sums, place: Fraction(2)} for place in by_size[size][:MOST_SUMMANDS]]
+                yield from (growth for growth in tried if self._beside(growth) is not None)
 
     def laws(self, groups: tuple[Group, ...], series: Series) -> Laws:
         """What laws there can be when these groups grow, those of windows in the graph among them."""
@@ -242,6 +275,19 @@ class _Study:
     @cached_property
     def _own_sizes(self) -> frozenset[int]:
         return frozenset(id(node) for node in self.graph.nodes() if node.op in OWN_SIZES)
+
+    def bound(self, groups: Sequence[Group]) -> Iterator[tuple[Place, ...]]:
+        """The dimensions of a group where one that is 1 would be broadcast, but by other operations."""
+        for group in groups:
+            places = [place for place in sorted(group) if place[1] >= 0]
+            if len(places) > 1 and any(map(self._is_broadcast_apart, places[:MOST_ALONE])):
+                yield tuple(places)
+
+    def _is_broadcast_apart(self, place: Place) -> bool:
+        if self._larger({place: 2}) is not None:
+            return False
+        single = self._larger({place: Fraction(1, self.graph.size_at(place))})
+        return single is not None and numbers_beside(self.graph, single) is None
 
     def places(self) -> Iterator[tuple[Place, int]]:
         """Every size and number that may be another in another call."""

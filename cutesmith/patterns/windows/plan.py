@@ -250,8 +250,8 @@ def _checks(problem: WindowsProblem) -> list[str]:
     values = tuple(output.inputs[0] if output.op == "reshape" else output for output in graph.outputs)
     checked = replace(graph, outputs=values).checked
     fixed = problem.weights.operand.argument if problem.weights and not _taps(problem) else ""
-    of_weights = {(at, dim) for at, dim in graph.places if problem.arguments[at] == fixed}
-    return size_checks(problem.arguments, graph.arguments, checked | of_weights)
+    of_weights = {(at, dim) for at, dim in graph.places if problem.arguments[at] == fixed and dim > 0}
+    return size_checks(problem.arguments, graph, checked | of_weights)
 
 
 def _taps(problem: WindowsProblem) -> list[tuple[str, Shape]]:

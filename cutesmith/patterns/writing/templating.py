@@ -6,13 +6,14 @@ jinja2 with StrictUndefined: a missing name is an error, never a blank.
 from __future__ import annotations
 
 import functools
+import math
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from cutesmith.errors import UnavailableError
-from cutesmith.patterns.graph.nodes import Argument
-from cutesmith.patterns.graph.size_laws import Place
+from cutesmith.patterns.graph.nodes import Argument, Graph
+from cutesmith.patterns.graph.size_laws import Place, place_code
 
 
 @functools.cache
@@ -48,10 +49,10 @@ def launcher_key(tensors: Sequence[str], sized: Sequence[str] = ()) -> list[str]
     return [*parts, *(f"{name}.shape" for name in sized), f"({pointers}) & 15"]
 
 
-def size_checks(names: Sequence[str], arguments: Sequence[Argument], places: Collection[Place]) -> list[str]:
-    """The statements that refuse other sizes than the traced ones in these places."""
-    lines = []
-    for at, (name, argument) in enumerate(zip(names, arguments, strict=True)):
+def size_checks(names: Sequence[str], graph: Graph, places: Collection[Place]) -> list[str]:
+    """The statements that refuse other sizes than the traced ones in these places, and what is not broadcast."""
+    lines = [line for bound in graph.bound for line in _not_broadcast(names, graph, bound)]
+    for at, (name, argument) in enumerate(zip(names, graph.arguments, strict=True)):
         sizes = {dim: size for dim, size in enumerate(argument.shape) if (at, dim) in places}
         if not sizes:
             continue
@@ -62,6 +63,16 @@ def size_checks(names: Sequence[str], arguments: Sequence[Argument], places: Col
         refusal = f"{name} has shape {{tuple({name}.shape)}}; this kernel was written for {told}"
         lines += [f"if {found} != {wanted}:", f'    raise ValueError(f"{refusal}")']
     return lines
+
+
+def _not_broadcast(names: Sequence[str], graph: Graph, bound: Sequence[Place]) -> Iterator[str]:
+    """The statement that refuses one size of 1 beside others where all are of one size, or in one proportion."""
+    common = math.lcm(*map(graph.size_at, bound))
+    factors = [common // graph.size_at(place) for place in bound]
+    codes = [place_code(names[index], dim) for index, dim in bound]
+    scaled = [code if factor == 1 else f"{code} * {factor}" for code, factor in zip(codes, factors, strict=True)]
+    yield f"if 1 in ({', '.join(codes)}) and len({{{', '.join(scaled)}}}) > 1:"
+    yield f'    raise ValueError("this kernel does not broadcast one of {", ".join(codes)}")'
 
 
 def type_check(names: Sequence[str], arguments: Sequence[Argument]) -> list[str]:
