@@ -40,6 +40,18 @@ CASES = {
         lambda x, w: F.conv2d(F.pad(x, (1, 0, 2, 0)), w, stride=2).relu().mean((2, 3)),
         [[(2, 4, 8, 8), (8, 4, 3, 3)], [(1, 4, 9, 6), (8, 4, 3, 3)], [(3, 2, 7, 12), (5, 2, 3, 3)]],
     ),
+    "halves": (
+        lambda x, cosine: x.chunk(2, -1)[0] * cosine - x.chunk(2, -1)[1],
+        [[(3, 4, 8), (4, 4)], [(2, 3, 6), (3, 1)], [(1, 5, 2), (1, 1)]],
+    ),
+    "gates": (
+        lambda x, w, cell: (torch.tanh(x @ w.t()).chunk(4, 1)[3] * cell).cumsum(0),
+        [[(3, 6), (32, 6), (3, 8)], [(2, 5), (12, 5), (2, 1)]],
+    ),
+    "rest": (
+        lambda x, y, z: torch.cat((y, z), 1) * x + x.narrow(1, y.shape[1], z.shape[1]).mean(1, keepdim=True),
+        [[(3, 8), (3, 4), (3, 4)], [(2, 7), (2, 3), (2, 4)]],
+    ),
     "stretched": (lambda x: (x * 2).expand(3, *x.shape) + x.shape[0], [[(4, 5)], [(7, 2)]]),
 }
 
@@ -57,6 +69,19 @@ def test_one_kernel_serves_other_sizes(name, tmp_path):
             for ours, exact in zip(found, exactly(function, given), strict=True):
                 assert ours.shape == exact.shape
                 torch.testing.assert_close(ours.cpu(), exact, rtol=1e-5, atol=1e-5, check_dtype=False)
+
+
+def test_what_a_kernel_does_not_broadcast_it_refuses(tmp_path):
+    function = lambda x, y: torch.cat((x[:, :4] * y, x[:, 4:] + y), 1)  # noqa: E731
+    with emulated_device("sm_80"):
+        kernel = first_kernel(plan_kernel(trace_function(function, [normal(3, 8), normal(3, 1)]), "sm_80"), tmp_path)
+        for shape in ((5, 1), (1, 1)):
+            x = normal(shape[0], 8)
+            torch.testing.assert_close(
+                kernel.kernel_fn(move(x), move(normal(*shape))).cpu(), function(x, normal(*shape))
+            )
+        with pytest.raises(ValueError, match=r"does not broadcast one of x.shape\[0\], y.shape\[0\]"):
+            kernel.kernel_fn(move(normal(5, 8)), move(normal(1, 1)))
 
 
 def test_a_number_without_dimensions_comes_back_as_one(tmp_path):

@@ -45,16 +45,16 @@ class Laws:
     def of(cls, arguments: Sequence[Argument], growths: Sequence[Growth], groups: Sequence[Group]) -> Laws:
         """For traces whose sizes are those of the arguments times the growths; of a group one dimension is taken."""
         number = {place: at for at, group in enumerate(groups) for place in group}
-        found: dict[tuple[tuple[int, int], ...], Places] = {}
-        for dims in _sets_of_dims(arguments, number):
-            kinds = sorted((number[place], arguments[place[0]].sizes[place[1]]) for place in dims)
-            found.setdefault(tuple(kinds), dims)
+        found: dict[tuple[int, ...], tuple[Dims, tuple[int, ...]]] = {}
 
         def value(dims: Places, growth: Growth) -> int:
             return math.prod(int(arguments[index].sizes[dim] * growth.get((index, dim), 1)) for index, dim in dims)
 
-        ordered = sorted(found.values(), key=len)
-        return cls(tuple((dims, tuple(value(dims, growth) for growth in growths)) for dims in ordered))
+        for dims in _sets_of_dims(arguments, number):
+            values = tuple(value(dims, growth) for growth in growths)
+            kinds = sorted(number[place] for place in dims)
+            found.setdefault((*kinds, -1, *values), (dims, values))
+        return cls(tuple(sorted(found.values(), key=lambda product: len(product[0]))))
 
     def counting(self, count: SizeLaw, sizes: Sequence[float], counts: Sequence[float]) -> Laws:
         """The laws where an operation makes `counts` of `sizes`, by a law of one size."""

@@ -222,8 +222,9 @@ class _Study:
 
     def series(self, groups: tuple[Group, ...]) -> Series | None:
         """All numbers in all traces; None where a trace does other operations than the first."""
-        traced = [values for growth in self._growths(groups) if (values := self._beside(growth)) is not None]
-        if len(traced) <= TRACES:
+        growths = self._growths(groups)
+        traced = [values for growth in growths if (values := self._beside(growth)) is not None]
+        if len(traced) < len(growths):
             return None
         return {slot: tuple(values[slot] for values in traced) for slot in traced[0] if all(slot in v for v in traced)}
 
@@ -232,7 +233,7 @@ class _Study:
 
         Half of a size and the positions of windows that step by two are equal where a size is even.
         """
-        growths: list[Growth] = [{}, *(grown_by(groups, n) for n in range(TRACES)), *self._apart(groups)]
+        growths: list[Growth] = [{}, *(grown_by(groups, n) for n in range(TRACES))]
         if any(window_laws(node) for node in self.graph.nodes()):
             last = growths[-1]
             more = {p: last[p] + Fraction(1, self.graph.arguments[p[0]].sizes[p[1]]) for p in last}
@@ -240,7 +241,7 @@ class _Study:
             uneven = {**last, **{place: more[place] for group in free for place in group}}
             if free and self._beside(uneven) is not None:
                 growths.append(uneven)
-        return growths
+        return [*growths, *self._apart(groups)]
 
     def _apart(self, groups: tuple[Group, ...]) -> Iterator[Growth]:
         """Growths that tell sizes of one group apart: one of them is 1 and broadcast, or is a summand of another."""
