@@ -70,13 +70,18 @@ def _narrow(words: list[str]) -> str:
     return kind if words[0] in ("tanh", "ex2") and kind in ("f16", "bf16") else ""
 
 
+def least_significand(dtypes: Iterable[str]) -> int:
+    """Bits of the narrowest floating-point type among torch's names; 0 where there is none."""
+    return min((SIGNIFICANDS[DTYPES[name]] for name in dtypes if name in DTYPES), default=0)
+
+
 def unexplained(narrow: Mapping[str, str], dtypes: Iterable[str]) -> dict[str, str]:
     """Those of `narrow` that compute in less than the narrowest of a problem's types (torch's names).
 
     A problem without floating-point types explains everything; matrix products of integers need integers.
     """
     names = set(dtypes)
-    least = min((SIGNIFICANDS[DTYPES[name]] for name in names if name in DTYPES), default=0)
+    least = least_significand(names)
     integers = any(name.startswith(("int", "uint")) for name in names)
     return {
         opcode: kind

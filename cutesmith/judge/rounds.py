@@ -10,7 +10,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from cutesmith.compiling.narrowing import Compiled, described, narrow_instructions, unexplained
+from cutesmith.compiling.narrowing import (
+    Compiled,
+    described,
+    least_significand,
+    narrow_instructions,
+    unexplained,
+)
 from cutesmith.errors import CandidateError
 from cutesmith.judge.candidate_side.requests import CallReport, Opcodes, Ran, Run, Step, StepReport
 from cutesmith.judge.problem_process import reference_call, reference_reply
@@ -22,7 +28,7 @@ from cutesmith.recording.dsl_import import import_dsl
 from cutesmith.sandbox.readable import INPUTS
 from cutesmith.sandbox.scratch import content_of, remove_folder, scratch_folder
 from cutesmith.sandbox.worker import GIB, Worker
-from cutesmith.verdicts import CaseReport, ExitCode, Mechanism, Rule, Violation
+from cutesmith.verdicts import CaseReport, ExitCode, Mechanism, OutputError, Rule, Violation
 
 NAN_POISON, LARGE_POISON = 0xFF, 0x5A  # as in transfer.tensors, which imports torch
 TOO_EARLY = "nothing that this call wrote stayed: let every stream that you use wait for the current one first"
@@ -32,6 +38,10 @@ SMALLER = (
     "loop or a wait that nothing ends."
 )
 COMPARED_BYTES = 1 << 20
+SPARE_BITS = (
+    4  # roundings of a sum may cost so many of a type's bits; a factor that was rounded to a narrower type more
+)
+NATIVE_SLACK = 2.0  # times PyTorch's own error, as in reference_side.comparison, which imports torch
 KEPT_BYTES = 8 * GIB  # of files that the next case writes over; making new pages costs more than filling them
 START_SECONDS = 300.0  # importing PyTorch and the DSL from a cold disk on a busy machine
 
@@ -103,9 +113,10 @@ class Round:
             self.clean()
 
     def _precise(self, case: CaseReport, report: StepReport) -> CaseReport:
-        """A right result that was computed in less than any type of the problem has is said to be (rule O9).
+        """A right result of instructions narrower than any type of the problem is said to be one (rule O9).
 
-        It fails where it is right only by a tolerance that the kernel's own file sets.
+        It fails where it is right only by a tolerance that the kernel's own file sets. Where the error is that of the
+        problem's own types, as with sums of products of a number's parts, the remark says so.
         """
         compiled = self.candidate.call(Opcodes(), timeout=self.options.timeout)
         known = bool(compiled.counts)
@@ -121,6 +132,11 @@ class Round:
         if own_tolerance and (wrong := self.judge("a", report, default=True).violation):
             text = f"{text}; only this file's own TOLERANCE lets it pass: {wrong.text}"
             return case.violated(Violation(Rule.O9, Mechanism.NARROW_INSTRUCTIONS, text, reject=False))
+        if keeps_precision(case.outputs, least_significand(problem.types)):
+            errors = ", ".join(f"{output.rms:.2g}" for output in case.outputs)
+            text = (
+                f"uses {described(narrow, compiled)}, as exact as the problem's types: root mean square error {errors}"
+            )
         return replace(case, remark="; ".join(filter(None, (case.remark, text))))
 
     def _judge_replay(self, case: CaseReport, reply: Ran) -> CaseReport:
@@ -214,6 +230,16 @@ class Round:
         if sum(content_of(folder).bytes for folder in (outputs, *drawn)) > KEPT_BYTES:
             for folder in (outputs, *drawn):  # the one above stays: the candidate may read that, and no new one
                 remove_folder(folder)
+
+
+def keeps_precision(outputs: Sequence[OutputError], bits: int) -> bool:
+    """Whether every output was measured to be as exact as a type of so many bits, or as PyTorch's own result."""
+    return bool(outputs) and all(
+        output.rms is not None
+        and output.rms_native is not None
+        and output.rms <= max(2.0 ** (SPARE_BITS - bits), NATIVE_SLACK * output.rms_native)
+        for output in outputs
+    )
 
 
 def behaviour(report: CallReport, changes: Sequence[Violation], *, own: bool) -> Violation | None:

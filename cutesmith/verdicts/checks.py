@@ -152,6 +152,8 @@ class OutputError:
     worst_index: tuple[int, ...] = ()
     worst_actual: float | str | None = None
     worst_expected: float | str | None = None
+    rms: float | None = None  # root mean square of the error over that of the reference; None where that is not known
+    rms_native: float | None = None  # the same for PyTorch's own result
 
 
 _BEFORE_THE_REASON = {

@@ -99,6 +99,23 @@ def test_narrow_code_passes_by_a_tolerance_that_was_asked_for_and_where_types_ex
     assert explanation.endswith(said) and bool(explanation) == bool(said)
 
 
+def test_parts_of_a_number_that_together_keep_it_are_said_to_be_exact():
+    """The error decides: the same conversions with nothing lost, and with the last part left out."""
+    whole = verdict_here(ADVERSARIAL / "o9_honest_two_halves.py", judge=ShortJudge, seeds=1)
+    assert whole.exit_code == ExitCode.PASSED, whole.summary
+    assert "bf16" in whole.cases[0].explanation
+    assert whole.cases[0].explanation.endswith("as exact as the problem's types: root mean square error 0")
+
+
+def test_parts_that_lose_the_rest_are_less_than_the_problem(write_file):
+    text = (ADVERSARIAL / "o9_honest_two_halves.py").read_text()
+    assert "high + low + rest" in text
+    lossy = verdict_here(write_file(text.replace("high + low + rest", "high + low")), judge=ShortJudge, seeds=1)
+    assert lossy.exit_code == ExitCode.PASSED, lossy.summary
+    assert lossy.cases[0].outputs[0].rms > 2**-20
+    assert lossy.cases[0].explanation.endswith("less than any type of the problem has")
+
+
 def test_where_a_gpu_runs_the_kernel_it_is_compiled_once_more_to_see(tmp_path):
     path = ADVERSARIAL / "o9_own_tolerance.py"
     compiled = Judge(path=path, problem=path, options=VerifyOptions())._compiled(tmp_path, "sm_90a")

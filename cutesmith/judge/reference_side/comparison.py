@@ -189,6 +189,8 @@ def _compare_floats(
         mismatches=totals.mismatches,
         rtol=tolerance.rtol,
         atol=tolerance.atol * scale,
+        rms=totals.rms_error() if totals.reference_squares else None,
+        rms_native=totals.rms_native() if totals.reference_squares else None,
     )
     notes = [slack.note] if slack.note else []
     if flat[2].numel() and not bool(flat[2].to(actual.dtype).double().isfinite().any()):
