@@ -95,10 +95,10 @@ class BodyParser:
             self._locations.read(tokens)
         elif token == ".reg":
             scope = self._reader.scope
-            for name, kind in declarations.registers(self._tokens):
+            for name, kind, elements in declarations.registers(self._tokens):
                 if scope.declares(name):
                     self._tokens.refuse(f"register `{name}` is declared twice")
-                self.body.registers[scope.declare_register(name)] = kind
+                self.body.registers.update(dict.fromkeys(scope.declare_register(name, elements), kind))
         elif token[1:] in declarations.SPACES:
             scope = self._reader.scope
             for variable in declarations.variables(self._tokens, token[1:]):

@@ -13,6 +13,7 @@ SPACES = ("global", "const", "shared", "local", "param")
 LINKAGE = (".extern", ".visible", ".weak", ".common")
 _VECTORS = {"v2": 2, "v4": 4, "v8": 8}
 _MAX_ALIGN = 4096
+_WIDEST_VECTOR = 128  # bits
 
 
 @dataclass(frozen=True)
@@ -24,20 +25,25 @@ class _Shape:
     align: int
 
 
-def registers(tokens: Tokens) -> Iterator[tuple[str, str]]:
-    """(name, type) of every register of a `.reg` declaration, from its type to its semicolon; `%r<4>` is %r0 to %r3."""
-    kind = tokens.dotted("a register type such as `.b32`")
-    if not bits_of(kind):
+def registers(tokens: Tokens) -> Iterator[tuple[str, str, int]]:
+    """(name, type, elements) of every register of a `.reg` declaration, from what follows `.reg` to its semicolon.
+
+    `%r<4>` is %r0 to %r3; one with `.v2` or `.v4` has two or four elements, any other one.
+    """
+    kind, elements = tokens.dotted("a register type such as `.b32`"), 1
+    if kind in ("v2", "v4"):
+        kind, elements = tokens.dotted("the type of a vector's elements, such as `.b32`"), _VECTORS[kind]
+    if not bits_of(kind) or bits_of(kind) * elements > _WIDEST_VECTOR:
         tokens.position -= 1
-        tokens.fail("a register type such as `.b32` (vectors of registers are not supported)")
+        tokens.fail("a register type such as `.b32`, or `.v2` or `.v4` before one, of 128 bits in all at most")
     while True:
         name = tokens.name("a register name")
         if tokens.accept("<"):
             count = tokens.integer("the number of registers")
             tokens.expect(">", "after the number of registers")
-            yield from ((f"{name}{number}", kind) for number in range(count))
+            yield from ((f"{name}{number}", kind, elements) for number in range(count))
         else:
-            yield name, kind
+            yield name, kind, elements
         if not tokens.accept(","):
             break
     tokens.expect(";", "after the registers")

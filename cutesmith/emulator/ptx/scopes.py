@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from cutesmith.emulator.ptx.syntax import Immediate, LabelReference, Operand, Register, SpecialRegister, Symbol
+from cutesmith.emulator.ptx.syntax import Immediate, LabelReference, Operand, Register, SpecialRegister, Symbol, Vector
 
 _SPECIAL = re.compile(
     r"%(?:(?:n?tid|n?ctaid|n?clusterid|cluster_n?ctaid)(?:\.[xyz])|cluster_n?ctarank|is_explicit_cluster"
@@ -32,10 +32,21 @@ class Scope:
         """The name that the whole function knows it by."""
         return name + self.suffix
 
-    def declare_register(self, name: str) -> str:
-        """Declare a register and give its unique name."""
-        self._declare(name, Register(self.unique(name)))
-        return self.unique(name)
+    def declare_register(self, name: str, elements: int = 1) -> tuple[str, ...]:
+        """Declare a register, or a vector of registers, and give their unique names.
+
+        Elements of a vector are `v.x`, `v.y`, `v.z` and `v.w`, which colours name too.
+        """
+        if elements == 1:
+            self._declare(name, Register(self.unique(name)))
+            return (self.unique(name),)
+        names = tuple(self.unique(f"{name}.{component}") for component in "xyzw"[:elements])
+        parts = tuple(map(Register, names))
+        self._declare(name, Vector(parts))
+        for part, component, colour in zip(parts, "xyzw", "rgba"):
+            self._declare(f"{name}.{component}", part)
+            self._declare(f"{name}.{colour}", part)
+        return names
 
     def declare_variable(self, name: str) -> str:
         """Declare a variable and give its unique name."""

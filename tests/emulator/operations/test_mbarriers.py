@@ -206,6 +206,25 @@ ret;"""
     assert {"race", "uninitialised_read", "missing_wait"} & set(without.kinds)
 
 
+def test_a_vector_of_registers_is_sent_as_its_elements():
+    """As QuACK's inline assembly writes it: `.reg .v4`, its elements set one by one, the whole given to st.async."""
+    code = """mapa.shared::cluster.u32 %r6, %r2, 0;
+mapa.shared::cluster.u32 %r7, %r8, 0;
+@%p1 mbarrier.arrive.expect_tx.shared.b64 _, [%r8], 16;
+{ .reg .v4 .s32 abcd;
+mov.s32 abcd.x, 5; mov.s32 abcd.y, 6; mov.s32 abcd.b, 7; mov.s32 abcd.w, 8;
+@%p1 st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.s32 [%r6], abcd, [%r7]; }
+wait0: mbarrier.try_wait.parity.acquire.cluster.shared.b64 %p2, [%r8], 0;
+@!%p2 bra wait0;
+setp.lt.u32 %p3, %r1, 4;
+@%p3 ld.shared.u32 %r10, [%r2];
+@%p3 st.global.u32 [%d2], %r10;
+ret;"""
+    target = zeros(4)
+    assert run(code, 1, target).findings == ()
+    assert target.tolist() == [5, 6, 7, 8]
+
+
 @pytest.mark.parametrize(
     ("code", "text"),
     [

@@ -217,6 +217,22 @@ def test_variables_inside_a_function():
     ]  # fmt: skip
 
 
+def test_vectors_of_registers_are_their_elements():
+    function = function_of(
+        ".reg .v4 .s32 v;\n.reg .v2 .b64 w;\nmov.s32 v.x, %r1; mov.s32 v.a, %r2;\n"
+        "st.global.v4.s32 [%rd1], v; { .reg .v2 .b32 v; mov.b32 v.y, 1; }\nret;"
+    )
+    v = [Register(f"v.{component}") for component in "xyzw"]
+    first, second, store, inner = function.body[:4]
+    assert first.operands == (v[0], R[1]) and second.operands == (v[3], R[2])
+    assert store.operands == (Address(RD[1]), Vector(tuple(v)))
+    assert inner.operands == (Register("v.y.1"), Immediate(1))
+    assert {name: function.registers[name] for name in ("v.x", "v.w", "w.y", "v.x.1")} == {
+        "v.x": "s32", "v.w": "s32", "w.y": "b64", "v.x.1": "b32",
+    }  # fmt: skip
+    assert "v" not in function.registers and "w.z" not in function.registers
+
+
 def test_scopes_of_inline_assembly_get_names_of_their_own():
     assembly = (
         "{ .reg .pred p; .reg .b32 q<2>; setp.ne.s32 p, %r1, 0; @p bra DONE; mov.b32 q1, 5; DONE: mov.b32 %r2, q1; }"

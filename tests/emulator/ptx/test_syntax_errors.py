@@ -43,6 +43,10 @@ def test_module(text, line, words):
 
 @pytest.mark.parametrize(("statement", "words"), [
     ("add.s32 %r1, %r2, %r9;", "`%r9` is not declared"),
+    (".reg .v3 .b32 v;", "a register type such as `.b32`, or `.v2` or `.v4` before one"),
+    (".reg .v4 .b64 v;", "of 128 bits in all at most"),
+    (".reg .v2 .b32 v; mov.b32 v.z, 1;", "`v.z` is not declared"),
+    (".reg .v2 .b32 v; .reg .b32 v;", "register `v` is declared twice"),
     ("add.s32 %r1, %r2, nowhere;", "`nowhere` is not declared"),
     ("mov.b32 %r1, %tid;", "`%tid` is not declared"),
     ("bra L9;", "`L9` is not declared"),
