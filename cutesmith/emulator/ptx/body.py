@@ -43,7 +43,8 @@ class BodyParser:
         self._open(outer)
         for parameter in parameters:
             if parameter.space == "reg":
-                self.body.registers[self._reader.scope.declare_register(parameter.name)] = parameter.type
+                names = self._reader.scope.declare_register(parameter.name)
+                self.body.registers.update(dict.fromkeys(names, parameter.type))
             else:
                 self._reader.scope.declare_variable(parameter.name)
         while self._reader.scope is not outer:
