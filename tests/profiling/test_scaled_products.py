@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from cutesmith.profiling.scripts.scaled_products import with_block_scales
+from cutesmith.profiling.scripts.scaled_products import with_block_scales, with_out_dtype
 
 E2M1 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 
@@ -53,3 +53,17 @@ def test_other_scales_are_pytorchs_own():
     one = torch.ones(())
     with pytest.raises(NotImplementedError):
         with_block_scales(refuse)(one, one, one, one)
+
+
+def test_products_take_a_wider_type_of_their_result():
+    a, b, c = (torch.randn(3, 8, 8, dtype=torch.bfloat16) for _ in range(3))
+    exact = a.double() @ b.double()
+    wide = torch.float32
+    assert torch.equal(with_out_dtype(torch.bmm)(a, b, out_dtype=wide), exact.to(wide))
+    assert torch.equal(with_out_dtype(torch.mm)(a[0], b[0], wide), exact[0].to(wide))
+    added = with_out_dtype(torch.baddbmm)(c, a, b, out_dtype=wide, beta=0.5, alpha=2.0)
+    assert torch.equal(added, (0.5 * c.double() + 2 * exact).to(wide))
+    out = torch.empty(8, 8)
+    assert with_out_dtype(torch.addmm)(c[0], a[0], b[0], out_dtype=wide, out=out) is out
+    assert torch.equal(out, (c[0].double() + exact[0]).to(wide))
+    assert torch.equal(with_out_dtype(torch.mm)(a[0], b[0]), a[0] @ b[0])

@@ -65,7 +65,8 @@ class Copy:
 class _Groups:
     """The bulk groups of a lane, the oldest first, and the copies of the open one; `lanes` have the same until now.
 
-    Groups that have landed leave the list; `landed` keeps their last request of each channel until a wait for it.
+    Groups that have landed and were waited for leave the list; `landed` keeps their last request of each channel until
+    a wait for it.
     """
 
     lanes: set[int]
@@ -82,9 +83,9 @@ class _Groups:
         """The copies of all committed groups but the last `allowed`."""
         return [copy for group in self.committed[: max(0, len(self.committed) - allowed)] for copy in group]
 
-    def drop_landed(self) -> None:
-        """Forget the oldest groups that have landed."""
-        while self.committed and all(copy.landed for copy in self.committed[0]):
+    def drop_landed(self, allowed: int) -> None:
+        """Forget the oldest groups that have landed, but not the last `allowed`, which were not waited for."""
+        while len(self.committed) > allowed and all(copy.landed for copy in self.committed[0]):
             for copy in self.committed.pop(0):
                 self.landed.update({landing.request.channel: landing.request for landing in copy.landings})
 
@@ -164,7 +165,7 @@ class CopyEngine(Unit):
             knowing = np.array(sorted(groups.lanes))
             for request in requests.values():
                 self._memory.awaited(knowing, request)
-            groups.drop_landed()
+            groups.drop_landed(allowed)
         return ~np.isin(lanes, list(waiting)) if waiting else np.ones(len(lanes), bool)
 
     def missing(self, lane: int, *, reads: bool) -> int:

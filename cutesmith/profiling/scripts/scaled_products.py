@@ -1,7 +1,8 @@
-"""`torch._scaled_mm` with a scale factor for every 16 or 32 elements, which PyTorch has for Blackwell GPUs alone."""
+"""Products that PyTorch has for GPUs alone: `_scaled_mm` with blocks of scale factors, `mm` with an `out_dtype`."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -25,6 +26,21 @@ def with_block_scales(original: Callable[..., Any]) -> Callable[..., Any]:
         return result.to(named.get("out_dtype") or torch.bfloat16)
 
     return scaled_mm
+
+
+def with_out_dtype(original: Callable[..., Any]) -> Callable[..., Any]:
+    """`torch.mm` or its like that also takes an `out_dtype`; products are exact, rounded once to that."""
+
+    @functools.wraps(original)
+    def product(*given: Any, out_dtype: Any = None, out: Any = None, **named: Any) -> Any:
+        asked = next((value for value in given if isinstance(value, torch.dtype)), out_dtype)
+        if asked is None:
+            return original(*given, **named) if out is None else original(*given, out=out, **named)
+        wide = [value.double() for value in given if isinstance(value, torch.Tensor)]
+        result = original(*wide, **named).to(asked)
+        return result if out is None else out.copy_(result)
+
+    return product
 
 
 def _numbers(matrix: Any) -> Any:

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from cutesmith.errors import UnavailableError
-from cutesmith.profiling.scripts.scaled_products import with_block_scales
+from cutesmith.profiling.scripts.scaled_products import with_block_scales, with_out_dtype
 from cutesmith.profiling.scripts.triton_stand_in import stand_in_for_triton
 from cutesmith.recording.autograd import entered
 from cutesmith.recording.facade import Facade, is_cuda
@@ -43,6 +43,8 @@ def script_stand_ins(patches: Patches, facade: Facade, notes: list[str]) -> None
     patches.set(torch.cuda.nvtx, "range_end", _nothing)
     patches.set(torch, "compile", functools.partial(_as_written, note))
     patches.set(torch, "_scaled_mm", with_block_scales(torch._scaled_mm))
+    for name in ("mm", "bmm", "addmm", "baddbmm"):
+        patches.set(torch, name, with_out_dtype(getattr(torch, name)))
     patches.set(torch.library, "custom_op", _on_every_device(torch.library.custom_op, facade))
     patches.set(ctypes.CDLL, "__init__", _without_cuda(ctypes.CDLL.__init__))
     if torch.distributed.is_available():

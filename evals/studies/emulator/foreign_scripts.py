@@ -4,6 +4,7 @@
     python evals/studies/emulator/foreign_scripts.py --cutlass DIR --quack DIR --out evals/results/emulator/scripts
     python evals/studies/emulator/foreign_scripts.py --cutlass DIR --out /tmp/table --only 'ampere/*'
     python evals/studies/emulator/foreign_scripts.py --flash-attention DIR --out evals/results/emulator/scripts
+    python evals/studies/emulator/foreign_scripts.py --operators --out evals/results/emulator/scripts
 
 DIR of CUTLASS is a checkout of github.com/NVIDIA/cutlass (BSD-3), that of QuACK one of github.com/Dao-AILab/quack
 (Apache-2.0), whose `tests` run on the installed package, that of FlashAttention one of
@@ -80,12 +81,13 @@ FOUND = {
     "tutorial/03_gemm_tiled_smem": "its fixed sizes take longer than the limit",
 }
 """Why a primitive's example does not pass, each looked up in its source."""
+NESTED = "tensors in a tuple that is an argument of a compiled function do not pose as CUDA tensors"
 UNROUNDED = "compares f16 bit by bit with cuBLAS; here PyTorch's CPU is the reference, which sums in another order"
 
 
-def pytest_row(name: str, file: str, which: str, why: str = "") -> Row:
+def pytest_row(name: str, file: str, which: str, why: str = "", arch: str = "sm_90a") -> Row:
     """Some tests of one of QuACK's files (`pytest -k`)."""
-    return Row(f"quack/{name}", "sm_90a", f"-m pytest -q {file} -k {shlex.quote(which)}", why)
+    return Row(f"quack/{name}", arch, f"-m pytest -q {file} -k {shlex.quote(which)}", why)
 
 
 CUTLASS = (
@@ -236,16 +238,34 @@ QUACK = (
     Row("quack/namedtuple", "sm_90a", "-m pytest -q tests/test_namedtuple_tvm_ffi.py"),
     Row("quack/torch_library_op", "sm_90a", "-m pytest -q tests/test_torch_library_op.py", "launches no kernel"),
     Row("quack/linear_cross_entropy", "sm_90a", "-m pytest -q tests/test_linear_cross_entropy.py"),
+    pytest_row("gemm, two seeds of rounding", "tests/test_linear.py", "test_gemm_sr_different_seeds"),
+    pytest_row("gemm, functional", "tests/test_gemm_functional.py", "test_gemm_functional_parity or fakes"),
+    pytest_row("gemm with add", "tests/test_gemm_functional.py", "add_functional_parity", NESTED),
+    pytest_row("gemm, split k", "tests/test_gemm_split_k.py", "one_matches_baseline or larger_than_k_tiles", NESTED),
+    pytest_row("sm_100 gemm, tile of 160", "tests/test_linear.py", "sm100_unaligned and 128-1-160", arch="sm_100a"),
     Row("quack/distributed_gemm", "sm_90a", "-m pytest -q tests/test_distributed_gemm.py"),
 )
 
 FLASH_ATTENTION = tuple(
-    Row(f"flash_attn/{name}", "sm_90a", f"flash_attention.py {words}")
-    for name, words in (
-        ("forward 256x64", "256 1 1 64"),
-        ("forward causal 200x128, 2 heads of 1", "200 2 1 128 causal"),
-        ("backward 256x64", "256 1 1 64 backward"),
-        ("backward causal 512x64", "512 1 1 64 causal backward"),
+    Row(f"flash_attn/{name}", arch, f"flash_attention.py {words}")
+    for name, arch, words in (
+        ("forward 256x64", "sm_90a", "256 1 1 64"),
+        ("forward causal 200x128, 2 heads of 1", "sm_90a", "200 2 1 128 causal"),
+        ("backward 256x64", "sm_90a", "256 1 1 64 backward"),
+        ("backward causal 512x64", "sm_90a", "512 1 1 64 causal backward"),
+        ("sm_100 forward 128x64", "sm_100a", "128 1 1 64"),
+        ("sm_100 forward 512x64", "sm_100a", "512 1 1 64"),
+        ("sm_100 forward causal 200x128, 2 heads of 1", "sm_100a", "200 2 1 128 causal"),
+        ("sm_100 backward 256x64", "sm_100a", "256 1 1 64 backward"),
+    )
+)
+
+OPERATORS = tuple(
+    Row(f"operators/{name}", arch, f"operators_gemm.py {words}")
+    for name, arch, words in (
+        ("gemm sm_90 256x256x128", "sm_90a", "90a 256 256 128"),
+        ("gemm sm_100 256x256x128", "sm_100a", "100a 256 256 128"),
+        ("gemm sm_100 136x264x72", "sm_100a", "100a 136 264 72"),
     )
 )
 
@@ -259,7 +279,10 @@ def main() -> int:
     for row, folder in asked:
         kept[row.name] = result = run(row, folder, options.timeout)
         print(f"{result.status:12} {result.seconds:6.1f} s  {row.name}", file=sys.stderr)
-        write([kept[known.name] for known in (*CUTLASS, *QUACK, *FLASH_ATTENTION) if known.name in kept], options.out)
+        write(
+            [kept[known.name] for known in (*CUTLASS, *QUACK, *FLASH_ATTENTION, *OPERATORS) if known.name in kept],
+            options.out,
+        )
     return int(any(kept[row.name].exit_code and not row.why for row, _ in asked))
 
 
@@ -275,6 +298,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--cutlass", type=Path, metavar="DIR", help="a checkout of CUTLASS")
     parser.add_argument("--quack", type=Path, metavar="DIR", help="a checkout of QuACK")
     parser.add_argument("--flash-attention", type=Path, metavar="DIR", help="a checkout of FlashAttention")
+    parser.add_argument("--operators", action="store_true", help="GEMMs of the installed nvidia-cutlass-operators")
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="for table.md and table.json")
     parser.add_argument("--only", nargs="*", default=["*"], metavar="GLOB", help="rows by name, such as 'hopper/*'")
     parser.add_argument("--timeout", type=float, default=240.0, metavar="S", help="seconds a row (default: 240)")
@@ -299,6 +323,8 @@ def rows(options: argparse.Namespace) -> list[tuple[Row, Path]]:
         shutil.copytree(options.flash_attention / package, alone / package)
         shutil.copy(Path(__file__).parent / "flash_attention.py", alone)
         found += [(row, alone) for row in FLASH_ATTENTION]
+    if options.operators:
+        found += [(row, Path(__file__).parent) for row in OPERATORS]
     return [(row, folder) for row, folder in found if any(fnmatch(row.name, glob) for glob in options.only)]
 
 
