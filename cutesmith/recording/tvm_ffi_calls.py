@@ -48,7 +48,7 @@ def stay_in_engine(patches: Patches) -> None:
 
 
 def _with_views(original: Any, convert: Any) -> Any:
-    """`original` with every tensor argument that poses as CUDA converted, also inside tuples and lists."""
+    """`original` with every tensor argument that poses as CUDA converted, also in lists and (named) tuples."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
         return original(*[_map(convert, a) for a in args], **{name: _map(convert, a) for name, a in kwargs.items()})
@@ -61,6 +61,8 @@ def _map(convert: Any, value: Any) -> Any:
         return convert(value)
     if type(value) in (tuple, list):
         return type(value)(_map(convert, item) for item in value)
+    if isinstance(value, tuple) and hasattr(value, "_make"):  # a named tuple
+        return value._make(_map(convert, item) for item in value)
     return value
 
 
