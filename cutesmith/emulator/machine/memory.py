@@ -124,6 +124,7 @@ class Memory:
         if self.sanitize:
             self._shadow_wave(wave)
         self._engine_context = self.clocks.engine_context()
+        self._engine_address = int(self._engine_context.ctypes.data)
 
     def _shadow_wave(self, wave: Wave) -> None:
         """Cells for the shared memory of the wave's blocks, flags for the local memory of its lanes."""
@@ -177,22 +178,21 @@ class Memory:
         until `landed`; updates (ATOMIC) are not.
         """
         in_flight = kind is Access.WRITE and space is Space.SHARED
-        counts = [len(each.addresses) for each in asked]
-        parts = [
-            (each.request.lane, _engine_cell(cells.PENDING, cells.MAX_TIME) if in_flight else _cell_of(each.request))
-            for each in asked
-        ]
-        lanes, words = np.repeat(np.array(parts, np.int64).reshape(-1, 2).T, counts, axis=1)
-        ends = np.cumsum(counts).tolist()
-        for each, count, end in zip(asked, counts, ends, strict=True):
-            if each.lanes is not None:
-                lanes[end - count : end] = each.lanes
-        addresses = np.concatenate([each.addresses for each in asked])
-        sizes, pointers = np.repeat([each.size for each in asked], counts), np.zeros(len(addresses), np.uint64)
-        arrays = [array.ctypes.data for array in (lanes, addresses, words, sizes)]
-        last = (len(addresses), int(space), asked[0].request.site, int(kind), pointers.ctypes.data)
-        _function("access_requests")(self._engine_context.ctypes.data, *arrays, *last)
-        return [pointers[end - count : end] for count, end in zip(counts, ends, strict=True)]
+        count = sum(len(each.addresses) for each in asked)
+        words = np.empty((5, count), np.int64)  # lanes, addresses, cells, sizes, and the host addresses that come back
+        bounds, start = [], 0
+        for each in asked:
+            bounds.append(slice(start, start := start + len(each.addresses)))
+            cell = _engine_cell(cells.PENDING, cells.MAX_TIME) if in_flight else _cell_of(each.request)
+            lanes = each.request.lane if each.lanes is None else each.lanes
+            for row, value in zip(words, (lanes, each.addresses.view(np.int64), cell, each.size), strict=False):
+                row[bounds[-1]] = value
+        first, stride = words.ctypes.data, 8 * count
+        *arrays, last = (first + row * stride for row in range(len(words)))
+        scalars = (count, int(space), asked[0].request.site, int(kind))
+        _function("access_requests")(self._engine_address, *arrays, *scalars, last)
+        pointers = words[4].view(np.uint64)
+        return [pointers[part] for part in bounds]
 
     def engines_see_alike(self, lanes: Array) -> bool:
         """Whether these lanes of one block come after the same, as far as requests to engines go."""

@@ -113,7 +113,8 @@ class Clocks:
                 elif first in self._knowledge:
                     rows = self._knowledge[first][lanes]
                     for others in (rows[:, : lanes.start], rows[:, lanes.stop :]):  # of the block the base says it all
-                        others[:] = others.max(axis=0)
+                        if others.size:
+                            others[:] = others.max(axis=0)
 
     def synchronise_lanes(self, lanes: Array) -> None:
         """These lanes of one block have met; lanes that have exited count as if they had been there."""
@@ -307,9 +308,9 @@ class Clocks:
         start = first * self._threads
         whole: Array = np.zeros((len(lanes), self._columns), np.int32)
         if first in self._knowledge:
-            whole = self._knowledge[first][lanes - start]
+            whole[:] = self._knowledge[first][as_slice(lanes - start)]
         known, block = whole[:, : self._width], self._wave.block_of_lane[lanes].astype(np.int64)
-        blocks = np.unique(block).tolist()
+        blocks = [first] if self._cluster == 1 else np.unique(block).tolist()
         for mine in blocks:
             least = self._known_by_block(first, np.array([mine]))
             np.maximum(known, least, out=known, where=len(blocks) == 1 or (block == mine)[:, None])
@@ -320,7 +321,8 @@ class Clocks:
         if acquired.any():  # what a lane learnt through strong accesses
             last, seen = self._seen(first, acquired[:, None])
             np.maximum(known, last, out=known, where=seen, casting="unsafe")
-        known[:, self._wave.status[start : start + self._width] == EXITED] = self.time[first]
+        if (exited := self._wave.status[start : start + self._width] == EXITED).any():
+            known[:, exited] = self.time[first]
         known[np.arange(len(lanes)), lanes - start] = self.time[first]
         return whole
 
@@ -331,11 +333,8 @@ class Clocks:
         if first in self._knowledge:
             whole = self._knowledge[first][as_slice(lanes - start)].max(axis=0)
         known = whole[: self._width]
-        if self._cluster == 1:
-            np.maximum(known, self._block_base[first] - 1, out=known, casting="unsafe")
-        else:
-            blocks = np.unique(self._wave.block_of_lane[lanes])
-            np.maximum(known, self._known_by_block(first, blocks), out=known)
+        blocks = np.array([first]) if self._cluster == 1 else np.unique(self._wave.block_of_lane[lanes])
+        np.maximum(known, self._known_by_block(first, blocks), out=known)
         if (bases := self._warp_base[lanes]).max() > 1:
             np.maximum.at(known, self._columns_of_warps(lanes) - start, (bases - 1).astype(np.int32)[:, None])
         if latest := self._lane_acquired[lanes].max():
@@ -347,6 +346,8 @@ class Clocks:
 
     def _known_by_block(self, first: int, blocks: Array) -> Array:
         """int32 (lanes of the cluster,): what the lanes of one of these blocks at least know, by their bases."""
+        if self._cluster == 1:
+            return np.full(self._threads, self._block_base[first] - 1, np.int32)
         bases = np.broadcast_to(self._cluster_base[blocks][:, None], (len(blocks), self._cluster)).copy()
         bases[np.arange(len(blocks)), blocks.astype(np.int64) - first] = self._block_base[blocks]
         known: Array = np.repeat((bases.max(axis=0) - 1).astype(np.int32), self._threads)

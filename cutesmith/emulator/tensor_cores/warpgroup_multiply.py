@@ -6,6 +6,10 @@ machine (in_flight.py).
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
+from itertools import islice
+
 import numpy as np
 
 from cutesmith.emulator.faults import FaultKind, UnsupportedInstruction
@@ -44,8 +48,10 @@ def multiply(batch: WarpgroupBatch) -> None:
     in_registers = isinstance(form.a, Vector)
     warps = batch.lanes[:, ::WARP]  # (w, 4): the first threads
     warps = warps[:, :1] if all(batch.machine.memory.engines_see_alike(row) for row in warps) else warps
-    a = _fragments(batch, form) if in_registers else _chunks(batch, requests, form.a, form.tile_a, warps)
-    b = _chunks(batch, requests, form.b, form.tile_b, warps, whole=True)
+    operands = [_Operand(form.b, form.tile_b, whole=True)]
+    operands += [] if in_registers else [_Operand(form.a, form.tile_a)]
+    b, *more = _chunks(batch, requests, operands, warps)
+    a = _fragments(batch, form) if in_registers else more[0]
     accumulates = batch.uniform(form.scale_d, np.bool_)
     serials = _accumulators(batch, form)
     commits = unit.committed[batch.groups]
@@ -89,41 +95,46 @@ def _report(batch: WarpgroupBatch, kind: FaultKind, what: str, where: Array) -> 
 # ------------------------------------------------------------------------------------------------------------ operands
 
 
-def _chunks(
-    batch: WarpgroupBatch,
-    requests: list[Request],
-    operand: Operand,
-    tile: OperandTile,
-    warps: Array,
-    *,
-    whole: bool = False,
-) -> Array:
-    """uint64 (w, *chunks): host addresses of the operand's chunks, 0 where refused, once the access is checked.
+@dataclass(frozen=True)
+class _Operand:
+    """An operand in shared memory: each warp reads the `whole` of it (B), or its own rows (of A)."""
 
-    Each warp reads the `whole` operand (B), or its rows (of A); the check of order is made for each of `warps`.
+    descriptor: Operand
+    tile: OperandTile
+    whole: bool = False
+
+    def addresses(self, batch: WarpgroupBatch) -> Array:
+        """uint64 (w, chunks); none, and a finding, where a descriptor is not sound."""
+        words = batch.uniform(self.descriptor, np.uint64)
+        ranks = batch.machine.wave.special_register("%cluster_ctarank", batch.lanes[:, 0])
+        try:
+            return chunk_addresses(tuple(words.tolist()), tuple(ranks.tolist()), self.tile)
+        except DescriptorError as error:
+            message = f"`{batch.instruction.full_opcode}`: {error}"
+            batch.machine.wave.report(FaultKind.INVALID_OPERAND, message, batch.lanes.ravel(), batch.instruction)
+            return np.zeros((len(words), 0), np.uint64)
+
+
+def _chunks(batch: WarpgroupBatch, requests: list[Request], operands: list[_Operand], warps: Array) -> list[Array]:
+    """uint64 (w, *chunks) for each operand: host addresses of its chunks, 0 where refused, once the access is checked.
+
+    The check of order is made for each of `warps`.
     """
-    instruction, wave, memory = batch.instruction, batch.machine.wave, batch.machine.memory
-    descriptors = batch.uniform(operand, np.uint64)
-    ranks = wave.special_register("%cluster_ctarank", batch.lanes[:, 0])
-    try:
-        flat = chunk_addresses(tuple(descriptors.tolist()), tuple(ranks.tolist()), tile)
-    except DescriptorError as error:
-        message = f"`{instruction.full_opcode}`: {error}"
-        wave.report(FaultKind.INVALID_OPERAND, message, batch.lanes.ravel(), instruction)
-        return np.zeros((len(descriptors), *tile.chunks), np.uint64)
-    if not memory.sanitize:
-        lanes = np.repeat(batch.lanes[:, 0], flat.shape[1])
-        found = memory.pointers(lanes, Space.SHARED, flat.ravel(), CHUNK, Access.READ, instruction.number)
-        return found.reshape(-1, *tile.chunks)
-    asked, many = [], warps.shape[1] > 1
-    for request, chunks, asking in zip(requests, flat, warps, strict=True):
-        addresses = np.tile(chunks, len(asking)) if whole and many else chunks
-        who = np.repeat(asking, len(addresses) // len(asking)) if many else None
-        asked.append(Asked(request, addresses, CHUNK, who))
-    found = np.empty_like(flat)
-    for row, pointers in zip(found, memory.requested(asked, Space.SHARED, Access.READ), strict=True):
-        row[:] = pointers[: len(row)]
-    return found.reshape(-1, *tile.chunks)
+    asked: list[Asked] = []
+    for operand in operands:
+        for request, chunks, asking in zip(requests, operand.addresses(batch), warps, strict=True):
+            many = len(asking) > 1
+            addresses = np.tile(chunks, len(asking)) if operand.whole and many else chunks
+            who = np.repeat(asking, len(addresses) // len(asking)) if many else None
+            asked.append(Asked(request, addresses, CHUNK, who))
+    pointers = iter(batch.machine.memory.requested(asked, Space.SHARED, Access.READ))
+    result = []
+    for operand in operands:
+        found = np.zeros((len(requests), math.prod(operand.tile.chunks)), np.uint64)
+        for row, checked in zip(found, islice(pointers, len(found)), strict=True):
+            row[: len(checked)] = checked[: len(row)]
+        result.append(found.reshape(-1, *operand.tile.chunks))
+    return result
 
 
 def _fragments(batch: WarpgroupBatch, form: WarpgroupMultiply) -> Array:
