@@ -5,8 +5,9 @@
     python evals/studies/bench_emulator.py --only 'softmax*' --no-sanitizer
 
 Each point runs in a process of its own on one core; its first call compiles (DSL, then machine code), the median of the
-others is the kernel's time. CPU seconds are those of a whole call, with the copies of memory that the sanitizer keeps. Goals: 50 million lane-instructions a second on elementwise and reductions, softmax
-512x4096 in 2 s, an Ampere GEMM of 256 cubed in 5 s, TMA copies of 200 MB a second, 2 GB.
+others is the kernel's time. CPU seconds are those of a whole call, with the copies of memory that the sanitizer keeps.
+Goals: 50 million lane-instructions a second on elementwise and reductions, softmax 512x4096 in 2 s, an Ampere GEMM of
+256 cubed in 5 s, TMA copies of 200 MB a second, 2 GB.
 """
 
 from __future__ import annotations
