@@ -79,7 +79,7 @@ def _following(study: _Study, groups: tuple[Group, ...]) -> tuple[Graph, tuple[G
             laws = study.laws(groups, series)
             if not (lawless := list(_lawless(graph, series, laws))):
                 return replace(_followed(graph, series, laws), held=held), groups
-        without = [group for group in groups if study.moves(group, lawless)]
+        without = _blamed(groups, lambda some: not study.moves(some, lawless))
         groups = tuple(group for group in groups if group not in without) if without else ()
         held = held.union(*without)
     return replace(graph, fixed_shapes=True), ()
@@ -170,18 +170,17 @@ class _Study:
             if size > 1 or place[1] < 0:
                 by_size.setdefault(size, set()).add(place)
         apart = tuple(frozenset(places) for _, places in sorted(by_size.items()))
-        yield apart
         if self._beside(grown_by(apart)) is not None:
+            yield apart
             return
-        refused = [group for group in apart if self._larger(grown_by((group,))) is None]
+        refused = _blamed(apart, lambda some: self._larger(grown_by(some)) is not None)
         alone = tuple(group for group in apart if group not in refused)
         bound = frozenset[Place]().union(*refused)
-        yield from ((*alone, bound), (frozenset[Place]().union(*apart),), alone)
+        yield from ((*alone, bound), apart, (frozenset[Place]().union(*apart),), alone)
 
-    def moves(self, group: Group, slots: Sequence[Slot]) -> bool:
-        """Whether one of these numbers, or what is done at all, is another where a group grows alone."""
-        first, values = numbers_beside(self.graph, self.graph), self._beside(grown_by((group,)))
-        assert first is not None
+    def moves(self, groups: tuple[Group, ...], slots: Sequence[Slot]) -> bool:
+        """Whether one of these numbers, or what is done at all, is another where the groups grow."""
+        first, values = self._first, self._beside(grown_by(groups))
         return values is None or any(s not in values or not close(first.get(s, math.nan), values[s]) for s in slots)
 
     def finer(self, groups: tuple[Group, ...], series: Series) -> tuple[Group, ...]:
@@ -216,9 +215,7 @@ class _Study:
         values = self._beside({place: 2})
         if values is None:
             return False
-        first = numbers_beside(self.graph, self.graph)
-        assert first is not None
-        return any(self._is_needed(slot) and not close(first[slot], value) for slot, value in values.items())
+        return any(self._is_needed(slot) and not close(self._first[slot], value) for slot, value in values.items())
 
     def series(self, groups: tuple[Group, ...]) -> Series | None:
         """All numbers in all traces; None where a trace does other operations than the first."""
@@ -237,7 +234,8 @@ class _Study:
         if any(window_laws(node) for node in self.graph.nodes()):
             last = growths[-1]
             more = {p: last[p] + Fraction(1, self.graph.arguments[p[0]].sizes[p[1]]) for p in last}
-            free = [g for g in groups if self._beside({place: more[place] for place in g}) is not None]
+            odd = _blamed(groups, lambda some: self._beside({p: more[p] for group in some for p in group}) is not None)
+            free = [group for group in groups if group not in odd]
             uneven = {**last, **{place: more[place] for group in free for place in group}}
             if free and self._beside(uneven) is not None:
                 growths.append(uneven)
@@ -272,6 +270,13 @@ class _Study:
     def _is_needed(self, slot: Slot) -> bool:
         """Whether a kernel takes the number: a size of a shape only where it is not that of an operand."""
         return slot.kind in ("value", "view") or (slot.kind == "shape" and slot.node in self._own_sizes)
+
+    @cached_property
+    def _first(self) -> dict[Slot, float]:
+        """The numbers of the first trace."""
+        numbers = numbers_beside(self.graph, self.graph)
+        assert numbers is not None
+        return numbers
 
     @cached_property
     def _own_sizes(self) -> frozenset[int]:
@@ -317,6 +322,14 @@ class _Study:
             except (CutesmithError, RuntimeError):
                 self.known[key] = None
         return self.known[key]
+
+
+def _blamed(groups: tuple[Group, ...], holds: Callable[[tuple[Group, ...]], bool]) -> list[Group]:
+    """The groups that do not hold alone, found by halves: of many groups that hold together none is traced alone."""
+    if not groups or holds(groups):
+        return []
+    half = len(groups) // 2
+    return list(groups) if not half else [*_blamed(groups[:half], holds), *_blamed(groups[half:], holds)]
 
 
 def _taps(graph: Graph) -> Iterator[Place]:
