@@ -79,7 +79,7 @@ def _following(study: _Study, groups: tuple[Group, ...]) -> tuple[Graph, tuple[G
             laws = study.laws(groups, series)
             if not (lawless := list(_lawless(graph, series, laws))):
                 return replace(_followed(graph, series, laws), held=held), groups
-        without = _blamed(groups, lambda some: not study.moves(some, lawless))
+        without = study.moving(groups, lawless)
         groups = tuple(group for group in groups if group not in without) if without else ()
         held = held.union(*without)
     return replace(graph, fixed_shapes=True), ()
@@ -177,6 +177,10 @@ class _Study:
         alone = tuple(group for group in apart if group not in refused)
         bound = frozenset[Place]().union(*refused)
         yield from ((*alone, bound), apart, (frozenset[Place]().union(*apart),), alone)
+
+    def moving(self, groups: tuple[Group, ...], slots: Sequence[Slot]) -> list[Group]:
+        """The groups that move these numbers."""
+        return _blamed(groups, lambda some: not self.moves(some, slots))
 
     def moves(self, groups: tuple[Group, ...], slots: Sequence[Slot]) -> bool:
         """Whether one of these numbers, or what is done at all, is another where the groups grow."""
