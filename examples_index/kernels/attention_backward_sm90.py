@@ -305,7 +305,9 @@ def backward_kernel(
                 for odd in range_constexpr(2):
                     column = scores[(odd, None, v), 0, 0]
                     lse = sStats[8 * v + pair + odd, state.index]
-                    column.store(cute.math.exp2(column.load() * scale_log2 - lse, fastmath=True))
+                    for key in range_constexpr(2):  # no score is above its log-sum-exp but by rounding
+                        power = cute.arch.fmin(column[key] * scale_log2 - lse, Float32(0.0), nan=True)
+                        column[key] = cute.math.exp2(power, fastmath=True)
             rP.store(scores.load().to(dtype))
             pin(rP)
             warpgroup.wait_group(0)
@@ -481,7 +483,7 @@ def reference_fn(dout, q, k, v, out, lse, causal):
     if causal:
         later = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).triu(1)
         scores = scores.masked_fill(later, -math.inf)
-    probabilities = (scores - lse.float()[..., None]).exp()
+    probabilities = (scores - lse.float()[..., None]).clamp(max=0).exp()  # no score is above it but by rounding
     total = (dout.float() * out.float()).sum(-1, keepdim=True)
     ds = (probabilities * (dout.float() @ value.float().mT - total)).to(q.dtype).float()
     dk, dv = ds.mT @ q.float() * scale, probabilities.to(q.dtype).float().mT @ dout.float()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from cutesmith.judge.reference_side.allowances import _nudged
 from cutesmith.judge.reference_side.comparison import tolerance_for
 from cutesmith.judge.reference_side.sensitivity import depends_on_luck, movements
 from tests.judge.in_process import reference_of, said_of
@@ -189,3 +190,13 @@ def test_a_wrong_one_is_found_there_whatever_the_draw(tmp_path, formula, kernel)
         torch.manual_seed(seed)
         values = torch.randn(32, 512) + 1000
         assert said_of(reference, tmp_path, values, kernel(values), derived=True, strict=True).violation, seed
+
+
+@pytest.mark.parametrize("by_one", [True, False])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float8_e4m3fn])
+def test_inputs_nearby_are_smaller_by_a_sixteenth_at_most_in_every_type(dtype, by_one):
+    values = torch.full((8, 64), 64.0).to(dtype)
+    nearby = _nudged(values, by_one=by_one)
+    assert nearby.dtype == dtype and nearby.shape == values.shape
+    assert 60 <= float(nearby.double().min()) <= float(nearby.double().max()) <= 64
+    assert bool((values.float() == 64).all())

@@ -7,7 +7,7 @@ import torch
 from torch.nn import functional
 
 from cutesmith.judge.reference_side.convolution_taps import ByTaps
-from cutesmith.judge.reference_side.masked_keys import ByMaskedKeys
+from cutesmith.judge.reference_side.masked_keys import ByMaskedKeys, _without_zeros
 from cutesmith.judge.reference_side.zero_products import open_elements
 from tests.judge.in_process import reference_of, said_of
 
@@ -186,3 +186,31 @@ def test_products_that_no_softmax_comes_before_are_not_open():
     y = torch.full((4, 4), torch.inf).double()
     assert open_elements(lambda a, b: a @ b, [x, y]) == []
     assert open_elements(lambda a, b: torch.softmax(a, -1) @ b, [x, y]) == []
+
+
+def gradients(query, key, value):
+    """Of the sum of `masked` by query, key and value, from exponentials as a kernel keeps them."""
+    hidden = torch.ones(6, 6, dtype=torch.bool).triu(1)
+    scores = (query @ key.mT).masked_fill(hidden, -torch.inf)
+    weights = (scores - scores.logsumexp(-1, keepdim=True)).exp()
+    moved = torch.ones_like(query) @ value.mT
+    scores_moved = weights * (moved - (weights * moved).sum(-1, keepdim=True))
+    return scores_moved @ key, scores_moved.mT @ query, weights.mT @ torch.ones_like(query) * value
+
+
+def test_gradients_skip_masked_keys_too():
+    values = queries_keys_values()
+    with ByMaskedKeys(multiplies=False) as mode:
+        actual = gradients(*values)
+    assert mode.replaced == 1
+    torch.testing.assert_close(actual, gradients(*values), rtol=1e-12, atol=1e-12)
+    by_query, _, by_value = open_elements(gradients, queries_keys_values(3))
+    assert by_query.places[0, 1].any(-1).tolist() == [True] * 3 + [False] * 3, "queries that do not see the key"
+    torch.testing.assert_close(by_query.without[0, 1, :3], actual[0][0, 1, :3])
+    assert by_value is None  # the key's own weights are those of queries that see it
+
+
+def test_signs_of_weights_count():
+    weights, values = torch.tensor([[-1.0, 0.0], [0.0, 2.0]]), torch.tensor([[torch.inf], [torch.nan]])
+    total = _without_zeros(torch.matmul, weights, values)
+    assert total[0].item() == -torch.inf and total[1].isnan().item()

@@ -156,5 +156,6 @@ def _nudged(value: Any, *, by_one: bool) -> Any:
         return value
     nudged = copy_of(value)
     memory = nudged.as_strided((span_of(value.shape, value.stride()),), (1,))  # once, where a dimension is expanded
-    memory.mul_(1 - torch.rand(() if by_one else memory.shape, device=value.device) / 16)
+    wide = memory.float() if memory.itemsize == 1 else memory  # 8-bit floats know no arithmetic
+    memory.copy_(wide * (1 - torch.rand(() if by_one else memory.shape, device=value.device) / 16))
     return nudged

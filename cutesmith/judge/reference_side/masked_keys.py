@@ -1,8 +1,8 @@
-"""Attention with or without the products of keys that a mask rules out.
+"""Attention and its gradients with or without the products of keys that a mask rules out.
 
 A mask makes scores -Inf, the softmax makes them weights of exactly 0, and PyTorch multiplies these with the values:
 one value of Inf or NaN that no query may see gives NaN then. A kernel that skips masked keys, as every one does that
-knows its mask, gives the result without them.
+knows its mask, gives the result without them. Gradients have such weights from exponentials, and multiply them further.
 """
 
 from __future__ import annotations
@@ -17,13 +17,15 @@ from torch.overrides import TorchFunctionMode
 
 _SUMS = frozenset({"add", "add_", "__add__", "__radd__", "__iadd__"})
 _PRODUCTS = frozenset({"matmul", "__matmul__", "bmm", "einsum"})
+_BY_ELEMENT = frozenset({"mul", "__mul__", "__rmul__"})
+_WEIGHTS = frozenset({"softmax", "exp", "exp2"})
 
 
 class ByMaskedKeys(TorchFunctionMode):  # type: ignore[misc,no-untyped-call,unused-ignore]
-    """Within it, weights of 0 that a softmax gave to scores of -Inf are multiplied with values, or leave them out.
+    """Within it, weights of 0 that scores of -Inf were given are multiplied with values, or leave them out.
 
-    `replaced` counts softmaxes that saw such scores. Without the products a mask of -Inf also wins over the score that
-    it is added to.
+    `replaced` counts the softmaxes and exponentials that saw such scores. Without the products a mask of -Inf also wins
+    over the score that it is added to.
     """
 
     def __init__(self, *, multiplies: bool) -> None:
@@ -35,19 +37,21 @@ class ByMaskedKeys(TorchFunctionMode):  # type: ignore[misc,no-untyped-call,unus
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         name, named = getattr(func, "__name__", ""), dict(kwargs or {})
-        if name == "softmax":
-            return self._softmax(func, *args, **named)
+        if name in _WEIGHTS:
+            return self._weighed(func, *args, **named)
         if name == "scaled_dot_product_attention":
             return self._attention(*args, **named)
         if self.multiplies:
             return func(*args, **named)
         if name in _SUMS and len(args) == 2:
             return _masked_sum(func, *args, **named)
+        if name in _BY_ELEMENT and len(args) == 2:
+            return self._scaled(func, *args)
         if name in _PRODUCTS and not named:
             return self._product(func, args)
         return func(*args, **named)
 
-    def _softmax(self, func: Callable[..., torch.Tensor], *args: Any, **named: Any) -> torch.Tensor:
+    def _weighed(self, func: Callable[..., torch.Tensor], *args: Any, **named: Any) -> torch.Tensor:
         scores = args[0] if args else named["input"]
         if bool((scores == -math.inf).any()):
             self.replaced += 1
@@ -62,10 +66,18 @@ class ByMaskedKeys(TorchFunctionMode):  # type: ignore[misc,no-untyped-call,unus
             return func(*args)
         return _without_zeros(lambda left, right: func(*equation, left, right), weights, values)
 
+    def _scaled(self, func: Callable[..., torch.Tensor], first: Any, second: Any) -> torch.Tensor:
+        """A product of elements, 0 where a weight is: it is a weight itself."""
+        total = func(first, second)
+        for each in (first, second):
+            if isinstance(each, torch.Tensor) and each.shape == total.shape and self._are_weights(each):
+                total = total.masked_fill(each == 0, 0.0)
+        return total
+
     def _are_weights(self, tensor: torch.Tensor) -> bool:
-        """Whether it has the shape of what such a softmax gave, as it was or with batch and heads in one dimension."""
-        matrices = {(*shape[-2:], shape.numel()) for shape in self._shapes}
-        return tensor.is_floating_point() and (*tensor.shape[-2:], tensor.numel()) in matrices
+        """Whether it has the shape of such weights, also transposed, or with batch and heads in one dimension."""
+        matrices = {(*sorted(shape[-2:]), shape.numel()) for shape in self._shapes}
+        return tensor.is_floating_point() and (*sorted(tensor.shape[-2:]), tensor.numel()) in matrices
 
     def _attention(
         self,
@@ -113,8 +125,8 @@ def _without_zeros(
     """The bilinear `product`, where a weight of 0 leaves its value out, whatever it is."""
     total = product(weights, values.masked_fill(~values.isfinite(), 0.0))
     for special in (math.inf, -math.inf, math.nan):
-        found = values.isnan() if math.isnan(special) else values == special
-        # Weights are probabilities: none is below 0, and one that is NaN has made the sum NaN.
-        seen = product((weights > 0).to(weights.dtype), found.to(values.dtype)) > 0
-        total = total + torch.where(seen, special, 0.0)
+        found = (values.isnan() if math.isnan(special) else values == special).to(values.dtype)
+        for sign in (1, -1):  # a weight that is NaN has made the sum NaN
+            seen = product((sign * weights > 0).to(weights.dtype), found) > 0
+            total = total + torch.where(seen, sign * special, 0.0)
     return total
