@@ -35,6 +35,8 @@ PRIMES = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53)
 TRACES = 3  # beside the first: two numbers of a law are solved for, the other two traces must agree
 MOST_SUMMANDS = 4
 """Dimensions that are tried as a summand of a larger size."""
+MOST_PROBED = 10_000
+"""Nodes of all the traces that look for one rare thing: ResNet-18 has 330, DenseNet-201 5 600."""
 MOST_ALONE = 32
 """Dimensions of one size that are grown alone, to see which of them a number follows: a trace each."""
 
@@ -247,16 +249,19 @@ class _Study:
 
     def _apart(self, groups: tuple[Group, ...]) -> Iterator[Growth]:
         """Growths that tell sizes of one group apart: one of them is 1 and broadcast, or is a summand of another."""
+        tried = itertools.islice(self._tried_apart(groups), self._most_probes)
+        yield from (growth for growth in tried if self._beside(growth) is not None)
+
+    def _tried_apart(self, groups: tuple[Group, ...]) -> Iterator[Growth]:
         for group in groups:
             by_size: dict[int, list[Place]] = {}
             for place in sorted(group):
                 by_size.setdefault(self.graph.arguments[place[0]].sizes[place[1]], []).append(place)
             for size, larger in itertools.permutations(sorted(by_size), 2):
-                tried = [dict.fromkeys(by_size[size], Fraction(1, size))]
+                yield dict.fromkeys(by_size[size], Fraction(1, size))
                 if size < larger:
                     sums = dict.fromkeys(by_size[larger], Fraction(larger + size, larger))
-                    tried += [{**sums, place: Fraction(2)} for place in by_size[size][:MOST_SUMMANDS]]
-                yield from (growth for growth in tried if self._beside(growth) is not None)
+                    yield from ({**sums, place: Fraction(2)} for place in by_size[size][:MOST_SUMMANDS])
 
     def laws(self, groups: tuple[Group, ...], series: Series) -> Laws:
         """What laws there can be when these groups grow, those of windows in the graph among them."""
@@ -276,6 +281,11 @@ class _Study:
         return slot.kind in ("value", "view") or (slot.kind == "shape" and slot.node in self._own_sizes)
 
     @cached_property
+    def _most_probes(self) -> int:
+        """Traces that are made to find one rare thing out: many of a small graph, few of a network."""
+        return max(4, MOST_PROBED // sum(1 for _ in self.graph.nodes()))
+
+    @cached_property
     def _first(self) -> dict[Slot, float]:
         """The numbers of the first trace."""
         numbers = numbers_beside(self.graph, self.graph)
@@ -287,11 +297,17 @@ class _Study:
         return frozenset(id(node) for node in self.graph.nodes() if node.op in OWN_SIZES)
 
     def bound(self, groups: Sequence[Group]) -> Iterator[tuple[Place, ...]]:
-        """The dimensions of a group where one that is 1 would be broadcast, but by other operations."""
+        """The dimensions of a group where one that is 1 would be broadcast, but by other operations.
+
+        Of a large graph a few dimensions are tried; those that are not tried count as such.
+        """
+        left = self._most_probes
         for group in groups:
             places = [place for place in sorted(group) if place[1] >= 0]
-            if len(places) > 1 and any(map(self._is_broadcast_apart, places[:MOST_ALONE])):
+            some = places[:MOST_ALONE]
+            if len(places) > 1 and (len(some) > left or any(map(self._is_broadcast_apart, some))):
                 yield tuple(places)
+            left -= min(left, len(some))
 
     def _is_broadcast_apart(self, place: Place) -> bool:
         if self._larger({place: 2}) is not None:
