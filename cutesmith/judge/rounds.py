@@ -38,9 +38,7 @@ SMALLER = (
     "loop or a wait that nothing ends."
 )
 COMPARED_BYTES = 1 << 20
-SPARE_BITS = (
-    4  # roundings of a sum may cost so many of a type's bits; a factor that was rounded to a narrower type more
-)
+SPARE_BITS = 4  # that roundings of a sum may cost of a type's; a factor that was rounded to a narrower type costs more
 NATIVE_SLACK = 2.0  # times PyTorch's own error, as in reference_side.comparison, which imports torch
 KEPT_BYTES = 8 * GIB  # of files that the next case writes over; making new pages costs more than filling them
 START_SECONDS = 300.0  # importing PyTorch and the DSL from a cold disk on a busy machine

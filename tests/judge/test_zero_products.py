@@ -214,3 +214,14 @@ def test_signs_of_weights_count():
     weights, values = torch.tensor([[-1.0, 0.0], [0.0, 2.0]]), torch.tensor([[torch.inf], [torch.nan]])
     total = _without_zeros(torch.matmul, weights, values)
     assert total[0].item() == -torch.inf and total[1].isnan().item()
+
+
+def test_infinities_of_the_inputs_are_no_masks():
+    x, y = torch.zeros(4, 4).double(), torch.ones(4, 4).double()
+    x[0, 0], y[0, 0] = -torch.inf, torch.inf
+    assert open_elements(lambda a, b: a.exp() * b, [x, y]) == []
+    image, weight = x.view(1, 1, 4, 4), torch.ones(1, 1, 3, 3).double()
+    (opened,) = open_elements(
+        lambda a, b, w: functional.conv2d(a, w, padding=1) + b, [image, -y.view(1, 1, 4, 4), weight]
+    )
+    assert opened is None  # what a convolution is added to is not a score

@@ -18,26 +18,31 @@ from torch.overrides import TorchFunctionMode
 _SUMS = frozenset({"add", "add_", "__add__", "__radd__", "__iadd__"})
 _PRODUCTS = frozenset({"matmul", "__matmul__", "bmm", "einsum"})
 _BY_ELEMENT = frozenset({"mul", "__mul__", "__rmul__"})
-_WEIGHTS = frozenset({"softmax", "exp", "exp2"})
+_EXPONENTIALS = frozenset({"exp", "exp2"})
+_FILLS = frozenset({"masked_fill", "masked_fill_", "where"})
 
 
 class ByMaskedKeys(TorchFunctionMode):  # type: ignore[misc,no-untyped-call,unused-ignore]
     """Within it, weights of 0 that scores of -Inf were given are multiplied with values, or leave them out.
 
-    `replaced` counts the softmaxes and exponentials that saw such scores. Without the products a mask of -Inf also wins
-    over the score that it is added to.
+    `replaced` counts the softmaxes that saw such scores, and the exponentials after the function filled in -Inf itself:
+    else -Inf is an input like any other. Without the products a mask of -Inf also wins over the score that it is added
+    to.
     """
 
     def __init__(self, *, multiplies: bool) -> None:
         super().__init__()  # type: ignore[no-untyped-call,unused-ignore]
         self.multiplies, self.replaced = multiplies, 0
         self._shapes: set[torch.Size] = set()  # of weights with such zeros
+        self._fills = False
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         name, named = getattr(func, "__name__", ""), dict(kwargs or {})
-        if name in _WEIGHTS:
+        if name in _FILLS:
+            self._fills |= any(map(_is_lowest, (*args, *named.values())))
+        if name == "softmax" or (name in _EXPONENTIALS and self._fills):
             return self._weighed(func, *args, **named)
         if name == "scaled_dot_product_attention":
             return self._attention(*args, **named)
@@ -106,6 +111,11 @@ class ByMaskedKeys(TorchFunctionMode):  # type: ignore[misc,no-untyped-call,unus
         self.replaced += bool(hidden.any())
         weights = functional.softmax(scores, -1).masked_fill(hidden.all(-1, keepdim=True), 0.0)
         return weights @ value if self.multiplies else _without_zeros(torch.matmul, weights, value)
+
+
+def _is_lowest(value: Any) -> bool:
+    single = isinstance(value, float) or (isinstance(value, torch.Tensor) and value.numel() == 1)
+    return single and bool(value == -math.inf)
 
 
 def _masked_sum(func: Callable[..., torch.Tensor], first: Any, second: Any, **named: Any) -> torch.Tensor:

@@ -35,19 +35,21 @@ def open_elements(function: Callable[..., Any], values: Sequence[Any]) -> list[O
     """
     if all(bool(value.isfinite().all()) for value in values if _is_float(value)):
         return []
-    multiplied = _results(function, values, multiplies=True)
-    return [_differing(*pair) for pair in zip(multiplied, multiplied and _results(function, values, multiplies=False))]
+    taps, keys = ByTaps(multiplies=True), ByMaskedKeys(multiplies=True)
+    multiplied = _results(function, values, taps, keys)
+    if not (taps.replaced or keys.replaced):
+        return []
+    left_out = ByTaps(multiplies=not taps.replaced), ByMaskedKeys(multiplies=not keys.replaced)
+    return [_differing(*pair) for pair in zip(multiplied, _results(function, values, *left_out))]
 
 
-def _results(function: Callable[..., Any], values: Sequence[Any], *, multiplies: bool) -> list[Any]:
-    taps, keys = ByTaps(multiplies=multiplies), ByMaskedKeys(multiplies=multiplies)
+def _results(function: Callable[..., Any], values: Sequence[Any], taps: ByTaps, keys: ByMaskedKeys) -> list[Any]:
     try:
         with taps, keys:
             returned = in_float64(function, [copy_of(value) for value in values])
     except Exception:  # noqa: BLE001 - not every operation exists in float64
         return []
-    outputs = list(returned) if isinstance(returned, (tuple, list)) else [returned]
-    return outputs if taps.replaced or keys.replaced else []
+    return list(returned) if isinstance(returned, (tuple, list)) else [returned]
 
 
 def _is_float(value: Any) -> bool:
