@@ -178,7 +178,8 @@ def _ranked() -> Iterator[CopyCase]:
     """One to five dimensions, boxes of odd sizes."""
     sizes, box = (80, 7, 5, 6, 4), (16, 3, 2, 3, 2)
     for rank in range(1, 6):
-        starts = [tuple((index * 7 + axis * 5) % (size + 4) - 2 for axis, size in enumerate(sizes[:rank]))
+        starts = [(16 * (index % 7) - 16, *[(index * 7 + axis * 5) % (size + 4) - 2
+                                            for axis, size in enumerate(sizes[1:rank], 1)])
                   for index in range(8)]  # fmt: skip
         yield load(f"rank {rank} u8", tensor("u8", sizes[:rank], box[:rank]), tuple(starts))
         yield load(f"rank {rank} f16", tensor("f16", sizes[:rank], box[:rank]), tuple(starts))
@@ -193,16 +194,17 @@ def _swizzled() -> Iterator[CopyCase]:
             elements = inner // width(kind)
             map = tensor(kind, (4 * elements, 24), (elements, 12), swizzle=swizzle)
             places = ((0, 0, 0), (2, 3, 128), (-1, -2, 256), (7, 17, 384), (1, 1, 512), (3, 22, 896))
-            starts = tuple((x * elements // 2, y, 0, 0, 0, place) for x, y, place in places)
+            step = -(-inner // 2 // 16) * 16 // width(kind)  # rows start at multiples of 16 bytes
+            starts = tuple((x * step, y, 0, 0, 0, place) for x, y, place in places)
             yield load(f"{swizzle} rows of {inner} {kind}", map, starts, room=row * 12)
 
 
 def _stepped() -> Iterator[CopyCase]:
     """Strides between elements."""
     for steps in ((1, 2), (1, 3), (1, 8), (2, 1)):
-        starts = ((0, 0), (3, 5), (-5, -4), (60, 30), (40, -7))
+        starts = ((0, 0), (8, 5), (-8, -4), (64, 30), (40, -7))
         yield load(f"steps {steps}", tensor("u16", (72, 40), (32, 17), steps=steps), starts)
-    cube = ((0, 0, 0), (5, 1, 2), (-3, -4, -1), (20, 8, 5))
+    cube = ((0, 0, 0), (4, 1, 2), (-4, -4, -1), (20, 8, 5))
     yield load("steps (1, 2, 3)", tensor("f32", (40, 12, 9), (16, 5, 7), steps=(1, 2, 3)), cube)
     yield load("steps (1, 4, 2) 128B", tensor("f32", (40, 12, 9), (32, 9, 5), steps=(1, 4, 2), swizzle="128B"), cube)
 
@@ -221,7 +223,7 @@ def _multicast() -> Iterator[CopyCase]:
 
 def _boxes(sets: int, tall: int) -> Starts:
     """Boxes one above the other, shifted to the sides."""
-    return tuple(((index * 24) % 80 - 16, index * tall) for index in range(sets))
+    return tuple(((index * 80) % 96, index * tall) for index in range(sets))
 
 
 def _stores() -> Iterator[CopyCase]:
@@ -229,13 +231,13 @@ def _stores() -> Iterator[CopyCase]:
         yield store(f"{kind}", tensor(kind, (96, 28), (32, 5)), _boxes(6, 5))
     sizes, box = (80, 6, 5, 4, 3), (16, 4, 3, 2, 2)
     for rank in range(1, 6):
-        starts = tuple((24 * index - 8, *[(index + axis) % 3 - 1 for axis in range(rank - 1)]) for index in range(4))
+        starts = tuple((24 * index, *[(index + axis) % 3 for axis in range(rank - 1)]) for index in range(4))
         yield store(f"rank {rank}", tensor("u16", sizes[:rank], box[:rank]), starts)
     for swizzle, inner in (("32B", 32), ("64B", 64), ("128B", 128), ("128B", 64), ("64B", 32)):
         map = tensor("u8", (2 * inner, 30), (inner, 6), swizzle=swizzle)
         yield store(f"{swizzle} rows of {inner}", map, tuple((inner * (i % 3) // 2, 6 * i) for i in range(5)))
     yield store("steps (1, 2)", tensor("u16", (72, 40), (32, 9), steps=(1, 2)), tuple((16 * i, 10 * i) for i in range(4)))  # noqa: E501  # fmt: skip
-    yield store("steps (1, 3, 2)", tensor("u32", (24, 12, 12), (16, 6, 5), steps=(1, 3, 2)), ((0, 0, 0), (8, 6, 6), (-4, 1, 7)))  # noqa: E501  # fmt: skip
+    yield store("steps (1, 3, 2)", tensor("u32", (24, 12, 12), (16, 6, 5), steps=(1, 3, 2)), ((0, 0, 0), (8, 6, 6), (20, 1, 7)))  # noqa: E501  # fmt: skip
 
 
 def _tensor_reductions() -> Iterator[CopyCase]:

@@ -145,11 +145,23 @@ OWN = {
     "cluster_reduce_sm90": ((3, 4104, torch.float16), (2, 64), (2, 65536)),
 }  # fmt: skip
 """Our kernels for Hopper, by file, and what `get_inputs` is asked for."""
+OWN_FURTHER = {
+    "split_k_gemm_sm90": ((9, 200, 128), (3, 136, 1000), (40, 70, 520, torch.float16), (17, 3, 8)),
+    "grouped_gemm_sm90": (
+        ([130, 0, 256, 1, 300, 0], 136, 72, torch.bfloat16, 0, 0, 77), ([70, 30], 392, 136, torch.float16),
+    ),
+    "linear_cross_entropy_sm90": ((300, 136, 500), (140, 72, 1000, torch.float16), (1, 8, 1)),
+    "gemm_fp8_block_scaled_sm90": ((300, 264, 400), (130, 136, 640), (3, 8, 16)),
+    "attention_backward_sm90": ((1, 2, 1, 130, 130, 64), (1, 1, 1, 40, 200, 128, False, torch.float16)),
+    "flash_attention_sm90": ((1, 4, 2, 100, 300, 64, False), (2, 1, 1, 129, 129, 128, True, torch.float16)),
+    "gemm_sm90_bias_gelu": ((384, 64, 1024), (129, 72, 2048, torch.float16)),
+}  # fmt: skip
+"""Those that `further` recordings hold."""
 
 
-def own_cases() -> Iterator[Case]:
+def own_cases(asked_of: dict[str, Any] = OWN) -> Iterator[Case]:
     """Our kernels for Hopper on small inputs."""
-    for name, asked in OWN.items():
+    for name, asked in asked_of.items():
         path = EVALS.parent / "examples_index" / "kernels" / f"{name}.py"
         for sizes in asked:
             text = " ".join(str(size).removeprefix("torch.") for size in sizes)

@@ -31,6 +31,7 @@ ROOT = Path(__file__).resolve().parents[3]
 sys.path[:0] = [str(ROOT)] if str(ROOT) not in sys.path else []
 
 from cutesmith.emulator.program.abi import Array  # noqa: E402
+from cutesmith.errors import UnavailableError  # noqa: E402
 from evals.studies.emulator.copy_cases import CASES, SWIZZLES, TYPES, CopyCase, MapArguments  # noqa: E402
 from evals.studies.emulator.copy_kernels import HEADERS  # noqa: E402
 
@@ -91,7 +92,7 @@ def record_some(folder: str, whole: int) -> None:
         if _done(folder, index):
             continue
         maps: list[bytes] = []
-        encode = partial(_encoded, gpu, case, maps)
+        encode = partial(encoded, gpu, case, maps)
         if (refusal := _refused(gpu, case)) is not None:
             np.savez(Path(folder, f"{index}.npz"), error=np.array(refusal))
             continue
@@ -113,7 +114,7 @@ def _refused(gpu: Any, case: CopyCase) -> str | None:
     return None
 
 
-def _encoded(gpu: Any, case: CopyCase, maps: list[bytes], out: int, given: int) -> bytes:
+def encoded(gpu: Any, case: CopyCase, maps: list[bytes], out: int, given: int) -> bytes:
     """The map of a case by the driver, zeros where it has none; `maps` gets it with the address of its tensor as 0."""
     if case.map is None:
         return bytes(128)
@@ -185,6 +186,8 @@ def _emulated_map(case: CopyCase, out: int, given: int) -> bytes:
     map, address = case.map, given + HEADERS if case.results else out
     if map is None:
         return bytes(128)
+    if map.interleave:
+        raise UnavailableError("the emulated GPU has no interleaved tensor maps")
     shape = (map.sizes, map.strides, map.box, (1, *map.steps[1:]))
     return TiledMapCall(address, TYPES[map.kind], *shape, SWIZZLES[map.swizzle], map.fill, map.corners).pack()
 

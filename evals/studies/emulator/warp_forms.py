@@ -40,6 +40,26 @@ MULTIPLICATIONS = tuple(
     )
 )  # fmt: skip
 
+FURTHER_MULTIPLICATIONS = tuple(
+    "mma.sync.aligned." + form
+    for form in (
+        "m16n8k16.row.col.f32.e5m2.e4m3.f32", "m16n8k16.row.col.f32.e4m3.e5m2.f32",
+        "m16n8k16.row.col.f32.e5m2.e5m2.f32", "m16n8k16.row.col.f16.e4m3.e4m3.f16",
+        "m16n8k16.row.col.f16.e4m3.e5m2.f16", "m16n8k16.row.col.f16.e5m2.e5m2.f16",
+        "m16n8k32.row.col.f32.e5m2.e4m3.f32", "m16n8k32.row.col.f16.e4m3.e4m3.f16",
+        "m16n8k32.row.col.f16.e5m2.e4m3.f16", "m8n8k16.row.col.s32.s8.s8.s32",
+        "m8n8k16.row.col.satfinite.s32.u8.u8.s32", "m8n8k16.row.col.s32.u8.s8.s32",
+        "m16n8k16.row.col.s32.s8.s8.s32", "m16n8k16.row.col.s32.u8.u8.s32",
+        "m16n8k16.row.col.satfinite.s32.s8.u8.s32", "m16n8k32.row.col.s32.u8.s8.s32",
+        "m16n8k32.row.col.s32.s8.u8.s32", "m16n8k32.row.col.satfinite.s32.u8.s8.s32",
+        "m8n8k32.row.col.s32.s4.s4.s32", "m8n8k32.row.col.satfinite.s32.u4.u4.s32",
+        "m16n8k32.row.col.s32.u4.u4.s32", "m16n8k64.row.col.s32.u4.s4.s32",
+        "m16n8k64.row.col.s32.s4.u4.s32", "m16n8k128.row.col.s32.b1.b1.s32.xor.popc",
+        "m16n8k256.row.col.s32.b1.b1.s32.and.popc", "m8n8k128.row.col.s32.b1.b1.s32.and.popc",
+    )
+)  # fmt: skip
+"""Those that `further` recordings hold."""
+
 HEADER = f"""\
 .version 8.7
 .target sm_90

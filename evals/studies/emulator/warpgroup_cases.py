@@ -221,7 +221,7 @@ def write(image: Array, descriptor: MatrixDescriptor, tile: OperandTile, matrix:
 
 # --------------------------------------------------------------------------------------------------------------- cases
 
-_TYPES = (
+TYPES = (
     "k16.f16.f16.f16", "k16.f32.f16.f16", "k16.f32.bf16.bf16", "k8.f32.tf32.tf32",
     "k32.f32.e4m3.e4m3", "k32.f32.e4m3.e5m2", "k32.f32.e5m2.e4m3", "k32.f32.e5m2.e5m2",
     "k32.f16.e4m3.e4m3", "k32.f16.e4m3.e5m2", "k32.f16.e5m2.e4m3", "k32.f16.e5m2.e5m2",
@@ -240,7 +240,7 @@ def _kinds(opcode: str) -> tuple[str, ...]:
     return INTEGER_KINDS if ".s32." in opcode else FLOAT_KINDS
 
 
-def _case(n: int, kind: str, suffix: str, **given: object) -> WarpgroupCase:
+def make_case(n: int, kind: str, suffix: str, **given: object) -> WarpgroupCase:
     opcode = _opcode(n, kind)
     options = {"kinds": _kinds(opcode), "sets": 2, "layouts": (_PLAIN,), **given}
     return WarpgroupCase(f"{opcode} {suffix}", opcode, **options)  # type: ignore[arg-type]
@@ -249,8 +249,8 @@ def _case(n: int, kind: str, suffix: str, **given: object) -> WarpgroupCase:
 def _numeric() -> list[WarpgroupCase]:
     """Every combination of types, A from shared memory and from registers."""
     return [
-        _case(8, kind, "registers" if registers else "shared", in_registers=registers, sets=4)
-        for kind in _TYPES
+        make_case(8, kind, "registers" if registers else "shared", in_registers=registers, sets=4)
+        for kind in TYPES
         for registers in (False, True)
     ]
 
@@ -258,7 +258,7 @@ def _numeric() -> list[WarpgroupCase]:
 def _negated() -> list[WarpgroupCase]:
     kinds = ("k16.f16.f16.f16", "k16.f32.bf16.bf16", "k8.f32.tf32.tf32", "k32.f32.e4m3.e4m3")
     return [
-        _case(8, kind, f"signs {signs[0]} {signs[1]}{' registers' if registers else ''}",
+        make_case(8, kind, f"signs {signs[0]} {signs[1]}{' registers' if registers else ''}",
               signs=signs, in_registers=registers, kinds=("spread", "special"), sets=4)
         for kind in kinds
         for registers in (False, True)
@@ -269,14 +269,14 @@ def _negated() -> list[WarpgroupCase]:
 def _shaped() -> list[WarpgroupCase]:
     """Every number of columns, types in turn."""
     floats = ("k16.f32.bf16.bf16", "k16.f16.f16.f16", "k8.f32.tf32.tf32", "k32.f32.e4m3.e5m2", "k16.f32.f16.f16")
-    cases = [_case(n, floats[n // 8 % 5], "shape", kinds=("normal",)) for n in range(16, 257, 8)]
+    cases = [make_case(n, floats[n // 8 % 5], "shape", kinds=("normal",)) for n in range(16, 257, 8)]
     integers = ("k32.s32.s8.s8", "k32.satfinite.s32.u8.s8", "k256.s32.b1.b1.and.popc")
     columns = (24, *range(16, 257, 16))
-    return cases + [_case(n, integers[i % 3], "shape", kinds=("random",)) for i, n in enumerate(columns)]
+    return cases + [make_case(n, integers[i % 3], "shape", kinds=("random",)) for i, n in enumerate(columns)]
 
 
 @functools.cache
-def _layouts(major: Major, seed: str) -> tuple[Layout, ...]:
+def layouts_of(major: Major, seed: str) -> tuple[Layout, ...]:
     """Layouts of an operand with every swizzle: offsets as CuTe makes them, others, starts within the pattern."""
     stream, found = Stream(f"layouts {major.name} {seed}"), []
     for index in range(32):
@@ -303,14 +303,14 @@ def _laid_out() -> list[WarpgroupCase]:
         ("k32.s32.u8.u8", ((Major.K, Major.K),)),
     ):
         for pair in majors:
-            a, b = (_layouts(major, f"{kind} {place}") for place, major in enumerate(pair))
+            a, b = (layouts_of(major, f"{kind} {place}") for place, major in enumerate(pair))
             layouts = tuple(zip(a, b, strict=True))
             suffix = f"layouts {pair[0].name} {pair[1].name}"
             kinds = ("random",) if ".s32." in kind else ("normal",)
-            cases.append(_case(64, kind, suffix, layouts=layouts, majors=pair, sets=len(layouts), kinds=kinds))
-    layouts = tuple(zip(_layouts(Major.K, "registers"), _layouts(Major.MN, "registers"), strict=True))
+            cases.append(make_case(64, kind, suffix, layouts=layouts, majors=pair, sets=len(layouts), kinds=kinds))
+    layouts = tuple(zip(layouts_of(Major.K, "registers"), layouts_of(Major.MN, "registers"), strict=True))
     more = {"layouts": layouts, "majors": (Major.K, Major.MN), "sets": 32, "kinds": ("normal",)}
-    return [*cases, _case(64, "k16.f32.bf16.bf16", "layouts registers MN", in_registers=True, **more)]
+    return [*cases, make_case(64, "k16.f32.bf16.bf16", "layouts registers MN", in_registers=True, **more)]
 
 
 def _offset() -> list[WarpgroupCase]:
@@ -324,7 +324,7 @@ def _offset() -> list[WarpgroupCase]:
                 shifted = Layout(swizzle, 1024, 1024, 128 * rows, base)
                 layouts.append((plain, shifted) if rows % 2 else (shifted, plain))
         more = {"layouts": tuple(layouts), "majors": (major, major), "sets": len(layouts), "kinds": ("normal",)}
-        cases.append(_case(64, "k16.f32.f16.f16", f"base offsets {major.name}", **more))
+        cases.append(make_case(64, "k16.f32.f16.f16", f"base offsets {major.name}", **more))
     return cases
 
 
@@ -337,15 +337,15 @@ def _chained() -> list[WarpgroupCase]:
         "k32.f16.e5m2.e5m2",
         "k32.satfinite.s32.s8.s8",
     )
-    return [_case(16, kind, "three times", times=3, sets=4) for kind in kinds]
+    return [make_case(16, kind, "three times", times=3, sets=4) for kind in kinds]
 
 
 def _wide_numeric() -> list[WarpgroupCase]:
     """Every combination of types with 24 columns."""
     return [
-        _case(24 if ".s32." not in kind else 32, kind, f"wide {'registers' if registers else 'shared'}",
+        make_case(24 if ".s32." not in kind else 32, kind, f"wide {'registers' if registers else 'shared'}",
               in_registers=registers, sets=2)
-        for kind in _TYPES
+        for kind in TYPES
         for registers in (False, True)
     ]  # fmt: skip
 
@@ -353,11 +353,11 @@ def _wide_numeric() -> list[WarpgroupCase]:
 def _shaped_in_registers() -> list[WarpgroupCase]:
     """Every number of columns with A from registers, types in another turn than in `_shaped`."""
     floats = ("k8.f32.tf32.tf32", "k32.f16.e5m2.e4m3", "k16.f32.f16.f16", "k32.f32.e4m3.e4m3", "k16.f32.bf16.bf16")
-    cases = [_case(n, floats[n // 8 % 5], "shape registers", in_registers=True, kinds=("normal",)) for n in range(16, 257, 8)]  # noqa: E501  # fmt: skip
+    cases = [make_case(n, floats[n // 8 % 5], "shape registers", in_registers=True, kinds=("normal",)) for n in range(16, 257, 8)]  # noqa: E501  # fmt: skip
     integers = ("k32.s32.u8.u8", "k256.s32.b1.b1.and.popc", "k32.satfinite.s32.s8.u8")
     columns = (24, *range(16, 257, 16))
     return cases + [
-        _case(n, integers[i % 3], "shape registers", in_registers=True, kinds=("random",))
+        make_case(n, integers[i % 3], "shape registers", in_registers=True, kinds=("random",))
         for i, n in enumerate(columns)
     ]
 
@@ -365,7 +365,7 @@ def _shaped_in_registers() -> list[WarpgroupCase]:
 def _more_negated() -> list[WarpgroupCase]:
     kinds = ("k16.f32.f16.f16", "k32.f16.e4m3.e5m2", "k32.f32.e5m2.e5m2")
     return [
-        _case(16, kind, f"signs {signs[0]} {signs[1]}", signs=signs, kinds=("spread", "special"), sets=3)
+        make_case(16, kind, f"signs {signs[0]} {signs[1]}", signs=signs, kinds=("spread", "special"), sets=3)
         for kind in kinds
         for signs in ((-1, 1), (1, -1), (-1, -1))
     ]
@@ -374,7 +374,7 @@ def _more_negated() -> list[WarpgroupCase]:
 def _more_chained() -> list[WarpgroupCase]:
     """Two multiplications in a group, on the special values too."""
     kinds = ("k16.f32.f16.f16", "k8.f32.tf32.tf32", "k32.f32.e5m2.e5m2", "k32.f16.e4m3.e4m3", "k32.s32.u8.u8")
-    return [_case(8, kind, "twice", times=2, sets=3) for kind in kinds]
+    return [make_case(8, kind, "twice", times=2, sets=3) for kind in kinds]
 
 
 def _more_laid_out() -> list[WarpgroupCase]:
@@ -382,10 +382,10 @@ def _more_laid_out() -> list[WarpgroupCase]:
     cases = []
     for n, kind in ((32, "k16.f16.f16.f16"), (48, "k16.f32.bf16.bf16")):
         for pair in ((a, b) for a in Major for b in Major):
-            a, b = (_layouts(major, f"{n} {kind} {place}") for place, major in enumerate(pair))
+            a, b = (layouts_of(major, f"{n} {kind} {place}") for place, major in enumerate(pair))
             layouts = tuple(zip(a, b, strict=True))
             suffix = f"layouts {pair[0].name} {pair[1].name}"
-            cases.append(_case(n, kind, suffix, layouts=layouts, majors=pair, sets=len(layouts), kinds=("normal",)))
+            cases.append(make_case(n, kind, suffix, layouts=layouts, majors=pair, sets=len(layouts), kinds=("normal",)))
     return cases
 
 
