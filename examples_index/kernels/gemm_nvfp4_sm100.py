@@ -4,7 +4,7 @@ Verified on the emulated GPU alone (`scripts/verify_kernel.py --arch sm_100a`): 
 Shows the way of the scales. They lie in memory as the hardware wants them: 512 bytes for 128 rows x 4 scales, the order
 of cuBLAS and `torch._scaled_mm`. TMA brings them beside the operands, `tcgen05.cp` copies them to tensor memory (32
 lanes, repeated for the four warps), and each product of 64 along K is told in which columns its scales are. Copies and
-products go through one pipe in order: no barrier is between them. The scale of the whole tensor is left to the epilogue.
+products go through one pipe in order: no barrier is between them. The tensor's own scale is left to the epilogue.
 Values come as bytes of two (`float4_e2m1fn_x2.view(torch.uint8)`), recast where the tensor map is made.
 Prediction, not measured, for 8192 x 8192 by 8192 x 8192 on a B200: 0.24 ms. Its 1100 GFLOP would take 0.12 ms at
 9000 TFLOP/s, but a step loads 54 KB, which takes L2 0.46 us for an SM and the product 0.28 us: pairs of blocks
@@ -255,7 +255,7 @@ def shape_of_scales(rows, k):
 def kernel_fn(x, weight, x_scales, weight_scales, tensor_scale):
     """bf16 (M, N) of uint8 x (M, K / 2) and weight (N, K / 2), two values a byte, the lower four bits first.
 
-    Scales: e4m3 (rows, K / 16), each rounded up to whole tiles, in the tiles' order; what fills the last ones is finite.
+    Scales: e4m3 (rows, K / 16), each rounded up to whole tiles, in the tiles' order; the fill is finite.
     `tensor_scale`: float32 (1,).
     """
     (m, k_bytes), n = x.shape, weight.shape[0]
