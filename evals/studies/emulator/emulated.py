@@ -20,6 +20,7 @@ from cutesmith.recording.cubin import CubinKernel
 from cutesmith.recording.sessions import Launch
 from evals.studies.emulator.driver import THREADS
 
+_ALIGNMENT = 256
 _KERNEL = CubinKernel(name="test", registers=64, stack_bytes=0, static_smem_bytes=0, code_bytes=0)
 
 
@@ -32,12 +33,21 @@ def execute(ptx: str, inputs: np.ndarray[Any, Any], words: int, tensor_core_sm: 
     return launch(ptx, np.ascontiguousarray(inputs), before, inputs.shape[1] // THREADS, tensor_core_sm=tensor_core_sm)
 
 
+def aligned(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """A copy that begins at a multiple of 256 bytes, as memory of a GPU does."""
+    room = np.zeros(array.nbytes + _ALIGNMENT, np.uint8)
+    start = -room.ctypes.data % _ALIGNMENT
+    copy = room[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
+    copy[...] = array
+    return copy
+
+
 def launch(
     ptx: str, inputs: np.ndarray[Any, Any], before: np.ndarray[Any, Any], blocks: int,
     encode: Callable[[int, int], bytes] | None = None, *, cluster: int = 1, tensor_core_sm: int = 0,
 ) -> np.ndarray[Any, Any]:  # fmt: skip
     """What is in the output, which holds `before`, after blocks of 128 threads have run: as `driver.Gpu.launch`."""
-    arrays = before.copy(), inputs
+    arrays = aligned(before), aligned(inputs)
     allocations = Allocations()
     for array, name in zip(arrays, ("out", "in")):
         allocations.add_array(array, array.ctypes.data, name)

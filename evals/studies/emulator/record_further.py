@@ -43,6 +43,7 @@ from evals.studies.emulator import record_copies, record_mma, record_wgmma  # no
 from evals.studies.emulator.copy_cases import CASES as COPIES  # noqa: E402
 from evals.studies.emulator.copy_cases import CopyCase  # noqa: E402
 from evals.studies.emulator.copy_probes import ATOMICS, PROBES  # noqa: E402
+from evals.studies.emulator.tensor_map_cases import MAP_CASES  # noqa: E402
 from evals.studies.emulator.warp_forms import FURTHER_MULTIPLICATIONS, multiplication  # noqa: E402
 from evals.studies.emulator.warpgroup_further import FURTHER_CASES  # noqa: E402
 
@@ -132,7 +133,7 @@ def cases(kernels: bool = True) -> Iterator[Case]:
     for copy in COPIES:
         if f"{copy.name} whole" not in recorded:
             yield Case(copy.name, partial(_copy, copy))
-    for copy in ATOMICS:
+    for copy in (*ATOMICS, *MAP_CASES):
         yield Case(copy.name, partial(_copy, copy))
     for copy in PROBES:
         yield Case(copy.name, partial(_copy, copy), alone=copy.name.startswith("probe"))
