@@ -41,6 +41,7 @@ from cutesmith.emulator.ptx.syntax import Address, Instruction, Operand, Vector
 from cutesmith.emulator.sanitizer.actors import Asked, Request
 
 _SHARED_ALIGN = 128
+_ROW_UNIT = 16
 _SHARED = ("shared::cluster", "shared::cta")
 _PAIR = "cta_group::2"
 _SIGNED = {"u32": "s32", "u64": "s64"}
@@ -106,7 +107,7 @@ def _load(batch: LaneBatch, dimensions: int, *, multicast: bool, pair: bool) -> 
         described = _rows_of(lane, _map_of(lane, maps, dimensions, windows=windows is not None))
         to = int(targets[lane.index])
         lane.need_aligned(to, _SHARED_ALIGN, "the target")
-        if described is None or not lane.sound:
+        if described is None or not _begins_well(lane, described, coordinates[lane.index]):
             continue
         mask = None if masks is None else int(masks[lane.index])
         places = lane.blocks_of(mask, to, int(barriers[lane.index]), pair=pair)
@@ -133,7 +134,7 @@ def _store(batch: LaneBatch, dimensions: int, operation: str | None = None) -> N
         described = _rows_of(lane, _map_of(lane, maps, dimensions, windows=windows))
         start = int(sources[lane.index])
         lane.need_aligned(start, _SHARED_ALIGN, "the source")
-        if described is None or not lane.sound:
+        if described is None or not _begins_well(lane, described, coordinates[lane.index]):
             continue
         if described.element.loaded_only:
             what = f"a store with a tensor map of {described.element.value[2]}, whose rounding is not settled"
@@ -184,6 +185,15 @@ def _offsets(batch: LaneBatch, operand: Operand | None, dimensions: int) -> Arra
     if not isinstance(operand, Vector) or len(operand.elements) != dimensions - 2:
         raise UnsupportedInstruction(batch.instruction, f"offsets other than {dimensions - 2}")
     return np.stack([batch.read(part, np.uint16).astype(np.int64) for part in operand.elements], axis=1)
+
+
+def _begins_well(lane: LaneRequest, described: TensorMap, coordinates: Array) -> bool:
+    """Whether the lane's request is sound; a box that begins between units of 16 bytes ends a launch on a GPU."""
+    begin = int(coordinates[0]) // described.per_byte * described.element.bytes
+    if begin % _ROW_UNIT:
+        what = f"its box begins {begin} bytes into the rows of the tensor, which is not a multiple of {_ROW_UNIT}"
+        lane.refuse(f"{what}: a GPU ends the launch with an illegal instruction", FaultKind.MISALIGNED)
+    return lane.sound
 
 
 def _by_rows(instruction: Instruction) -> bool:

@@ -7,7 +7,7 @@ import pytest
 
 from cutesmith.emulator.engines.swizzles import Swizzle
 from cutesmith.emulator.engines.tensor_maps import Element, TensorMap
-from cutesmith.emulator.faults import UnsupportedInstruction
+from cutesmith.emulator.faults import FaultKind, UnsupportedInstruction
 from tests.emulator.machine.launches import address_of, emulate, zeros
 from tests.emulator.operations.tensor_model import ROW, boxed, stored
 
@@ -95,15 +95,15 @@ def values(*shape, dtype="f2", seed=0):
 
 
 CASES = [
-    (values(64), (32,), (7,)),
-    (values(10, 40), (16, 4), (3, 2)),
+    (values(64), (32,), (8,)),
+    (values(10, 40), (16, 4), (8, 2)),
     (values(10, 40), (16, 4), (32, 8)),  # over both far edges
-    (values(10, 40), (16, 4), (-5, -2)),  # over both near ones
-    (values(10, 40), (16, 4), (100, 100)),  # all outside
+    (values(10, 40), (16, 4), (-8, -2)),  # over both near ones
+    (values(10, 40), (16, 4), (104, 100)),  # all outside
     (values(3, 6, 16, dtype="f4"), (8, 3, 2), (12, 4, 2)),
     (values(2, 3, 4, 16, dtype="u1"), (16, 3, 2, 2), (0, 2, 2, 1)),
-    (values(2, 2, 3, 4, 8), (8, 2, 2, 2, 1), (4, 3, -1, 1, 1)),
-    (values(6, 8, dtype="f8"), (4, 4), (5, 3)),
+    (values(2, 2, 3, 4, 16), (16, 2, 2, 2, 1), (8, 3, -1, 1, 1)),
+    (values(6, 8, dtype="f8"), (4, 4), (6, 3)),
 ]
 
 
@@ -112,6 +112,14 @@ def test_a_box_is_loaded_and_filled_with_zeros_outside(array, box, start):
     outcome, tile = load(array, box, start, words=".tile")
     assert outcome.findings == ()
     assert (tile == boxed(array, box, start)).all()
+
+
+@pytest.mark.parametrize(("start", "distance"), [((3, 2), 6), ((-4, 0), -8), ((7, 0), 14)])
+def test_a_box_that_begins_between_units_of_16_bytes_ends_the_launch(start, distance):
+    for copy in (load, store):
+        (finding,) = copy(values(10, 40), (16, 4), start)[0].findings
+        assert finding.kind is FaultKind.MISALIGNED
+        assert f"begins {distance} bytes into the rows" in finding.message and "multiple of 16" in finding.message
 
 
 @pytest.mark.parametrize("swizzle", ["32B", "64B", "128B"])
@@ -125,12 +133,12 @@ def test_rows_are_swizzled(swizzle):
 def test_rows_that_are_apart_and_steps_between_them():
     whole = values(12, 3, 48)
     array = whole[:, 1, :]  # rows are 3 * 96 bytes apart
-    outcome, tile = load(array, (16, 6), (20, 1), steps=(1, 2))
-    model = boxed(array, (16, 6), (20, 1), steps=(1, 2))
+    outcome, tile = load(array, (16, 6), (24, 1), steps=(1, 2))
+    model = boxed(array, (16, 6), (24, 1), steps=(1, 2))
     described = tensor_map(array, (16, 6), steps=(1, 2))
     assert described.strides == (288,) and described.tile == (16, 3)
     assert outcome.findings == () and len(tile) == len(model)
-    first = boxed(whole.reshape(36, 48), (16, 6 * 3), (20, 3), steps=(1, 6))  # array 1 begins at `whole`
+    first = boxed(whole.reshape(36, 48), (16, 6 * 3), (24, 3), steps=(1, 6))  # array 1 begins at `whole`
     assert (tile == first).all()
 
 
@@ -145,8 +153,8 @@ def test_outside_of_the_tensor_may_be_nan():
 @pytest.mark.parametrize("order", range(5))
 def test_every_order_of_completion_gives_the_same(order):
     array = values(10, 40)
-    outcome, tile = load(array, (16, 4), (3, 2), settings={"order": order})
-    assert outcome.findings == () and (tile == boxed(array, (16, 4), (3, 2))).all()
+    outcome, tile = load(array, (16, 4), (8, 2), settings={"order": order})
+    assert outcome.findings == () and (tile == boxed(array, (16, 4), (8, 2))).all()
 
 
 def store(array, box, start, operation="", tile=None, **given):
@@ -200,9 +208,9 @@ REDUCTIONS = {"add": np.add, "min": np.minimum, "max": np.maximum, "and": np.bit
 )
 def test_a_box_is_reduced_into_the_tensor(operation, dtype):
     array, given = values(6, 16, dtype=dtype), values(4, 8, dtype=dtype, seed=1)
-    outcome, target, tile = store(array, (8, 4), (10, 4), operation, given.view(np.uint8).ravel())
+    outcome, target, tile = store(array, (8, 4), (8, 4), operation, given.view(np.uint8).ravel())
     assert outcome.findings == ()
-    assert (target == stored(array, tile, (8, 4), (10, 4), combine=REDUCTIONS[operation])).all()
+    assert (target == stored(array, tile, (8, 4), (8, 4), combine=REDUCTIONS[operation])).all()
 
 
 def test_a_box_goes_to_all_blocks_of_the_mask():
@@ -249,7 +257,7 @@ def ask(described, text="[%r3], [%d2, {0, 0}], [%r2]", words="tile.mbarrier::com
     return emulate(SETUP + code, zeros(64), values(8, 64), maps=[described.encode()])
 
 
-@pytest.mark.parametrize(("swizzle", "column"), [("none", 3), ("64B", 8), ("64B", -5), ("none", 50)])
+@pytest.mark.parametrize(("swizzle", "column"), [("none", 16), ("64B", 8), ("64B", -8), ("none", 48)])
 def test_four_rows_are_gathered(swizzle, column):
     array, rows = values(9, 64), (7, 2, -1, 2)
     described, size = tensor_map(array, (32, 1), swizzle), 4 * 32 * 2
