@@ -36,6 +36,7 @@ from cutesmith.judge.transfer.requests import Start
 from cutesmith.problems import contract
 from cutesmith.sandbox.failures import mechanism_of
 from cutesmith.sandbox.gpu_lock import gpu_lock
+from cutesmith.sandbox.messages import Entry
 from cutesmith.sandbox.processes import fair_memory
 from cutesmith.sandbox.worker import GIB, Limits, Worker, phases
 from cutesmith.verdicts import (
@@ -103,6 +104,7 @@ class Judge:
     confinement: dict[str, bool] = field(default_factory=dict)
     problem_confinement: dict[str, bool] = field(default_factory=dict)
     workers: dict[str, Worker] = field(default_factory=dict)  # those that were started, by what they do
+    entry: Entry = candidate_entry  # of the kernel's process
 
     @property
     def own_problem(self) -> bool:
@@ -115,8 +117,7 @@ class Judge:
             contract.inspect_kernel(self.path, with_problem=not self.own_problem)
             if not self.own_problem:
                 contract.inspect(self.problem)
-            findings = [] if on == "cpu" else find_cheats(contract.problem_source(self.path), self.path)
-            for cheat in findings:
+            for cheat in [] if on == "cpu" else self.cheats():
                 return self._ended(ExitCode.REJECTED, cheat.text, cheat.rule, cheat.mechanism)
             return self._run(on)
         except CandidateError as error:
@@ -126,6 +127,10 @@ class Judge:
             return self._ended(error.exit_code, told, error.rule, error.mechanism, error.log_tail)
         except CutesmithError as error:
             return self._ended(error.exit_code, str(error), mechanism=mechanism_of(error))
+
+    def cheats(self) -> list[Violation]:
+        """What the file's text shows that a kernel may not do."""
+        return find_cheats(contract.problem_source(self.path), self.path)
 
     def _run(self, on: str) -> VerifyVerdict:
         if on == "cpu":
@@ -274,7 +279,7 @@ class Judge:
             environment=environment,
         )
         tried = Worker(
-            candidate_entry,
+            self.entry,
             preload=(self.options.preload if gpu else import_emulator,),
             limits=limits,
             scratch=folder / "candidate",

@@ -5,7 +5,9 @@ from __future__ import annotations
 import ast
 import importlib.util
 import inspect
+import json
 import os
+import subprocess
 import sys
 import warnings
 from collections.abc import Callable, Iterator
@@ -219,3 +221,16 @@ def test_quack_returns_at_full_size_what_the_reference_does(task, quack):
         warnings.simplefilter("ignore")
         require_structure(problem, function, problem.get_inputs())
     assert len(recorded.launches) == 1
+
+
+@pytest.mark.slow
+def test_the_judge_s_draws_find_no_fault_in_a_function_of_quack(tmp_path):
+    if importlib.util.find_spec("quack") is None:
+        pytest.skip("quack is not installed")
+    script = Path(__file__).resolve().parents[2] / "evals" / "studies" / "judge_libraries.py"
+    out = tmp_path / "quack.jsonl"
+    words = [sys.executable, script, "--out", out, "--on", "emulator", "--quick", "--only", "level4/hadamard_rotation"]
+    ran = subprocess.run(words, capture_output=True, text=True, timeout=300, check=False)
+    line = json.loads(out.read_text())
+    assert (ran.returncode, line["exit_code"]) == (0, 0), line["summary"] + ran.stderr[-2000:]
+    assert line["cases"]["passed"] > 10
