@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from cutesmith.devices import parse_arch
+from cutesmith.errors import UnavailableError
 from cutesmith.recording.cubin import read_cubin
 from cutesmith.recording.driver_answers import answer_driver_calls
 from cutesmith.recording.host_calls import register_host_calls, surfacing
@@ -68,6 +69,7 @@ class _Hooks:
             (diagnostics.CompilerDiagnosticSession, "_collected_diagnostics", self._take_remarks),
             (dsl.BaseDSL, "_func", self._time_outermost),
             (compile_backend.CompilerBackend, "compile", self._keep_module),
+            (jit_executor.JitCompiledFunction, "_validate_engine", self._name_other_gpu),
             (jit_executor.JitExecutor, "run_compiled_program", surfacing),
             (jit_executor.JitCompiledFunction, "run_compiled_program", surfacing),
         ):
@@ -132,17 +134,31 @@ class _Hooks:
 
         return _as_part_of(original.__module__, func)
 
+    def _name_other_gpu(self, original: Any) -> Any:
+        """The DSL says of code for another GPU, when it is called, that the DSL has a bug."""
+
+        def validate(compiled: Any) -> None:
+            arch = compiled.compiled_for
+            if compiled.engine is None and arch != self._recorded.arch:
+                what = f"a kernel was compiled for {arch}, which {self._recorded.arch} cannot run"
+                raise UnavailableError(what, hint=f"Use --arch {arch}.")
+            original(compiled)
+
+        return validate
+
     def _keep_module(self, original: Any) -> Any:
         """Keep the artefacts of each compilation: the dump files of two compilations may have one name."""
 
         def compile_module(backend: Any, context: Any) -> Any:
             compiled = original(backend, context)
+            arch = backend._resolve_compile_gpu_arch()
+            compiled.compiled_for = arch
             ptx, cubin = _artifacts(compiled)
             kernels = read_cubin(cubin) if cubin else {}
             self._recorded.modules.append(
                 Module(
                     function=context.function_name,
-                    arch=backend._resolve_compile_gpu_arch(),
+                    arch=arch,
                     seconds=time.perf_counter() - self._started,
                     ptx=ptx,
                     cubin=cubin,

@@ -33,7 +33,7 @@ def hook_tvm_ffi(patches: Patches) -> None:
     stay_in_engine(patches)
     for name in ("TVMFFIJitCompiledFunction", "TVMFFIJitCompiledFunctionWithKwargs"):
         owner = getattr(provider, name)
-        patches.set(owner, "__call__", surfacing(_with_views(owner.__call__, _tvm_tensor)))
+        patches.set(owner, "__call__", surfacing(_with_engine(_with_views(owner.__call__, _tvm_tensor))))
     # Who asks for the bare TVM-FFI function gets the object around it, whose calls are the ones converted above.
     patches.set(provider.TVMFFIJitCompiledFunctionWithKwargs, "__tvm_ffi_object__", lambda compiled: compiled)
 
@@ -45,6 +45,16 @@ def stay_in_engine(patches: Patches) -> None:
     except ImportError:
         return
     patches.set(provider.TVMFFIJitCompiledFunctionBase, "_create_tvm_ffi_function", _function_in_engine)
+
+
+def _with_engine(original: Any) -> Any:
+    """`original` of a compiled function, after the check that it was compiled for this GPU."""
+
+    def call(compiled: Any, *args: Any, **kwargs: Any) -> Any:
+        compiled._validate_engine()
+        return original(compiled, *args, **kwargs)
+
+    return call
 
 
 def _with_views(original: Any, convert: Any) -> Any:

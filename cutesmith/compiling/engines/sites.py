@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from cutesmith.compiling.engines.reach import Place, Reach
 from cutesmith.compiling.engines.thread_values import ThreadValues, Value, parameter_bytes
-from cutesmith.emulator.engines.tensor_maps import TensorMap, TensorMapError, decode
+from cutesmith.emulator.engines.tensor_maps import TensorMap, TensorMapError, UnknownTensorMap, decode
 from cutesmith.emulator.program.basic_blocks import Program
 from cutesmith.emulator.ptx.syntax import Address, Immediate, Instruction, Operand, Register, Symbol
 from cutesmith.recording.sessions import Launch
@@ -159,6 +159,8 @@ class Sites:
             return None, ""
         try:
             return decode(data), ""
+        except UnknownTensorMap:
+            return None, ""
         except TensorMapError as error:
             return None, str(error)
 

@@ -16,6 +16,7 @@ _BYTES_SHIFT = 2 * COUNT_BITS
 PARITY_SHIFT = _BYTES_SHIFT + BYTES_BITS
 _MARK_SHIFT = PARITY_SHIFT + 1
 _MARK = 0b10
+NOT_ONE = "is not an mbarrier: it was never initialised, or has been overwritten"
 
 
 class MbarrierError(Exception):

@@ -31,11 +31,16 @@ MAP_ALIGN = 64
 _SWIZZLES = (Swizzle.NONE, Swizzle.B32, Swizzle.B64, Swizzle.B128, Swizzle.B128_ATOM_32B)  # codes of the driver
 _MOST_PIXELS = 1024
 _PACKED_HALVES = 11  # the code of e2m1 in pairs
+_ADDRESSES = 1 << 57  # of the virtual memory of a GPU
 _KNOWN_BITS = 0xFFFF_FFFF_003F_67FF
 
 
 class TensorMapError(Exception):
-    """Bytes that are not a tensor map, or one that is not understood; the text says why."""
+    """Bytes that are not a tensor map, or one that the driver would refuse to encode; the text says why."""
+
+
+class UnknownTensorMap(TensorMapError):
+    """A tensor map that is not understood here: a GPU may take it."""
 
 
 class Element(enum.Enum):
@@ -193,7 +198,7 @@ def replace_field(data: bytes, field: MapField, index: int, value: int) -> bytes
 def _of_call(call: TiledMapCall) -> TensorMap:
     element = next((element for element in Element if element.value[3] == call.data_type), None)
     if element is None or call.swizzle >= len(_SWIZZLES):
-        raise TensorMapError(f"type {call.data_type} or swizzle {call.swizzle} of the driver is not understood")
+        raise UnknownTensorMap(f"type {call.data_type} or swizzle {call.swizzle} of the driver is not understood")
     fill, swizzle = bool(call.fill), _SWIZZLES[call.swizzle]
     if fill and element not in _FLOATS:
         raise TensorMapError(f"NaN outside of a tensor of {element.value[2]}, which has none")
@@ -204,22 +209,24 @@ def _of_call(call: TiledMapCall) -> TensorMap:
 def _decode_inline(data: bytes) -> TensorMap:
     words = [int(word) for word in np.frombuffer(data, np.uint64)]
     kind, rank, code = words[1] & 0xF, (words[1] >> 4 & 7) + 1, words[1] >> 7 & 0xF
-    if kind != 2 or rank > MOST_DIMENSIONS or not words[0]:
-        raise TensorMapError("these 128 bytes are not a tensor map of a tiled tensor")
+    if rank > MOST_DIMENSIONS or not 0 < words[0] < _ADDRESSES:
+        raise TensorMapError("these 128 bytes are not a tensor map")
+    if kind != 2:
+        raise UnknownTensorMap("these 128 bytes are not a tensor map of a tiled tensor")
     if strange := words[1] & ~_KNOWN_BITS:
-        raise TensorMapError(f"bits {strange:#x} of its second word are not understood (interleave, fill or im2col)")
+        raise UnknownTensorMap(f"bits {strange:#x} of its second word are not understood (interleave, fill or im2col)")
     if words[6] >> 32 & 0xFF_FFFF or words[7] >> 32:
-        raise TensorMapError("its last words are not understood (steps between elements, or im2col)")
+        raise UnknownTensorMap("its last words are not understood (steps between elements, or im2col)")
     per_byte = 2 if code == _PACKED_HALVES else 1
     element = Element.U8 if per_byte == 2 else next((one for one in Element if one.value[0] == code), None)
     if element is None:
-        raise TensorMapError(f"its element type {code} is not understood")
+        raise UnknownTensorMap(f"its element type {code} is not understood")
     if words[1] >> 16 & 1:
         element = Element.TF32
     swizzle, atoms = _SWIZZLES[words[1] >> 13 & 3], words[1] >> 19 & 3
     if atoms:
         if (swizzle, atoms) != (Swizzle.B128, 1):
-            raise TensorMapError(f"its swizzle has atoms of code {atoms}, which is not understood")
+            raise UnknownTensorMap(f"its swizzle has atoms of code {atoms}, which is not understood")
         swizzle = Swizzle.B128_ATOM_32B
     low = [words[1] >> 32, words[2] & 0xFFFF_FFFF, words[2] >> 32, words[3] & 0xFFFF_FFFF]
     high = [words[3] >> shift & 0xF for shift in (32, 36, 40, 44)]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cutesmith.emulator.engines.copy_engine import Combine, Copy, CopyEngine, Landing
-from cutesmith.emulator.engines.mbarrier_state import Mbarrier
+from cutesmith.emulator.engines.mbarrier_state import NOT_ONE, Mbarrier
 from cutesmith.emulator.engines.places import Place, SharedTile
 from cutesmith.emulator.faults import FaultKind, UnsupportedInstruction
 from cutesmith.emulator.machine.lanes import LaneBatch
@@ -157,7 +157,7 @@ def mbarriers_at(lanes: Sequence[LaneRequest], addresses: Sequence[int]) -> list
     pointers = [int(pointer) for pointer in found]
     for lane, pointer in zip(lanes, pointers, strict=True):
         if pointer and Mbarrier.read(pointer) is None:
-            lane.refuse(f"{batch.wave.shared_place(pointer)} is not an mbarrier")
+            lane.refuse(f"{batch.wave.shared_place(pointer)} {NOT_ONE}")
         lane.sound &= bool(pointer)
     return pointers
 

@@ -12,7 +12,7 @@ from functools import partial
 
 import numpy as np
 
-from cutesmith.emulator.engines.mbarrier_state import PARITY_SHIFT, Mbarrier, MbarrierError
+from cutesmith.emulator.engines.mbarrier_state import NOT_ONE, PARITY_SHIFT, Mbarrier, MbarrierError
 from cutesmith.emulator.faults import FaultKind, UnsupportedInstruction
 from cutesmith.emulator.machine.lanes import LaneBatch
 from cutesmith.emulator.machine.machine import Machine, Unit
@@ -235,7 +235,8 @@ def _mbarrier_at(batch: LaneBatch, index: int, pointer: int) -> Mbarrier | None:
     """The mbarrier there, or None and a finding: the word was never initialised, or has been overwritten."""
     barrier = Mbarrier.read(pointer)
     if barrier is None:
-        message = f"`{batch.instruction.full_opcode}` on {batch.wave.shared_place(pointer)}, which is not an mbarrier"
+        place = batch.wave.shared_place(pointer)
+        message = f"`{batch.instruction.full_opcode}` on {place}, which {NOT_ONE}"
         batch.wave.report(FaultKind.INVALID_OPERAND, message, batch.lanes[index : index + 1], batch.instruction)
     return barrier
 

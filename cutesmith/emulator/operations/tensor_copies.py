@@ -15,7 +15,7 @@ from cutesmith.emulator.engines.copy_engine import Combine, Landing
 from cutesmith.emulator.engines.places import Box, GlobalRows, box_at, outside, rows_at, swizzled_order, windows_at
 from cutesmith.emulator.engines.reductions import can_reduce, reduced
 from cutesmith.emulator.engines.swizzles import Swizzle
-from cutesmith.emulator.engines.tensor_maps import MAP_ALIGN, TensorMap, TensorMapError, decode
+from cutesmith.emulator.engines.tensor_maps import MAP_ALIGN, TensorMap, TensorMapError, UnknownTensorMap, decode
 from cutesmith.emulator.faults import FaultKind, UnsupportedInstruction
 from cutesmith.emulator.machine.lanes import LaneBatch
 from cutesmith.emulator.machine.machine import Machine, Unit
@@ -250,8 +250,11 @@ def _map_of(
     data = np.concatenate(halves, axis=1).tobytes()
     try:
         described = decode(data)
-    except TensorMapError as error:
+    except UnknownTensorMap as error:
         raise UnsupportedInstruction(batch.instruction, f"its tensor map: {error}") from None
+    except TensorMapError as error:
+        lane.refuse(f"its tensor map is malformed: {error}")
+        return None
     if dimensions is not None and described.rank != dimensions:
         lane.refuse(f"a tensor map of {described.rank} dimensions")
         return None

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cutesmith.emulator.engines.completion_orders import CompletionOrder
-from cutesmith.emulator.engines.mbarrier_state import Mbarrier, MbarrierError
+from cutesmith.emulator.engines.mbarrier_state import NOT_ONE, Mbarrier, MbarrierError
 from cutesmith.emulator.faults import FaultKind
 from cutesmith.emulator.machine.machine import Machine, Unit
 from cutesmith.emulator.program.abi import Array
@@ -50,7 +50,7 @@ class Commit(Work):
             barrier = Mbarrier.read(pointer)
             try:
                 if barrier is None:
-                    raise MbarrierError(f"{machine.wave.shared_place(pointer)} is not an mbarrier")
+                    raise MbarrierError(f"{machine.wave.shared_place(pointer)} {NOT_ONE}")
                 barrier.arrive()
             except MbarrierError as error:
                 message = f"`{self.instruction.full_opcode}`: {error}"

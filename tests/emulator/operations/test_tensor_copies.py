@@ -295,14 +295,29 @@ def test_rows_are_gathered_of_boxes_of_one_row_only():
     assert finding.kind == "invalid_operand" and "one row" in finding.message
 
 
+PREFETCH = "cp.async.bulk.prefetch.tensor.2d.L2.global.tile [%d2, {0, 0}];\nret;"
+
+
 def test_what_is_not_settled_is_refused_by_name():
     array = values(8, 64)
     with pytest.raises(UnsupportedInstruction, match=r"\.im2col::w"):
         ask(tensor_map(array, (16, 4)), words="im2col::w.mbarrier::complete_tx::bytes")
-    with pytest.raises(UnsupportedInstruction, match="its swizzle takes at most 32"):
-        ask(tensor_map(array, (32, 4), "32B"))
-    with pytest.raises(UnsupportedInstruction, match="a multiple of 16 is needed"):
-        ask(tensor_map(array, (4, 4)))
+    unknown = bytes([0] * 6 + [1] * 122)
+    with pytest.raises(UnsupportedInstruction, match="not a tensor map of a tiled tensor"):
+        emulate(SETUP + PREFETCH, zeros(64), array, maps=[unknown])
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (tensor_map(values(8, 64), (32, 4), "32B").encode(), "its swizzle takes at most 32"),
+        (tensor_map(values(8, 64), (4, 4)).encode(), "a multiple of 16 is needed"),
+        (bytes(128), "malformed: these 128 bytes are not a tensor map"),
+    ],
+)
+def test_a_malformed_map_is_a_finding(data, words):
+    (finding,) = emulate(SETUP + PREFETCH, zeros(64), values(8, 64), maps=[data]).findings
+    assert finding.kind == "invalid_operand" and words in finding.message
 
 
 def test_wrong_operands_are_findings():
@@ -311,9 +326,6 @@ def test_wrong_operands_are_findings():
     assert misplaced.kinds == ["misaligned"] and "not a multiple of 128" in misplaced.findings[0].message
     assert ask(described, "[%r3+16384], [%d2, {0, 0}], [%r2]").kinds == ["out_of_bounds"]
     assert "is not an mbarrier" in ask(described, "[%r3], [%d2, {0, 0}], [%r2+64]").findings[0].message
-    nothing = "cp.async.bulk.prefetch.tensor.2d.L2.global.tile [%d2, {0, 0}];\nret;"
-    with pytest.raises(UnsupportedInstruction, match="not a tensor map"):
-        emulate(SETUP + nothing, zeros(64), values(8, 64), maps=[bytes(128)])
 
 
 def test_a_tensor_that_is_larger_than_its_memory_is_out_of_bounds():
