@@ -19,8 +19,9 @@ from cutesmith.verdicts import FetchedExample, FetchVerdict
 
 DESCRIPTION = """\
 Bring examples of the index here. Our own kernels and those of installed packages are copied from where they are;
-CUTLASS's come from the cache, from a checkout (--mirror DIR) or over HTTPS from the pinned commit. Whatever the way,
-a file is kept only when its sha256 is that of the index. Nothing that is fetched is ever run.
+those of CUTLASS, FlashAttention, FlashInfer, cuLA and Liger come from the cache, from a checkout (--mirror DIR) or
+over HTTPS from the pinned commit. Whatever the way, a file is kept only when its sha256 is that of the index. Nothing
+that is fetched is ever run.
 
 An example of CUTLASS has up to 45 thousand tokens: --outline lists its functions with their lines and sizes, and
 --part NAME prints one of them.

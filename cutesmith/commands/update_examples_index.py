@@ -19,9 +19,10 @@ from cutesmith.examples.index.records import FILE, TABLE, Example, table, write_
 from cutesmith.verdicts import ExitCode, Verdict
 
 DESCRIPTION = """\
-Make examples_index/ again from its three sources: our own kernels, the installed packages, and (with --checkout) the
-CuTe DSL examples of a CUTLASS work tree. Without --write nothing is written: you see what is new, moved, changed and
-gone. A new example stays "uncurated" until examples_index/curation/ says what it is and what to learn from it."""
+Make examples_index/ again from its sources: our own kernels, the installed packages, and (with --checkout) the CuTe
+DSL examples of CUTLASS and modules of other repositories. Without --write nothing is written: you see what is new,
+moved, changed and gone. A new example stays "uncurated" until examples_index/curation/ says what it is and what to
+learn from it."""
 EXAMPLES = (
     "scripts/update_examples_index.py --check",
     "scripts/update_examples_index.py --checkout ../cutlass",
@@ -49,15 +50,22 @@ class IndexVerdict(Verdict):
 def main(argv: list[str]) -> int:
     """0: shown, written, or nothing differs under --check; 1: --check found something, or a file could not be read."""
     parser = command_parser("update-examples-index", DESCRIPTION, examples=EXAMPLES)
-    parser.add_argument("--checkout", type=Path, metavar="DIR", help="root of a CUTLASS work tree")
+    parser.add_argument(
+        "--checkout",
+        type=Path,
+        metavar="DIR",
+        action="append",
+        default=[],
+        help="root of a work tree of CUTLASS or of another indexed repository; may be given several times",
+    )
     parser.add_argument("--commit", help="its commit, where DIR is not a git work tree (40 hexadecimal digits)")
     parser.add_argument("--index", type=Path, metavar="DIR", help="the index's folder (default: the one in use)")
     mode = parser.add_mutually_exclusive_group()
     mode.add_argument("--write", action="store_true", help="write index.jsonl, the table and moved curation")
     mode.add_argument("--check", action="store_true", help="exit 1 where the index is not what its sources give")
     options = parser.parse_args(argv)
-    if options.commit and not options.checkout:
-        raise UsageError("--commit says which commit --checkout is", hint="Add --checkout DIR")
+    if options.commit and len(options.checkout) != 1:
+        raise UsageError("--commit says which commit one --checkout is", hint="Give one --checkout DIR")
     root = options.index or resources.folder("examples_index")
     if options.write:
         verdict = _write(root, options)

@@ -46,7 +46,7 @@ OPERATIONS = _terms(
     Term("rotary", "rotary position embedding", ("rope", "rotary embedding", "position embedding")),
     Term("reduction", "sum, max or mean along an axis", ("reduce", "sum", "max", "amax", "argmax", "mean", "row sum")),
     Term("scan", "prefix sum and its like", ("cumsum", "prefix sum", "cumulative")),
-    Term("topk", "the k largest of a row", ("top-k", "top k", "router", "gating")),
+    Term("topk", "the k largest of a row", ("top-k", "top k", "router", "moe router", "moe routing", "gating")),
     Term("sort", "sorting network", ("bitonic sort", "argsort")),
     Term("elementwise", "each output element from one of each input", ("pointwise", "add", "relu", "gelu")),
     Term("convolution", "sliding window product", ("conv", "conv1d", "conv2d", "implicit gemm", "depthwise")),
@@ -146,6 +146,7 @@ FEATURES = _terms(
     Term("backward", "gradients", ("bwd", "gradient", "autograd")),
     Term("dropout", "random dropping or stochastic rounding", ("random", "stochastic rounding", "philox")),
     Term("sparse", "structured sparsity", ("2:4", "sparsity")),
+    Term("block_sparse", "only listed blocks are visited", ("flex attention", "block mask")),
     Term("complex", "complex numbers or structures as elements", ("complex number",)),
     # Several GPUs
     Term("multi_gpu", "several GPUs", ("distributed", "nvshmem", "symmetric memory", "nvlink")),

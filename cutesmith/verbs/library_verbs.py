@@ -119,7 +119,7 @@ FIND = Verb(
 IDS = Option("ids", nargs="+", metavar="ID", help="what `cutesmith find` lists")
 OUT = Option("--out", type=Path, default=Path("examples"), metavar="DIR", help="default: examples")
 SIBLINGS = Option("--with-siblings", type=bool, help="also the examples that it imports")
-MIRROR = Option("--mirror", default="", metavar="DIR|URL", help="a checkout of CUTLASS, or another address")
+MIRROR = Option("--mirror", default="", metavar="DIR|URL", help="a checkout of its repository, or another address")
 OFFLINE = Option("--offline", type=bool, help="use no network: cache, packages, own kernels")
 OUTLINE = Option("--outline", type=bool, help="list functions and classes with their lines and sizes in tokens")
 PART = Option("--part", repeated=True, metavar="NAME", help="print this function or class; repeatable")

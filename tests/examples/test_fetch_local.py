@@ -257,3 +257,20 @@ def test_the_address_is_that_of_the_pinned_commit():
     example = cutlass()
     github = "https://raw.githubusercontent.com/NVIDIA/cutlass"
     assert sources.address(example, "") == f"{github}/{example.version}/{example.path}"
+
+
+def test_a_module_of_another_repository_keeps_its_folders_so_that_its_imports_hold(fetch, checkout, tmp_path):
+    about = {"source": "repository", "repository": "Dao-AILab/flash-attention"}
+    importing = b"from flash_attn.cute import mask\n"
+    record = cutlass(data=importing, id="flash_attention/fwd", path="flash_attn/cute/fwd.py", **about)
+    sibling = cutlass(id="flash_attention/mask", path="flash_attn/cute/mask.py", **about)
+    checkout(sibling.path)
+    folder = checkout(record.path, importing)
+    verdict = fetch(record, sibling, mirror=str(folder), with_siblings=True)
+    assert verdict.exit_code == ExitCode.PASSED
+    assert (tmp_path / "out/flash_attn/cute/fwd.py").read_bytes() == importing
+    assert (tmp_path / "out/flash_attn/cute/mask.py").is_file()
+    assert sources.address(record, "").endswith(
+        f"com/Dao-AILab/flash-attention/{record.version}/flash_attn/cute/fwd.py"
+    )
+    assert sources.origin(record) == f"Dao-AILab/flash-attention@{record.version[:12]} flash_attn/cute/fwd.py"

@@ -15,11 +15,12 @@ import pytest
 
 from cutesmith import resources
 from cutesmith.errors import ContractError, UsageError
-from cutesmith.examples.index import features, rebuilding
+from cutesmith.examples.index import features, libraries, rebuilding
 from cutesmith.examples.index.comparison import compare
 from cutesmith.examples.index.curation import faults, read_curation, uncurated
 from cutesmith.examples.index.features import Source, read_source
-from cutesmith.examples.index.rebuilding import PACKAGES, own
+from cutesmith.examples.index.libraries import PACKAGES, REPOSITORIES
+from cutesmith.examples.index.rebuilding import own
 from cutesmith.examples.index.records import TABLE, Example, read_index, table
 from cutesmith.examples.vocabulary import FEATURES, OPERATIONS, Term, canonical
 from cutesmith.problems import contract
@@ -40,6 +41,10 @@ def test_no_faults_and_every_example_of_every_source_is_described():
     assert len(of("cutlass")) == 216  # of 220 .py and .ipynb files at this commit: 3 __init__.py and 1 test left out
     assert len(of("package")) == len(read_curation(ROOT, "package")) >= 60
     assert len(of("cutesmith")) >= 12
+    assert {example.path for example in of("repository")} == read_curation(ROOT, "repository").keys()
+    pinned = {(example.repository, example.version) for example in of("repository")}
+    assert sorted(name for name, _ in pinned) == sorted(library.name for library in REPOSITORIES)
+    assert all(rebuilding.COMMIT.fullmatch(version) for _, version in pinned)
     assert {example.path for example in of("cutlass")} == read_curation(ROOT, "cutlass").keys()
     assert {example.version for example in of("cutlass")} == {"7107b05535f8977f5ecb9d01ee203205b1fd9bc4"}
     assert all(example.path.startswith(f"{FOLDER}/") for example in of("cutlass"))
@@ -76,7 +81,7 @@ def test_licences():
     assert {example.licence for example in of("cutesmith")} == {"Apache-2.0"}
     assert {example.licence for example in of("cutlass")} == {"BSD-3-Clause"}
     for package in PACKAGES:
-        named = {example.licence for example in of("package") if example.repository == package.distribution}
+        named = {example.licence for example in of("package") if example.repository == package.name}
         assert named == {package.licence}
 
 
@@ -289,12 +294,12 @@ def test_ids_are_short_and_where_two_would_be_equal_whole():
 
 
 def test_ids_of_packages():
-    operators, quack = rebuilding.PACKAGES
-    assert rebuilding.identifier("quack/epilogue/ops.py", quack) == "quack/epilogue/ops"
+    operators, quack = PACKAGES
+    assert libraries.identifier("quack/epilogue/ops.py", quack) == "quack/epilogue/ops"
     gemm = "cutlass/operators/providers/cutedsl/gemm/implementations/sm90_impl.py"
-    assert rebuilding.package_of(gemm) == operators
-    assert rebuilding.identifier(gemm, operators) == "operators/sm90_impl"
-    assert rebuilding.package_of("torch/nn.py") is None
+    assert libraries.library_of(gemm, PACKAGES) == operators
+    assert libraries.identifier(gemm, operators) == "operators/sm90_impl"
+    assert libraries.library_of("torch/nn.py", PACKAGES) is None
 
 
 def test_a_kernel_describes_itself(write_file):
@@ -339,8 +344,8 @@ def curate(tmp_path: Path):
 
 
 def test_records_of_a_package_that_is_not_installed_stay_as_they_are(curate):
-    absent = rebuilding.Package("cutesmith-has-no-such-package", "quack", "MIT", ("quack/",))
-    current = replace(BY_ID["quack/softmax"], repository=absent.distribution)
+    absent = libraries.Library("cutesmith-has-no-such-package", "quack", "MIT", ("quack/",))
+    current = replace(BY_ID["quack/softmax"], repository=absent.name)
     kept = rebuilding.packaged(curate("quack/softmax.py"), [current], [absent])
     assert kept.examples == (current,)
     assert kept.notes == ("cutesmith-has-no-such-package is not installed: its records were not compared",)
@@ -350,3 +355,40 @@ def test_curation_of_a_module_that_no_package_has_is_a_fault(curate):
     rebuilt = rebuilding.packaged(curate("quack/no_such_module.py"), [])
     assert rebuilt.examples == ()
     assert rebuilt.faults == ("quack/no_such_module.py: curation describes it, no installed package has it",)
+
+
+LIGER = "src/liger_kernel/ops/cutedsl/ops"
+
+
+def liger(root: Path, text: str = ELEMENTWISE) -> tuple[Path, Path]:
+    """An index whose curation describes one module of Liger, and a checkout that has it."""
+    (root / "index/curation").mkdir(parents=True)
+    line = entry("x").replace(f"{FOLDER}/x", f"{LIGER}/add.py")
+    (root / "index/curation/repositories.jsonl").write_text(line + "\n", encoding="utf-8")
+    module = root / "checkout" / LIGER / "add.py"
+    module.parent.mkdir(parents=True)
+    module.write_text(text, encoding="utf-8")
+    return root / "index", root / "checkout"
+
+
+def test_a_checkout_of_another_repository_gives_the_records_of_its_described_modules(tmp_path: Path):
+    index, checkout = liger(tmp_path)
+    rebuilt = rebuilding.rebuild(index, [checkout], "a" * 40)
+    (record,) = (example for example in rebuilt.examples if example.source == "repository")
+    assert (record.id, record.repository, record.version) == ("liger/add", "linkedin/Liger-Kernel", "a" * 40)
+    assert record.sha256 == hashlib.sha256(ELEMENTWISE.encode()).hexdigest()
+    assert record.licence == "BSD-3-Clause"  # its own line counts, not the repository's BSD-2-Clause
+    (described,) = rebuilding.from_repositories(index, {}, None, [replace(record, summary="")]).examples
+    assert described == record  # without the checkout it keeps its facts and gets the curation's words
+
+
+def test_a_described_module_that_neither_index_nor_checkout_has_is_a_fault(tmp_path: Path):
+    index, checkout = liger(tmp_path)
+    assert "give a --checkout of its repository" in rebuilding.rebuild(index).faults[0]
+    (checkout / LIGER / "add.py").unlink()
+    assert "the checkout does not have it" in rebuilding.rebuild(index, [checkout], "a" * 40).faults[0]
+
+
+def test_two_checkouts_of_one_kind_are_refused(tmp_path: Path):
+    with pytest.raises(UsageError, match="not a second checkout"):
+        rebuilding.rebuild(tmp_path, [write_tree(tmp_path / "a"), write_tree(tmp_path / "b")], "a" * 40)

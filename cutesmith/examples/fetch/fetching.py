@@ -26,7 +26,7 @@ class FetchOptions:
     """How examples are brought, and where to."""
 
     out: Path
-    mirror: str = ""  # a checkout of CUTLASS or the start of an address, "" for GitHub
+    mirror: str = ""  # a checkout of its repository or the start of an address, "" for GitHub
     offline: bool = False
     refresh: bool = False  # ask the server again, though the cache has it
     with_siblings: bool = False
@@ -135,7 +135,7 @@ class _Fetch:
         return result
 
     async def _bytes(self, example: Example) -> _Got:
-        if example.source != "cutlass":
+        if not example.from_github:
             data, note = sources.read_local(example, any_version=self.options.any_version)
             return _Got(data, "copied", note)
         if self.folder is not None:
@@ -144,7 +144,7 @@ class _Fetch:
         if kept is not None and not self.options.refresh:
             return _Got(kept, "cached")
         if self.options.offline:
-            hint = "Fetch it once without --offline, or give a checkout of CUTLASS with --mirror DIR."
+            hint = "Fetch it once without --offline, or give a checkout of its repository with --mirror DIR."
             raise FetchError("not_cached", f"not in the cache {self.cache.folder}", hint=hint)
         return await self._download(example, kept)
 

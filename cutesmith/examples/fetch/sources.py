@@ -22,7 +22,7 @@ from cutesmith.errors import CutesmithError
 from cutesmith.examples.index.records import Example
 from cutesmith.verdicts import ExitCode
 
-GITHUB = "https://raw.githubusercontent.com/NVIDIA/cutlass/{commit}"
+GITHUB = "https://raw.githubusercontent.com/{repository}/{commit}"
 EXAMPLES = PurePosixPath("examples/python/CuTeDSL")
 """The folder of CUTLASS from which its examples import one another."""
 _STALE_SECONDS = 3600.0
@@ -132,12 +132,12 @@ def destination(example: Example, out: Path) -> Path:
     """Where the example goes below `out`; raises FetchError where a link would lead out of it.
 
     The folders of its source stay as they are, so that examples of one name do not meet and imports of siblings hold:
-    `cutlass/cute/hopper/…`, `quack/softmax.py`, `cutesmith/kernels/…`.
+    `cutlass/cute/hopper/…`, `quack/softmax.py`, `flash_attn/cute/…`, `cutesmith/kernels/…`.
     """
     path = safe_path(example.path)
     if example.source == "cutlass" and path.is_relative_to(EXAMPLES):
         path = "cutlass" / path.relative_to(EXAMPLES)
-    elif example.source != "package":
+    elif example.source in ("cutesmith", "cutlass"):
         path = example.source / path
     target = out / path
     if not target.parent.resolve().is_relative_to(out.resolve()):
@@ -150,7 +150,7 @@ def origin(example: Example) -> str:
     """The source in one line: repository, version and path, as a licence notice names it."""
     if example.source == "cutesmith":
         return f"cutesmith {example.path}"
-    version = example.version[:12] if example.source == "cutlass" else example.version
+    version = example.version[:12] if example.from_github else example.version
     return f"{example.repository}@{version} {example.path}"
 
 
@@ -203,14 +203,15 @@ def mirror_folder(mirror: str) -> Path | None:
         return None
     folder = Path(mirror).expanduser()
     if not folder.is_dir():
-        hint = "Give a checkout of CUTLASS, or https://…"
+        hint = "Give a checkout of the example's repository, or https://…"
         raise FetchError("bad_address", f"--mirror {mirror} is not a folder", hint=hint)
     return folder
 
 
 def address(example: Example, mirror: str) -> str:
-    """The address of a CUTLASS example: GitHub's, or below `mirror` (`{commit}` in it is filled in)."""
+    """The address of an example: GitHub's, or below `mirror` (`{commit}` and `{repository}` in it are filled in)."""
     base = (mirror or GITHUB).replace("{commit}", quote(example.version, safe=""))
+    base = base.replace("{repository}", quote(example.repository))
     return f"{base.rstrip('/')}/{quote(str(safe_path(example.path)))}"
 
 

@@ -20,7 +20,7 @@ from cutesmith.examples.index.features import in_order
 from cutesmith.examples.index.records import SOURCES, Example
 from cutesmith.examples.vocabulary import ARCHS, DTYPES, FEATURES, OPERATIONS
 
-FILES = {"package": "packages.jsonl", "cutlass": "cutlass.jsonl"}
+FILES = {"package": "packages.jsonl", "cutlass": "cutlass.jsonl", "repository": "repositories.jsonl"}
 ID = re.compile(r"[a-z0-9_-]+(/[a-z0-9_-]+)+")
 SHA256 = re.compile(r"[0-9a-f]{64}")
 MAX_SUMMARY = 200  # characters: what a search shows on one or two lines
@@ -59,7 +59,7 @@ class Entry:
 
 
 def read_curation(root: Path, source: str) -> dict[str, Entry]:
-    """Path → entry of one source ("package" or "cutlass"); raises UsageError with the line where one is broken."""
+    """Path → entry of one source (of FILES); raises UsageError with the line where one is broken."""
     file = root / "curation" / FILES[source]
     entries: dict[str, Entry] = {}
     for number, line in enumerate(file.read_text(encoding="utf-8").splitlines() if file.is_file() else (), 1):

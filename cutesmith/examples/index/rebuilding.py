@@ -1,7 +1,7 @@
-"""The index, built again from our own kernels, from installed packages and, where one is given, from a checkout.
+"""The index, built again from our own kernels, from installed packages and from checkouts, where they are given.
 
-A checkout of CUTLASS is a work tree; git is asked for its commit where there is one. Our own kernels,
-`examples_index/kernels/*.py`, meet the contract, and each describes itself in its docstring:
+A checkout is a work tree of CUTLASS or of a repository in `libraries.py`; git is asked for its commit where there is
+one. Our own kernels, `examples_index/kernels/*.py`, meet the contract, and each describes itself in its docstring:
 
 What it is, one sentence.
 
@@ -19,7 +19,7 @@ import re
 import shutil
 import subprocess
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.metadata import Distribution, PackageNotFoundError, distribution
@@ -29,6 +29,14 @@ from typing import TypeVar
 from cutesmith.errors import CutesmithError, UsageError
 from cutesmith.examples.index.curation import Entry, read_curation
 from cutesmith.examples.index.features import Source, facts, in_order, read_source
+from cutesmith.examples.index.libraries import (
+    PACKAGES,
+    REPOSITORIES,
+    Library,
+    identifier,
+    library_of,
+    repository_in,
+)
 from cutesmith.examples.index.records import FILE, Example, read_index
 from cutesmith.examples.vocabulary import ARCHS, DTYPES, FEATURES, OPERATIONS, canonical
 from cutesmith.problems import contract
@@ -49,28 +57,6 @@ DROPPED = {"cute", "kernel", "tutorial", "experimental"}  # folders that say not
 
 
 @dataclass(frozen=True)
-class Package:
-    """A distribution with kernels worth reading: its name, what ids begin with, its licence and its roots."""
-
-    distribution: str
-    prefix: str
-    licence: str
-    roots: tuple[str, ...]  # folders in site-packages; in ids they are left out
-
-
-OPERATORS = (
-    "cutlass/operators/providers/cutedsl/gemm/implementations/",
-    "cutlass/operators/providers/cutedsl/",
-    "cutlass/operators/",
-    "cutlass/kernels/",
-)
-PACKAGES = (
-    Package("nvidia-cutlass-operators", "operators", "BSD-3-Clause", OPERATORS),
-    Package("quack-kernels", "quack", "Apache-2.0", ("quack/",)),
-)
-
-
-@dataclass(frozen=True)
 class Rebuilt:
     """The records that could be made, and a sentence for each file that could not be read or described."""
 
@@ -85,13 +71,19 @@ def read_current(root: Path) -> tuple[Example, ...]:
     return read_index(file) if file.is_file() else ()
 
 
-def rebuild(root: Path, checkout: Path | None = None, commit: str | None = None) -> Rebuilt:
-    """Every record, sorted by id. Without a checkout, CUTLASS's keep their facts and get the words of the curation.
+def rebuild(root: Path, checkouts: Sequence[Path] = (), commit: str | None = None) -> Rebuilt:
+    """Every record, sorted by id. Those without a checkout keep their facts and get the words of the curation.
 
-    Raises UsageError where the checkout has no examples or its commit is not known.
+    Raises UsageError where a checkout has no examples or its commit is not known.
     """
     current = read_current(root)
-    parts = (from_cutlass(root, checkout, commit, current), own(root), packaged(root, current))
+    libraries = {library: checkout for checkout in checkouts if (library := repository_in(checkout))}
+    others = [checkout for checkout in checkouts if checkout not in libraries.values()]
+    if len(others) > 1:
+        known = f"of CUTLASS or of {', '.join(library.name for library in REPOSITORIES)}"
+        raise UsageError(f"{others[1]} is not a second checkout {known}", hint="Give each repository once")
+    cutlass = from_cutlass(root, others[0] if others else None, commit, current)
+    parts = (cutlass, own(root), packaged(root, current), from_repositories(root, libraries, commit, current))
     examples = sorted((example for part in parts for example in part.examples), key=lambda example: example.id)
     faults = tuple(fault for part in parts for fault in part.faults)
     return Rebuilt(tuple(examples), faults, tuple(note for part in parts for note in part.notes))
@@ -162,15 +154,15 @@ def _first_sentence(text: str) -> str:
     return SENTENCE.split(" ".join(text.split()), maxsplit=1)[0]
 
 
-def packaged(root: Path, current: Sequence[Example], known: Sequence[Package] = PACKAGES) -> Rebuilt:
+def packaged(root: Path, current: Sequence[Example], known: Sequence[Library] = PACKAGES) -> Rebuilt:
     """The modules that the curation describes; those of packages that are not installed stay as they are."""
 
     def record(entry: Entry) -> Example:
-        package = package_of(entry.path, known)
+        package = library_of(entry.path, known)
         file = _located(entry.path, package) if package else None
         if package is None or file is None:
             raise FileNotFoundError(f"{entry.path}: curation describes it, no installed package has it")
-        name, found = package.distribution, _installed(package.distribution)
+        name, found = package.name, _installed(package.name)
         read = facts(
             read_source(file, entry.path),
             id=identifier(entry.path, package),
@@ -181,11 +173,11 @@ def packaged(root: Path, current: Sequence[Example], known: Sequence[Package] = 
         )
         return entry.applied(read)
 
-    absent = [package for package in known if _installed(package.distribution) is None]
-    names = [package.distribution for package in absent]
+    absent = [package for package in known if _installed(package.name) is None]
+    names = [package.name for package in absent]
     kept = tuple(e for e in current if e.source == "package" and e.repository in names)
     entries = read_curation(root, "package").values()
-    examples, faults = _collected((e for e in entries if package_of(e.path, known) not in absent), record)
+    examples, faults = _collected((e for e in entries if library_of(e.path, known) not in absent), record)
     notes = tuple(f"{name} is not installed: its records were not compared" for name in names)
     return Rebuilt((*kept, *examples), faults, notes)
 
@@ -216,6 +208,30 @@ def from_cutlass(root: Path, checkout: Path | None, commit: str | None, current:
     examples, faults = _collected(files, record)
     unread = files.keys() - {example.path for example in examples}
     return Rebuilt((*examples, *(example for example in before if example.path in unread)), faults)
+
+
+def from_repositories(
+    root: Path, checkouts: Mapping[Library, Path], commit: str | None, current: Sequence[Example]
+) -> Rebuilt:
+    """The modules of other repositories that the curation describes; those without a checkout keep their facts."""
+    before = {example.path: example for example in current if example.source == "repository"}
+    versions = {library: commit_of(checkout, commit) for library, checkout in checkouts.items()}
+
+    def record(entry: Entry) -> Example:
+        library = library_of(entry.path, REPOSITORIES)
+        if library is not None and library in checkouts:
+            file = checkouts[library] / entry.path
+            if not file.is_file():
+                raise FileNotFoundError(f"{entry.path}: curation describes it, the checkout does not have it")
+            about = {"kind": "repository", "repository": library.name, "version": versions[library]}
+            about |= {"id": identifier(entry.path, library), "licence": library.licence}
+            return entry.applied(facts(read_source(file, entry.path), **about))
+        if entry.path not in before:
+            raise FileNotFoundError(f"{entry.path}: curation describes it; give a --checkout of its repository")
+        return entry.applied(before[entry.path])
+
+    examples, faults = _collected(read_curation(root, "repository").values(), record)
+    return Rebuilt(examples, faults)
 
 
 def _collected(items: Iterable[T], record: Callable[[T], Example]) -> tuple[tuple[Example, ...], tuple[str, ...]]:
@@ -269,22 +285,12 @@ def _short(path: str) -> str:
     return "/".join(["cutlass", *kept, PurePosixPath(name).stem]).lower()
 
 
-def package_of(path: str, known: Sequence[Package] = PACKAGES) -> Package | None:
-    """The package that a path (in site-packages) belongs to."""
-    return next((package for package in known if path.startswith(package.roots)), None)
-
-
-def identifier(path: str, package: Package) -> str:
-    """`quack/epilogue/library`, `operators/sm90_static_persistent_impl`."""
-    root = next(root for root in package.roots if path.startswith(root))
-    return f"{package.prefix}/{PurePosixPath(path.removeprefix(root)).with_suffix('')}".lower()
-
-
 def undescribed(described: set[str]) -> list[str]:
     """Modules of the installed packages that launch kernels and that no curation entry describes, sorted."""
-    listed = ((package, _installed(package.distribution)) for package in PACKAGES)
+    listed = ((package, _installed(package.name)) for package in PACKAGES)
     paths = {file.as_posix(): package for package, found in listed for file in (found and found.files) or ()}
-    modules = {path: package for path, package in paths.items() if path.endswith(".py") and package_of(path) == package}
+    own = {path: package for path, package in paths.items() if library_of(path, PACKAGES) == package}
+    modules = {path: package for path, package in own.items() if path.endswith(".py")}
     files = {path: _located(path, package) for path, package in modules.items() if path not in described}
     return sorted(path for path, file in files.items() if file and "@cute.kernel" in file.read_text(encoding="utf-8"))
 
@@ -297,8 +303,8 @@ def _installed(name: str) -> Distribution | None:
         return None
 
 
-def _located(path: str, package: Package) -> Path | None:
+def _located(path: str, package: Library) -> Path | None:
     """The installed file of a path, or None where the package or the file is not there."""
-    found = _installed(package.distribution)
+    found = _installed(package.name)
     file = Path(str(found.locate_file(path))) if found else None
     return file if file and file.is_file() else None

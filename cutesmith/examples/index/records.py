@@ -17,7 +17,7 @@ from cutesmith.errors import UsageError
 from cutesmith.examples.vocabulary import OPERATIONS
 
 FILE, TABLE = "index.jsonl", "table.md"
-SOURCES = ("cutesmith", "package", "cutlass")
+SOURCES = ("cutesmith", "package", "cutlass", "repository")
 TABLE_INTRODUCTION = """\
 # All examples, by operation
 
@@ -32,7 +32,7 @@ class Example:
 
     `id` is unique, made of a–z, 0–9, `-`, `_` and `/`, and starts with its source: `cutesmith/gemm_sm80_bias_gelu`,
     `quack/softmax`, `operators/…`, `cutlass/hopper/dense_gemm_persistent`. `path` is relative to `examples_index/` for
-    our own kernels, to the site-packages folder for a package, to the repository's root for CUTLASS.
+    our own kernels, to the site-packages folder for a package, else to the root of its repository.
     """
 
     id: str
@@ -42,7 +42,7 @@ class Example:
     dtypes: tuple[str, ...]  # torch's names: bfloat16, float16, float8_e4m3fn, …
     features: tuple[str, ...]  # of FEATURES in vocabulary.py: tma, wgmma, cp_async, persistent, cluster, …
     source: str  # of SOURCES
-    repository: str  # "" for our own, the distribution's name for a package, "NVIDIA/cutlass"
+    repository: str  # "" for our own, the distribution's name for a package, else GitHub's: "NVIDIA/cutlass"
     version: str  # "" for our own, the distribution's version, the commit (40 hex digits)
     path: str
     sha256: str
@@ -52,6 +52,11 @@ class Example:
     symbols: tuple[str, ...]  # entry points: kernel classes, @cute.jit and @cute.kernel functions
     meets_contract: bool = False  # kernel_fn, reference_fn and get_inputs
     licence: str = "BSD-3-Clause"
+
+    @property
+    def from_github(self) -> bool:
+        """Is it a file at a commit, neither our own nor of a package?"""
+        return self.source in ("cutlass", "repository")
 
 
 def read_index(path: Path | None = None) -> tuple[Example, ...]:
@@ -99,6 +104,6 @@ def _group(operation: str, members: Iterable[Example]) -> Iterator[str]:
 def _link(example: Example) -> str:
     if example.source == "cutesmith":
         return f"[`{example.id}`]({example.path})"
-    if example.source == "cutlass":
+    if example.from_github:
         return f"[`{example.id}`](https://github.com/{example.repository}/blob/{example.version}/{example.path})"
     return f"`{example.id}` ({example.repository} {example.version})"

@@ -32,7 +32,8 @@ STRUCTURE = 2.0
 """What a query that names a structure weighs it by: how elements depend on one another decides the kernel."""
 ARCH, EASE, OWN = 1.0, 0.7, 0.1
 """What adds to the score, in units of a word that one record has: how the architecture fits, how short an example is
-where one to learn from is asked for, and that it meets the contract (as much less for part of a library)."""
+where one to learn from is asked for, and that it meets the contract."""
+PART = {"package": 1, "repository": 2}  # what a part of a library loses, in units of OWN: longer, and seldom alone
 
 NATIVE, RUNS, PORT, FOREIGN = "native", "runs", "port", "foreign"
 _RUNS, _PORT = 0.75, 0.5  # of 1.0 for an example of the very architecture
@@ -251,7 +252,7 @@ def _rank(
         if not matched or (telling and telling.isdisjoint(bag)):
             continue
         more = ARCH * fitting.value if fitting else 0.0
-        more += OWN * example.meets_contract - OWN * (example.source == "package")
+        more += OWN * (example.meets_contract - PART.get(example.source, 0))
         if query.easy:  # 1 for fifty lines or fewer, 0 for two thousand or more
             more += EASE * min(1.0, max(0.0, math.log(2000 / max(1, example.lines)) / math.log(2000 / 50)))
         ranked.append(_found(example, round(scores[place] + unit * more, 3), fitting, matched, missing))
