@@ -225,3 +225,15 @@ def test_infinities_of_the_inputs_are_no_masks():
         lambda a, b, w: functional.conv2d(a, w, padding=1) + b, [image, -y.view(1, 1, 4, 4), weight]
     )
     assert opened is None  # what a convolution is added to is not a score
+
+
+@pytest.mark.parametrize("value", [1.0, float("nan")])
+def test_inputs_of_eight_bits_are_asked_whether_they_are_finite(value):
+    image, weight = torch.ones(1, 1, 4).to(torch.float8_e4m3fn), torch.ones(1, 1, 3).to(torch.float8_e4m3fn)
+    image[0, 0, 0] = value
+
+    def convolved(image, weight):
+        return functional.conv1d(image.float(), weight.float(), padding=1)
+
+    found = open_elements(convolved, [image, weight])
+    assert (found == []) == (value == 1.0)

@@ -18,7 +18,7 @@ from cutesmith.judge.reference_side.cases import Values, resize, smaller_sizes
 from cutesmith.judge.reference_side.other_shapes import OtherShapes
 from cutesmith.judge.reference_side.problem_calls import native_outputs
 from cutesmith.judge.reference_side.requests import Planned
-from cutesmith.judge.transfer.tensors import copy_of
+from cutesmith.judge.transfer.tensors import copy_of, finite
 from cutesmith.verdicts import InputKind
 
 Native = Callable[[Sequence[Any]], tuple[list[torch.Tensor], bool]]
@@ -208,7 +208,7 @@ def _difference(old: Any, new: Any) -> str:
     difference = (new.double() - old.double()).abs() if not new.is_complex() else (new - old).abs()
     finite = difference[difference.isfinite()]
     most = f" by up to {float(finite.max()):.2g}" if finite.numel() else ""
-    special = int((~new.isfinite()).sum()) if new.is_floating_point() else 0
+    special = int((~finite(new)).sum()) if new.is_floating_point() else 0
     return f"changed in {float(changed):.0%} of its elements{most}{f', {special} NaN or Inf' if special else ''}"
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from cutesmith.judge.reference_side.precision import WidenCasts, in_float64, widen
-from cutesmith.judge.transfer.tensors import copy_of
+from cutesmith.judge.transfer.tensors import copy_of, finite
 
 OF_FLOAT32 = (torch.float32, torch.bfloat16)  # PyTorch computes with float32 in both
 ROOT = 2.0**63  # squares beyond it, and beyond its inverse, leave float32
@@ -78,7 +78,7 @@ class Overflows(WidenCasts):
 def _all_finite(value: Any) -> bool:
     if not isinstance(value, torch.Tensor):
         return not isinstance(value, float) or math.isfinite(value)
-    return not value.is_floating_point() or bool(value.isfinite().all())
+    return not value.is_floating_point() or bool(finite(value).all())
 
 
 def _lost(moved: torch.Tensor, exact: torch.Tensor | None, *, everywhere: bool) -> torch.Tensor | None:

@@ -16,7 +16,7 @@ import torch
 from cutesmith.judge.reference_side.convolution_taps import ByTaps
 from cutesmith.judge.reference_side.masked_keys import ByMaskedKeys
 from cutesmith.judge.reference_side.precision import in_float64
-from cutesmith.judge.transfer.tensors import copy_of
+from cutesmith.judge.transfer.tensors import copy_of, finite
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,7 +33,7 @@ def open_elements(function: Callable[..., Any], values: Sequence[Any]) -> list[O
     The list is empty without a convolution and without masked keys, for finite inputs, and where a result cannot be
     computed so.
     """
-    if all(bool(value.isfinite().all()) for value in values if _is_float(value)):
+    if all(bool(finite(value).all()) for value in values if _is_float(value)):
         return []
     taps, keys = ByTaps(multiplies=True), ByMaskedKeys(multiplies=True)
     multiplied = _results(function, values, taps, keys)
