@@ -206,8 +206,8 @@ def _difference(old: Any, new: Any) -> str:
         return f"{new} for {old}"
     changed = ((new != old) & ~((new != new) & (old != old))).double().mean()
     difference = (new.double() - old.double()).abs() if not new.is_complex() else (new - old).abs()
-    finite = difference[difference.isfinite()]
-    most = f" by up to {float(finite.max()):.2g}" if finite.numel() else ""
+    measured = difference[finite(difference)]
+    most = f" by up to {float(measured.max()):.2g}" if measured.numel() else ""
     special = int((~finite(new)).sum()) if new.is_floating_point() else 0
     return f"changed in {float(changed):.0%} of its elements{most}{f', {special} NaN or Inf' if special else ''}"
 
