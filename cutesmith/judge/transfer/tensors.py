@@ -105,7 +105,6 @@ def read_bytes(description: TensorFile) -> torch.Tensor | None:
     return FILES.to_read(Path(description.file), size) if size else None
 
 
-
 def finite(tensor: torch.Tensor) -> torch.Tensor:
     """Where it is neither NaN nor infinite; PyTorch's `isfinite` knows no 8-bit floats."""
     return (tensor.float() if tensor.is_floating_point() and tensor.itemsize == 1 else tensor).isfinite()
