@@ -4,13 +4,15 @@ Verified on the emulated GPU alone (`scripts/verify_kernel.py --arch sm_100a`): 
 Shows how a Blackwell GEMM hides its epilogue. Two blocks of a cluster make one product of 256 x 256: each loads half of
 both operands, the leader issues, and each holds half of the rows in its own tensor memory (TMEM). TMEM holds two such
 accumulators: while four warps write out one tile, the next is summed in the other. So loads, products and stores are
-three loops over the same tiles, which meet only at barriers. Clusters stay for as many tiles as there are, in an order
-that L2 serves.
+three loops over the same tiles, which meet only at barriers. Which tiles those are the hardware says (cluster launch
+control): the grid has a cluster for each tile, and a running one asks for the next that has not started, which then
+never starts. One warp of the leader asks a tile ahead; the answer comes to both blocks. So clusters stay, and yet the
+work is balanced when others use the GPU too. Tiles are taken in an order that L2 serves.
 Prediction, not measured, for bf16 8192 x 4096 by 8192 x 4096 on a B200: 550 GFLOP, 0.34 ms at 1600 TFLOP/s; 268 MB.
 
 Arch: sm_100a
 Operation: gemm
-Features: tma, tma_store, tcgen05, tmem, two_cta, pipeline, warp_specialization, persistent, cluster, mbarrier, bias
+Features: tma, tma_store, tcgen05, tmem, two_cta, warp_specialization, persistent, dynamic_scheduler, cluster, bias
 Start here when a matrix product on Blackwell (SM100) is large, and has to run at the rate of the tensor cores.
 """
 
@@ -35,8 +37,8 @@ EPI_N = 64  # columns that leave at once: a swizzled row of 128 bytes
 VECTOR = 8
 ACCUMULATORS = 2  # of BN columns of TMEM: all 512
 EPILOGUE_WARPS = 4  # warp i reads the lanes 32 i … 32 i + 31 of TMEM: the hardware allows no others
-LOAD_WARP, MMA_WARP = 4, 5
-THREADS = 192
+LOAD_WARP, MMA_WARP, TICKET_WARP = 4, 5, 6
+THREADS = 224
 GROUP = 8  # tiles down before one to the right: L2 serves more of a square
 TMEM_BARRIER, EPILOGUE_BARRIER = 1, 2  # 0 is sync_threads
 
@@ -47,6 +49,16 @@ def tile_of(index: Int32, tiles_m: Int32, tiles_n: Int32):
     group, within = index // (GROUP * tiles_n), index % (GROUP * tiles_n)
     height = cutlass.min(GROUP, tiles_m - group * GROUP)  # the last group may be lower
     return group * GROUP + within % height, within // height
+
+
+def next_tile(tickets: pipeline.PipelineClcFetchAsync, state: pipeline.PipelineState, answer: cute.Pointer):
+    """(tile, 0 if there was none left, state): what the hardware answered; called by whole warps."""
+    tickets.consumer_wait(state)
+    block, _, _, valid = cute.arch.clc_response(answer)  # the first block of the cluster that does not start now
+    cute.arch.fence_proxy("async.shared", space="cta")  # read before the hardware writes the next answer
+    tickets.consumer_release(state)
+    state.advance()
+    return block // PAIR, valid, state
 
 
 @cute.kernel
@@ -63,7 +75,6 @@ def gemm_kernel(
     sA_layout: cute.ComposedLayout,
     sB_layout: cute.ComposedLayout,
     sC_layout: cute.ComposedLayout,
-    clusters: cutlass.Constexpr,
 ):
     thread, _, _ = cute.arch.thread_idx()
     block, _, _ = cute.arch.block_idx()
@@ -94,6 +105,16 @@ def gemm_kernel(
         cta_layout_vmnk=pair_layout,
         defer_sync=True,
     )
+    answer = smem.allocate_array(Int32, 4, byte_alignment=16)
+    tickets = pipeline.PipelineClcFetchAsync.create(
+        num_stages=1,
+        producer_group=one_thread,
+        # The warp that asks, the one that multiplies, and those that load and write out in both blocks.
+        consumer_group=pipeline.CooperativeGroup(pipeline.Agent.Thread, 32 * (2 + PAIR * (1 + EPILOGUE_WARPS))),
+        tx_count=16,
+        cta_layout_vmnk=pair_layout,
+        defer_sync=True,
+    )
     # Who needs the address: not the loading warp.
     receivers = pipeline.NamedBarrier(barrier_id=TMEM_BARRIER, num_threads=32 * (EPILOGUE_WARPS + 1))
     tmem = TmemAllocator(barrier_for_retrieve=receivers, is_two_cta=True)
@@ -108,22 +129,33 @@ def gemm_kernel(
     tBsB, tBgB = cpasync.tma_partition(tma_B, 0, one, cute.group_modes(sB, 0, 3), cute.group_modes(gB, 0, 3))
     k_tiles = cute.size(gA, mode=[4])
     tiles_m, tiles_n = cute.ceil_div(mC.shape, (TM, BN))
-    first, tiles = block // PAIR, tiles_m * tiles_n  # this cluster does first, first + clusters, …
-    mine = (tiles - first + clusters - 1) // clusters
+    tile, valid = block // PAIR, Int32(1)  # the first one; others come as answers
+    turn = pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, 1)
     shape = cute.append(tiled_mma.partition_shape_C((TM, BN)), ACCUMULATORS)
     layout = tiled_mma.make_fragment_C(shape).layout  # ((128, 256), 1, 1, 2) of this block's TMEM
     pipeline.pipeline_init_wait(cluster_shape_mn=(PAIR, 1))  # the peer's barriers are ready too
 
+    if warp == TICKET_WARP and rank == 0:
+        asked = pipeline.make_pipeline_state(pipeline.PipelineUserType.Producer, 1)
+        while valid != 0:  # a tile ahead of the others: an answer comes while they work
+            tickets.producer_acquire(asked)  # both blocks have read the answer before
+            with cute.arch.elect_one():
+                cute.arch.issue_clc_query(tickets.producer_get_barrier(asked), answer)  # to both blocks
+            asked.advance()
+            tile, valid, turn = next_tile(tickets, turn, answer)
+        tickets.producer_tail(asked)
+
     if warp == LOAD_WARP:
         state = pipeline.make_pipeline_state(pipeline.PipelineUserType.Producer, STAGES)
-        for i in cutlass.range(mine, unroll=1):
-            m, n = tile_of(first + i * clusters, tiles_m, tiles_n)
+        while valid != 0:
+            m, n = tile_of(tile, tiles_m, tiles_n)
             for k in cutlass.range(k_tiles, unroll=1):
                 ring.producer_acquire(state)
                 full = ring.producer_get_barrier(state)
                 cute.copy(tma_A, tAgA[None, m, k], tAsA[None, state.index], tma_bar_ptr=full)
                 cute.copy(tma_B, tBgB[None, n, k], tBsB[None, state.index], tma_bar_ptr=full)
                 state.advance()
+            tile, valid, turn = next_tile(tickets, turn, answer)
         ring.producer_tail(state)
 
     if warp == MMA_WARP:
@@ -133,7 +165,7 @@ def gemm_kernel(
             tCrA, tCrB = tiled_mma.make_fragment_A(sA), tiled_mma.make_fragment_B(sB)
             state = pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, STAGES)
             done = pipeline.make_pipeline_state(pipeline.PipelineUserType.Producer, ACCUMULATORS)
-            for _i in cutlass.range(mine, unroll=1):
+            while valid != 0:
                 ready.producer_acquire(done)  # both blocks' epilogues have read what this accumulator held
                 acc = tCtC[None, None, None, done.index]
                 tiled_mma.set(tcgen05.Field.ACCUMULATE, False)  # the first product overwrites
@@ -147,6 +179,7 @@ def gemm_kernel(
                     state.advance()
                 ready.producer_commit(done)
                 done.advance()
+                tile, valid, turn = next_tile(tickets, turn, answer)
             ready.producer_tail(done)  # the peer's last releases must find this block's barriers alive
 
     if warp < EPILOGUE_WARPS:
@@ -168,8 +201,8 @@ def gemm_kernel(
         tSsC, tSgC = cpasync.tma_partition(tma_C, 0, one, cute.group_modes(sC, 0, 2), cute.group_modes(gC, 0, 2))
         barrier = pipeline.NamedBarrier(barrier_id=EPILOGUE_BARRIER, num_threads=32 * EPILOGUE_WARPS)
         full = pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, ACCUMULATORS)
-        for i in cutlass.range(mine, unroll=1):
-            m, n = tile_of(first + i * clusters, tiles_m, tiles_n)
+        while valid != 0:
+            m, n = tile_of(tile, tiles_m, tiles_n)
             ready.consumer_wait(full)
             for j in range_constexpr(BN // EPI_N):
                 cute.copy(copy_T, tTtC[None, None, None, 0, j, full.index], acc)
@@ -193,6 +226,7 @@ def gemm_kernel(
                     cute.copy(tma_C, tSsC[None, 0], tSgC[None, m * PAIR + rank, column_tile])
                     cute.arch.cp_async_bulk_commit_group()
             full.advance()
+            tile, valid, turn = next_tile(tickets, turn, answer)
         if warp == 0:
             cute.arch.cp_async_bulk_wait_group(0, read=True)  # shared memory outlives its last reader
         barrier.arrive_and_wait()
@@ -200,7 +234,7 @@ def gemm_kernel(
 
 
 @cute.jit
-def gemm(mA: cute.Tensor, mB: cute.Tensor, mBias: cute.Tensor, mC: cute.Tensor, clusters: cutlass.Constexpr, stream):
+def gemm(mA: cute.Tensor, mB: cute.Tensor, mBias: cute.Tensor, mC: cute.Tensor, stream):
     dtype, major, two = mA.element_type, OperandMajorMode.K, tcgen05.CtaGroup.TWO
     op = tcgen05.MmaF16BF16Op(dtype, Float32, (TM, BN, 16), two, tcgen05.OperandSource.SMEM, major, major)
     tiled_mma = cute.make_tiled_mma(op)
@@ -219,15 +253,16 @@ def gemm(mA: cute.Tensor, mB: cute.Tensor, mBias: cute.Tensor, mC: cute.Tensor, 
     tma_C, tC = cpasync.make_tiled_tma_atom(
         cpasync.CopyBulkTensorTileS2GOp(), mC, cute.slice_(sC_layout, (None, None, 0)), (BM, EPI_N)
     )
+    tiles_m, tiles_n = cute.ceil_div(mC.shape, (TM, BN))
     gemm_kernel(
-        tma_A, tA, tma_B, tB, tma_C, tC, mBias, tiled_mma, pair_layout, sA_layout, sB_layout, sC_layout, clusters
+        tma_A, tA, tma_B, tB, tma_C, tC, mBias, tiled_mma, pair_layout, sA_layout, sB_layout, sC_layout
     ).launch(
-        grid=(clusters * PAIR, 1, 1), block=(THREADS, 1, 1), cluster=(PAIR, 1, 1), stream=stream,
+        grid=(PAIR * tiles_m * tiles_n, 1, 1), block=(THREADS, 1, 1), cluster=(PAIR, 1, 1), stream=stream,
     )  # fmt: skip
 
 
 @functools.cache
-def compiled(dtype: torch.dtype, clusters: int):
+def compiled(dtype: torch.dtype):
     """One kernel for all shapes: M is free, N and K are multiples of 8, as TMA wants strides of 16 bytes."""
     m, n, k = cute.sym_int(), cute.sym_int(divisibility=8), cute.sym_int(divisibility=8)
 
@@ -237,12 +272,7 @@ def compiled(dtype: torch.dtype, clusters: int):
 
     stream = make_fake_stream(use_tvm_ffi_env_stream=True)
     tensors = fake(m, k), fake(n, k), fake(n), fake(m, n)
-    return cute.compile(gemm, *tensors, clusters, stream, options="--enable-tvm-ffi")
-
-
-@functools.cache
-def resident_clusters(device):
-    return torch.cuda.get_device_properties(device).multi_processor_count // PAIR
+    return cute.compile(gemm, *tensors, stream, options="--enable-tvm-ffi")
 
 
 def kernel_fn(x, weight, bias):
@@ -251,7 +281,7 @@ def kernel_fn(x, weight, bias):
         raise ValueError(f"K = {k} and N = {n}: pad with zeros to multiples of 8 (TMA wants strides of 16 bytes)")
     out = torch.empty(m, n, dtype=x.dtype, device=x.device)
     if out.numel():
-        compiled(x.dtype, resident_clusters(x.device))(x, weight, bias, out)
+        compiled(x.dtype)(x, weight, bias, out)
     return out
 
 
