@@ -73,6 +73,8 @@ def test_a_planted_fault_is_found_at_a_line_of_the_file_and_has_a_remedy(fault):
         ("bulk_every_thread_announces", EngineFault.TOO_MANY_ARRIVALS),
         ("bulk_expects_too_few_bytes", EngineFault.WRONG_BYTES),
         ("bulk_misaligned", EngineFault.MISALIGNED),
+        ("store_misaligned", EngineFault.MISALIGNED),
+        ("tma_store_misaligned", EngineFault.MISALIGNED),
         ("bulk_missing_arrival", EngineFault.TOO_FEW_ARRIVALS),
         pytest.param("bulk_expects_too_many_bytes", EngineFault.WRONG_BYTES, marks=pytest.mark.slow),
         pytest.param("bulk_second_copy_not_counted", EngineFault.WRONG_BYTES, marks=pytest.mark.slow),

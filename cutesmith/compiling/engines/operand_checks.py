@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from cutesmith.compiling.engines.barrier_checks import Remark
 from cutesmith.compiling.engines.reach import Reach
-from cutesmith.compiling.engines.sites import Act, Copy, Site, instructions
+from cutesmith.compiling.engines.sites import Copy, Site, Store, instructions
 from cutesmith.compiling.engines.thread_values import Held, ThreadValues, Value, Words
 from cutesmith.emulator.engines.swizzles import Swizzle
 from cutesmith.emulator.faults import UnsupportedInstruction
@@ -148,68 +148,87 @@ def _is_descriptor(value: Value) -> bool:
     return bool((upper == upper[0]).all() and upper[0])
 
 
-def check_operands(sites: Iterable[Site], operands: Iterable[DescribedOperand]) -> Iterator[Remark]:
-    """Remarks on boxes, and on those that a descriptor reads with another swizzle."""
-    copies = [site for site in sites if site.act is Act.COPY]
+def check_operands(
+    sites: Iterable[Site], stores: Iterable[Store], operands: Iterable[DescribedOperand]
+) -> Iterator[Remark]:
+    """Remarks on boxes and bulk copies, to and from shared memory, and on boxes that a descriptor reads otherwise."""
+    copies = [(site.instruction, site.copy) for site in sites if site.copy is not None]
     unknown = 0
-    for site in copies:
-        copy = site.copy
-        assert copy is not None
-        if copy.map_error:
-            remedy = (
-                "Encode it with `cute.nvgpu.cpasync.make_tiled_tma_atom`, or correct the arguments of the driver call"
-            )
-            yield Remark(
-                f"a malformed tensor map: {copy.map_error}", remedy, EngineFault.BAD_TENSOR_MAP, site.instruction
-            )
-        if copy.map is None:
-            yield from _bulk_alignment(site, copy)
-            continue
-        start = copy.target.one
-        if start is None or copy.target.multiple % _TMA_ALIGN:
-            unknown += 1
-        elif start % _TMA_ALIGN:
-            yield Remark(
-                f"a box is copied to byte {start} of shared memory: TMA needs a multiple of {_TMA_ALIGN}",
-                "Allocate its buffer with `byte_alignment=1024`, which serves every swizzle",
-                EngineFault.MISALIGNED,
-                site.instruction,
-            )
-        elif start % copy.map.swizzle.span:
-            yield Remark(
-                f"whether who reads the box at byte {start} knows that its {copy.map.swizzle.row}-byte swizzle, whose "
-                f"pattern takes {copy.map.swizzle.span} bytes, begins inside the pattern"
-            )
+    for instruction, copy in copies:
+        yield from _malformed(copy.map_error, instruction)
+        if copy.map is not None:
+            unknown += not _decided(copy.target)
+            yield from _box(instruction, copy.target, copy.map.swizzle, "copied to")
+        else:
+            parts = (("its destination in shared memory", copy.target), ("its source in global memory", copy.source))
+            yield from _bulk_alignment(instruction, copy.size, *parts)
+    for store in stores:
+        yield from _malformed(store.map_error, store.instruction)
+        if store.map is not None:
+            unknown += not _decided(store.shared)
+            yield from _box(store.instruction, store.shared, store.map.swizzle, "stored from")
+        else:
+            parts = (("its source in shared memory", store.shared), ("its destination in global memory", store.there))
+            yield from _bulk_alignment(store.instruction, store.size, *parts)
     if unknown:
         yield Remark(f"the alignment of {unknown} copies: their addresses are computed from what is not known")
-    yield from _swizzles(copies, operands)
+    yield from _swizzles([copy for _, copy in copies], operands)
 
 
-def _bulk_alignment(site: Site, copy: Copy) -> Iterator[Remark]:
+def _malformed(error: str, instruction: Instruction) -> Iterator[Remark]:
+    if error:
+        remedy = "Encode it with `cute.nvgpu.cpasync.make_tiled_tma_atom`, or correct the arguments of the driver call"
+        yield Remark(f"a malformed tensor map: {error}", remedy, EngineFault.BAD_TENSOR_MAP, instruction)
+
+
+def _decided(shared: Value) -> bool:
+    """Whether the alignment of a box is known."""
+    return shared.one is not None and not shared.multiple % _TMA_ALIGN
+
+
+def _box(instruction: Instruction, shared: Value, swizzle: Swizzle, done: str) -> Iterator[Remark]:
+    """Where in shared memory a box begins."""
+    start = shared.one
+    if start is None or not _decided(shared):
+        return
+    if start % _TMA_ALIGN:
+        yield Remark(
+            f"a box is {done} byte {start} of shared memory: TMA needs a multiple of {_TMA_ALIGN}",
+            "Allocate its buffer with `byte_alignment=1024`, which serves every swizzle",
+            EngineFault.MISALIGNED,
+            instruction,
+        )
+    elif start % swizzle.span:
+        yield Remark(
+            f"whether the threads that use the box at byte {start} know that its {swizzle.row}-byte swizzle, whose "
+            f"pattern takes {swizzle.span} bytes, begins inside the pattern"
+        )
+
+
+def _bulk_alignment(instruction: Instruction, size: int | None, *parts: tuple[str, Value | None]) -> Iterator[Remark]:
     """A copy without a tensor map: both addresses and the size are multiples of 16."""
-    parts = [("its destination in shared memory", copy.target), ("its source in global memory", copy.source)]
     wrong = [
         (name, value.one % _BULK_ALIGN)
         for name, value in parts
         if value is not None and value.one is not None and not value.multiple % _BULK_ALIGN
         if value.one % _BULK_ALIGN
     ]
-    if copy.size is not None and copy.size % _BULK_ALIGN:
-        wrong.append((f"its size of {copy.size} bytes", copy.size % _BULK_ALIGN))
+    if size is not None and size % _BULK_ALIGN:
+        wrong.append((f"its size of {size} bytes", size % _BULK_ALIGN))
     for name, past in wrong:
         yield Remark(
             f"a bulk copy: {name} is {past} past a multiple of {_BULK_ALIGN}",
-            "Copy whole units of 16 bytes from and to addresses that are multiples of 16; the rest by ordinary loads",
+            "Copy whole units of 16 bytes from and to addresses that are multiples of 16; do the rest with plain accesses",
             EngineFault.MISALIGNED,
-            site.instruction,
+            instruction,
         )
 
 
-def _swizzles(copies: list[Site], operands: Iterable[DescribedOperand]) -> Iterator[Remark]:
+def _swizzles(copies: list[Copy], operands: Iterable[DescribedOperand]) -> Iterator[Remark]:
     seen: set[tuple[int, Swizzle]] = set()
     for operand in operands:
         start, swizzle = operand.descriptor.start, operand.descriptor.swizzle
-        boxes = [site.copy for site in copies if site.copy is not None and site.copy.map is not None]
+        boxes = [copy for copy in copies if copy.map is not None]
         read = [copy for copy in boxes if (at := copy.target.one) is not None and at <= start < at + (copy.size or 0)]
         kinds = {copy.map.swizzle for copy in read if copy.map is not None}
         if not kinds or swizzle in kinds or (start, swizzle) in seen:

@@ -32,12 +32,13 @@ def engine_report(launch: Launch, kernel: CubinKernel, ptx: str, source: str = "
         return EngineReport(undecided=(f"the engines of this kernel: {error}",))
     values = ThreadValues(program, launch)
     reach = Reach(program, values)
-    sites = tuple(Sites(program, launch, values, reach).barriers())
+    found = Sites(program, launch, values, reach)
+    sites = tuple(found.barriers())
     read = read_descriptors(program, values, reach, kernel.static_smem_bytes + launch.dynamic_smem)
     remarks = [
         *check_registers(program, reach, kernel, prod(launch.block)),
         *read.remarks,
-        *check_operands(sites, read.operands),
+        *check_operands(sites, found.stores(), read.operands),
         *check_barriers(sort_out(sites), reach, launch.cluster),
     ]
     return EngineReport(

@@ -48,6 +48,18 @@ class Copy:
 
 
 @dataclass(frozen=True, eq=False)
+class Store:
+    """A copy or reduction from `shared` memory to global memory: by a map, or `size` bytes to the address `there`."""
+
+    instruction: Instruction
+    shared: Value
+    map: TensorMap | None = None
+    map_error: str = ""
+    there: Value | None = None
+    size: int | None = None
+
+
+@dataclass(frozen=True, eq=False)
 class Site:
     """An instruction that acts on the mbarrier at `barrier`.
 
@@ -81,6 +93,23 @@ class Sites:
             elif words.startswith(("st.async", "red.async", "clusterlaunchcontrol.try_cancel")):
                 addresses = [operand for operand in instruction.operands if isinstance(operand, Address)]
                 yield self._site(Act.OTHER, place, instruction, addresses[-1], Immediate(0))
+
+    def stores(self) -> Iterator[Store]:
+        """All bulk copies and reductions to global memory, in the order of the text."""
+        for place, instruction in instructions(self._program):
+            words = instruction.full_opcode
+            if not words.startswith(("cp.async.bulk", "cp.reduce.async.bulk")) or "bulk_group" not in words.split("."):
+                continue
+            target, source, *rest = instruction.operands
+            threads = self._reach.threads(place)
+            shared = self.address(source).among(threads)
+            if "tensor" in instruction.modifiers:
+                assert isinstance(target, Address)
+                yield Store(instruction, shared, *self.map_of(target))
+            else:
+                count = self._values.number(rest[0])
+                there = self.address(target).among(threads)
+                yield Store(instruction, shared, there=there, size=count.one if count.whole else None)
 
     def _site(self, act: Act, place: Place, instruction: Instruction, address: Operand, amount: Operand) -> Site:
         threads = self._reach.threads(place)
