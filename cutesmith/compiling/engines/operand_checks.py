@@ -218,7 +218,7 @@ def _bulk_alignment(instruction: Instruction, size: int | None, *parts: tuple[st
     for name, past in wrong:
         yield Remark(
             f"a bulk copy: {name} is {past} past a multiple of {_BULK_ALIGN}",
-            "Copy whole units of 16 bytes from and to addresses that are multiples of 16; do the rest with plain accesses",
+            "Copy units of 16 bytes from and to multiples of 16; the rest with ordinary loads and stores",
             EngineFault.MISALIGNED,
             instruction,
         )
