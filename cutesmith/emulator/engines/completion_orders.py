@@ -2,7 +2,7 @@
 
 | order | what advances |
 |---|---|
-| 0 | nothing while threads can run; then, of what each block asked for, the last |
+| 0 | nothing while threads do more than poll; then, of what each block asked for, the last |
 | 1 | everything at once, as it was asked for |
 | 2 and more | a part drawn at random, every round; the number is the seed |
 
@@ -31,7 +31,8 @@ class CompletionOrder:
     def advancing(self, blocks: Sequence[int], stalled: bool) -> list[int]:
         """Indices of the work that advances, in order; `blocks` names who asked for each piece, the oldest first.
 
-        `stalled`: no thread can run. Then something of every block advances: those of a cluster go on side by side.
+        `stalled`: no thread can run, or all that can only poll. Then something of every block advances: those of a
+        cluster go on side by side.
         """
         everything = range(len(blocks))
         if self._number == 1:

@@ -182,7 +182,7 @@ class CopyEngine(Unit):
             return False
         self._abandon()
         blocks = [int(self._wave.block_of_lane[copy.lane]) for copy in self._under_way]
-        chosen = self._order.advancing(blocks, stalled=not self.machine.ready)
+        chosen = self._order.advancing(blocks, stalled=self.machine.stalled)
         for index in chosen:
             self._advance(self._under_way[index])
         self._under_way = [copy for copy in self._under_way if not copy.landed]

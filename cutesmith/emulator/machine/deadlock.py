@@ -1,4 +1,4 @@
-"""Why no lane can go on: which warps wait at which line for what, and where the warps are that they wait for."""
+"""Why no lane can go on, or only some that spin: which warps are at which line, and what they wait for."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from cutesmith.emulator.machine.machine import Machine
 from cutesmith.emulator.machine.scene import Scene
 from cutesmith.emulator.machine.suspensions import Suspension, Waiting
 from cutesmith.emulator.program.abi import Array
+from cutesmith.emulator.ptx.syntax import Location
 
 
 def explain(machine: Machine, waiting: Sequence[tuple[Suspension, Waiting]]) -> Iterator[tuple[Finding, int]]:
     """Findings with their instruction numbers: a deadlock for each suspension point, and barriers of parts of warps."""
-    scene = Scene(machine, [(entry.instruction, entry.lanes) for _, entry in waiting])
+    scene = Scene(machine, [(entry.instruction.location, entry.lanes) for _, entry in waiting])
     for suspension, entry in waiting:
         yield _deadlock(scene, suspension, entry), entry.instruction.number
     for suspension, entry in waiting:
@@ -23,16 +24,43 @@ def explain(machine: Machine, waiting: Sequence[tuple[Suspension, Waiting]]) -> 
             yield from ((finding, entry.instruction.number) for finding in _divergence(scene, entry))
 
 
+def explain_spinning(
+    machine: Machine, running: Sequence[tuple[Location | None, Array]], waiting: Sequence[tuple[Suspension, Waiting]]
+) -> Iterator[Finding]:
+    """Findings for lanes that do not leave their loops, the largest group first, then for those that wait meanwhile."""
+    wave = machine.wave
+    scene = Scene(machine, [*running, *((entry.instruction.location, entry.lanes) for _, entry in waiting)])
+    for location, lanes in sorted(running, key=lambda group: -len(group[1])):
+        mine, others = _of_one_block(scene, lanes)
+        lane, blocks = int(lanes[0]), len(np.unique(wave.block_of_lane[lanes]))
+        who = f"{scene.who(mine)} of block {wave.block(lane)}{others}"
+        text = f"{len(lanes)} threads of {blocks} blocks still run: {who}"
+        yield Finding(FaultKind.ENDLESS_LOOP, text, location, wave.thread(lane), wave.block(lane), count=len(lanes))
+    for suspension, entry in waiting:
+        mine, _ = _of_one_block(scene, entry.lanes)
+        text = f"meanwhile {_waits(scene, suspension, entry)}"
+        yield _finding(scene, FaultKind.ENDLESS_LOOP, text, entry, mine, len(entry.lanes))
+
+
 def _deadlock(scene: Scene, suspension: Suspension, entry: Waiting) -> Finding:
-    """What the lanes of one suspension point wait for; one block is described for all."""
-    wave, instruction = scene.machine.wave, entry.instruction
-    block_of_lane = wave.block_of_lane[entry.lanes]
-    mine = entry.lanes[block_of_lane == block_of_lane[0]]
-    blocks = len(np.unique(block_of_lane))
-    others = f" ({blocks - 1} more blocks do too)" if blocks > 1 else ""
-    who = f"{scene.who(mine)} of block {wave.block(int(mine[0]))}"
-    text = f"deadlock: {who} wait at `{instruction.full_opcode}`{others} {suspension.reason(scene, instruction, mine)}"
+    mine, _ = _of_one_block(scene, entry.lanes)
+    text = f"deadlock: {_waits(scene, suspension, entry)}"
     return _finding(scene, FaultKind.DEADLOCK, text, entry, mine, len(entry.lanes))
+
+
+def _waits(scene: Scene, suspension: Suspension, entry: Waiting) -> str:
+    """What the lanes of one suspension point wait for; one block is described for all."""
+    mine, others = _of_one_block(scene, entry.lanes)
+    who = f"{scene.who(mine)} of block {scene.machine.wave.block(int(mine[0]))}"
+    why = suspension.reason(scene, entry.instruction, mine)
+    return f"{who} wait at `{entry.instruction.full_opcode}`{others} {why}"
+
+
+def _of_one_block(scene: Scene, lanes: Array) -> tuple[Array, str]:
+    """The lanes of the block of the first, and words for the other blocks."""
+    block_of_lane = scene.machine.wave.block_of_lane[lanes]
+    blocks = len(np.unique(block_of_lane))
+    return lanes[block_of_lane == block_of_lane[0]], f" ({blocks - 1} more blocks do too)" if blocks > 1 else ""
 
 
 def _divergence(scene: Scene, entry: Waiting) -> Iterator[Finding]:

@@ -35,6 +35,7 @@ class Machine:
     `ready`: the lanes that can run, by basic block. `patient`: whether an instruction that waits for some time
     (`mbarrier.try_wait`) goes on waiting; False when no lane can move. `order`: in which order asynchronous work
     completes (engines/completion_orders.py). `fill`: the byte that on-chip memory holds before it is written.
+    `polling`: every lane that can run has been in one loop for long, and may wait there for an engine.
     """
 
     def __init__(self, wave: Wave, memory: Memory, order: int = 0, fill: int = 0) -> None:
@@ -42,7 +43,13 @@ class Machine:
         self.warps = WarpMap(wave)
         self.ready = LaneGroups()
         self.patient = True
+        self.polling = False
         self._units: dict[type[Unit], Unit] = {}
+
+    @property
+    def stalled(self) -> bool:
+        """Whether no lane can go on but by what the engines do."""
+        return self.polling or not self.ready
 
     def unit(self, kind: type[_UnitKind]) -> _UnitKind:
         """The wave's unit of that kind, made when it is first asked for."""

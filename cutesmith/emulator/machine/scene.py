@@ -8,18 +8,18 @@ import numpy as np
 
 from cutesmith.emulator.machine.machine import Machine
 from cutesmith.emulator.program.abi import Array
-from cutesmith.emulator.ptx.syntax import Instruction
+from cutesmith.emulator.ptx.syntax import Location
 from cutesmith.emulator.state.findings import where
 
 _MOST_PLACES = 6
 
 
 class Scene:
-    """The lanes that wait at each instruction; all others have exited."""
+    """The lanes that wait at each line; all others have exited."""
 
-    def __init__(self, machine: Machine, waiting: Sequence[tuple[Instruction, Array]]) -> None:
+    def __init__(self, machine: Machine, waiting: Sequence[tuple[Location | None, Array]]) -> None:
         self.machine = machine
-        self._instructions = [instruction for instruction, _ in waiting]
+        self._lines = [location for location, _ in waiting]
         self._place = np.full(machine.wave.lane_count, -1)  # index of `waiting`; -1: exited
         for index, (_, lanes) in enumerate(waiting):
             self._place[lanes] = index
@@ -44,7 +44,7 @@ class Scene:
             if index < 0:
                 texts.append(f"{who} have exited")
             else:
-                texts.append(f"{who} wait at {where(self._instructions[index].location)}")
+                texts.append(f"{who} wait at {where(self._lines[index])}")
         more = f" and {len(texts) - _MOST_PLACES} more places" if len(texts) > _MOST_PLACES else ""
         return ", ".join(texts[:_MOST_PLACES]) + more
 

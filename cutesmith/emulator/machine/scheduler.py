@@ -13,9 +13,9 @@ from typing import Protocol
 import numpy as np
 
 from cutesmith.emulator.errors import EndlessLoop
-from cutesmith.emulator.faults import FaultKind, Finding, KernelFault
+from cutesmith.emulator.faults import FaultKind, KernelFault
 from cutesmith.emulator.instructions.table import execution_of
-from cutesmith.emulator.machine.deadlock import explain
+from cutesmith.emulator.machine.deadlock import explain, explain_spinning
 from cutesmith.emulator.machine.groups import LaneGroups
 from cutesmith.emulator.machine.machine import Machine
 from cutesmith.emulator.machine.memory import Memory
@@ -26,12 +26,14 @@ from cutesmith.emulator.machine.suspensions import Suspension, Waiting
 from cutesmith.emulator.program.abi import EXITED, FAULTED, Array, Context, resume_of
 from cutesmith.emulator.program.basic_blocks import Program
 from cutesmith.emulator.program.spinning import waiting_line
+from cutesmith.emulator.ptx.syntax import Location
 from cutesmith.emulator.state.findings import where
 from cutesmith.emulator.state.wave import Wave
 from cutesmith.verdicts import MbarrierRing
 
 _CLOCKS_PER_ROUND = 1024
 _MOST_FUEL = 1 << 20
+_POLLING_FUEL = 1 << 16  # lanes that use so much of it in one loop wait there for an engine, as a rule
 _MOST_IMPATIENT_ROUNDS = 64
 
 
@@ -93,6 +95,8 @@ class Scheduler:
             if self.steps > self._settings.step_limit:
                 raise self._endless_loop()
             self._impatient_rounds *= not moved
+            if moved:
+                self._fuel = self._settings.fuel
             if not (ran or moved) and not self._lose_patience():
                 raise self._deadlock()
         self._machine.finish_units()
@@ -126,6 +130,7 @@ class Scheduler:
         for basic_block, lanes in held:
             self._ready.add(basic_block, lanes)
         self._spinning = only_preempted
+        self._machine.polling = only_preempted and (self._machine.polling or self._fuel >= _POLLING_FUEL)
         self._fuel = min(2 * self._fuel, _MOST_FUEL) if only_preempted else self._settings.fuel
         return bool(groups)
 
@@ -182,22 +187,26 @@ class Scheduler:
         return (list(group) for _, group in groupby(ordered, key=order.__getitem__))
 
     def _endless_loop(self) -> EndlessLoop:
-        basic_block, lanes = max(self._ready.items(), key=lambda item: len(item[1]))
-        lane, location = int(lanes[0]), waiting_line(self._wave.program, basic_block)
-        thread, block = self._wave.thread(lane), self._wave.block(lane)
-        blocks = len(np.unique(self._wave.block_of_lane[lanes]))
-        text = f"{len(lanes)} threads of {blocks} blocks still run after {self._settings.step_limit} steps"
-        self._wave.findings.add(
-            Finding(FaultKind.ENDLESS_LOOP, text, location, thread, block, count=len(lanes)), -basic_block
-        )
+        running: dict[Location | None, list[Array]] = {}
+        for basic_block, lanes in self._ready.items():
+            running.setdefault(waiting_line(self._wave.program, basic_block), []).append(lanes)
+        groups = [(location, np.sort(np.concatenate(lanes))) for location, lanes in running.items()]
+        found = list(explain_spinning(self._machine, groups, self._stuck()))
+        for number, finding in enumerate(found):
+            self._wave.findings.add(finding, -1 - number)
+        first = found[0]
         return EndlessLoop(
-            f"{where(location)}: {text}, thread {thread} of block {block} first",
+            f"{where(first.location)}: {first.message}, after {self._settings.step_limit} steps; "
+            f"thread {first.thread} of block {first.block} first",
             hint="A loop that waits for what never comes, or one too long to emulate: use smaller inputs.",
         )
 
+    def _stuck(self) -> list[tuple[Suspension, Waiting]]:
+        points = self._wave.program.suspension_points
+        return [(self._suspensions[n], Waiting(points[n], lanes)) for n, lanes in self._waiting.items()]
+
     def _deadlock(self) -> KernelFault:
-        points, findings = self._wave.program.suspension_points, self._wave.findings
-        waiting = [(self._suspensions[n], Waiting(points[n], lanes)) for n, lanes in self._waiting.items()]
-        for finding, site in explain(self._machine, waiting):
+        findings = self._wave.findings
+        for finding, site in explain(self._machine, self._stuck()):
             findings.add(finding, site)
         return KernelFault(next(f.message for f in findings.all if f.kind == FaultKind.DEADLOCK), findings.all)

@@ -34,11 +34,27 @@ def _reads_what_others_write(instruction: Instruction) -> bool:
 
 
 def waiting_line(program: Program, number: int) -> Location | None:
-    """The line to blame when lanes never leave the loop around a basic block: a read of memory, else its start."""
-    loop = sorted(n for n in _reached(program, (number,)) if number in _after(program, n)) or [number]
-    instructions = [i for n in loop for i in _instructions(program.basic_blocks[n]) if i.location]
-    reads = [i for i in instructions if i.opcode in _READING]
-    return next((i.location for i in (*reads, *instructions)), None)
+    """The line to blame when lanes never leave the loops around a basic block: a read of memory in the innermost loop
+    around it that has one, else the start of the innermost."""
+    loops = _loops(program, number) or [[number]]
+    lines = [[i for n in loop for i in _instructions(program.basic_blocks[n]) if i.location] for loop in loops]
+    reads = [i for instructions in lines for i in instructions if i.opcode in _READING]
+    return next((i.location for i in (*reads, *(i for instructions in lines for i in instructions))), None)
+
+
+def _loops(program: Program, number: int) -> list[list[int]]:
+    """The basic blocks of the shortest way from one back to itself, then of all ways; empty where there is none."""
+    ways: dict[int, list[int]] = {number: []}
+    reached = [number]
+    for at in reached:
+        for following in successors(program.basic_blocks[at].end):
+            if following == number:
+                whole = sorted(n for n in _after(program, number) if number in _after(program, n))
+                return [sorted([number, *ways[at]]), whole]
+            if following not in ways:
+                ways[following] = [*ways[at], following]
+                reached.append(following)
+    return []
 
 
 def _instructions(basic_block: BasicBlock) -> tuple[Instruction, ...]:

@@ -104,7 +104,7 @@ class TensorPipe(Unit):
         if not lanes:
             return False
         clusters = [int(self.machine.wave.cluster_of_lane[lane]) for lane in lanes]
-        chosen = self._order.advancing(clusters, stalled=not self.machine.ready)
+        chosen = self._order.advancing(clusters, stalled=self.machine.stalled)
         for index in chosen:
             self._advance(self._queues[lanes[index]])
         return bool(chosen)

@@ -101,7 +101,9 @@ END:
 
 
 def test_an_endless_loop_ends_at_the_step_limit():
-    with pytest.raises(EndlessLoop, match=r"64 threads of 2 blocks still run after .* thread \(0, 0, 0\)"):
+    with pytest.raises(
+        EndlessLoop, match=r"64 threads of 2 blocks still run: .* after 1000000 steps; thread \(0, 0, 0\)"
+    ):
         launches.run("LOOP: bra LOOP;", grid=(2, 1, 1), settings=Settings(step_limit=1_000_000))
 
 
@@ -150,3 +152,39 @@ def test_suspension_points_have_their_kinds():
     run = launches.prepare("bar.sync 0; nanosleep.u32 5; membar.gl; ret;")
     kinds = [type(execution_of(point.instruction)) for point in run.program.suspension_points]
     assert kinds == [BlockBarrierSuspension, LaneSuspension, LaneSuspension]
+
+
+def test_copies_land_while_every_thread_that_can_run_polls():
+    """Block 0 polls for a flag that block 1 sets after its bulk copy has landed."""
+    code = """
+ld.param.u64 %d1, [p1]; ld.param.u64 %d2, [p2]; mov.u32 %r1, %ctaid.x; mov.u32 %r8, tile; mov.u32 %r3, %tid.x;
+setp.eq.u32 %p1, %r1, 1; @%p1 bra COPY;
+SPIN: ld.volatile.global.u32 %r2, [%d1]; setp.eq.u32 %p2, %r2, 0; @%p2 bra SPIN;
+bra END;
+COPY: setp.ne.u32 %p3, %r3, 0; @%p3 bra END;
+mbarrier.init.shared.b64 [%r8], 1; fence.proxy.async.shared::cta;
+mbarrier.arrive.expect_tx.shared.b64 _, [%r8], 16;
+cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [%r8+16], [%d2], 16, [%r8];
+WAIT: mbarrier.try_wait.parity.shared.b64 %p4, [%r8], 0; @!%p4 bra WAIT;
+ld.shared.u32 %r2, [%r8+16]; st.volatile.global.u32 [%d1], %r2;
+END: ret;
+"""
+    flag = np.zeros(1, np.uint32)
+    source = np.full(4, 7, np.uint32)
+    settings = Settings(step_limit=20_000_000)
+    launches.run(code, np.zeros(1), flag, source, grid=(2, 1, 1), block=(64, 1, 1), settings=settings)
+    assert flag.tolist() == [7]
+
+
+def test_who_spins_and_who_waits_meanwhile_are_named():
+    code = """
+ld.param.u64 %d1, [p0]; mov.u32 %r1, %tid.x; setp.ge.u32 %p1, %r1, 32; @%p1 bra WAIT;
+SPIN: ld.volatile.global.u32 %r2, [%d1]; setp.eq.u32 %p2, %r2, 0; @%p2 bra SPIN;
+WAIT: bar.sync 0; ret;
+"""
+    run = launches.prepare(code, np.zeros(1, np.uint32), block=(64, 1, 1), settings=Settings(step_limit=1_000_000))
+    with pytest.raises(EndlessLoop, match="32 threads of 1 blocks still run: warps 0 of block"):
+        run.run()
+    spins, waits = run.report().findings
+    assert spins.count == waits.count == 32 and spins.location != waits.location
+    assert "meanwhile warps 1 of block (0, 0, 0) wait at `bar.sync` for barrier 0" in waits.message
