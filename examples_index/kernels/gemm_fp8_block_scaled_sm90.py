@@ -315,9 +315,13 @@ def widened(blocks, like, rows, columns):
 
 
 def reference_fn(x, weight, x_scale, weight_scale):
-    a = x.float() * widened(x_scale.float(), x, 1, BK)
-    b = weight.float() * widened(weight_scale.float(), weight, BN, BK)
-    return (a @ b.T).to(torch.bfloat16)
+    """Scales multiply the sums of blocks: one of Inf that multiplied the values first would give NaN beside a 0."""
+    total = torch.zeros((), device=x.device)
+    for block, first in enumerate(range(0, x.shape[1], BK)):
+        values, weights = (side[:, first : first + BK].float() for side in (x, weight))
+        columns = weight_scale[:, block].float().repeat_interleave(BN)[: weight.shape[0]]
+        total = total + values @ weights.T * (x_scale[:, block, None].float() * columns)
+    return total.to(torch.bfloat16)
 
 
 def quantized(values, rows, columns):

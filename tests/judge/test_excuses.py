@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from cutesmith.judge.reference_side.allowances import _nudged
+from cutesmith.judge.reference_side.allowances import MOST_WIDENED, _fits_widened, _nudged
 from cutesmith.judge.reference_side.comparison import tolerance_for
 from cutesmith.judge.reference_side.sensitivity import depends_on_luck, movements
 from tests.judge.in_process import reference_of, said_of
@@ -200,3 +200,15 @@ def test_inputs_nearby_are_smaller_by_a_sixteenth_at_most_in_every_type(dtype, b
     assert nearby.dtype == dtype and nearby.shape == values.shape
     assert 60 <= float(nearby.double().min()) <= float(nearby.double().max()) <= 64
     assert bool((values.float() == 64).all())
+
+
+def test_a_cpu_widens_no_tensors_beyond_its_limit_and_of_a_gpu_nothing_is_known_without_one():
+    few, many = torch.zeros(1).expand(MOST_WIDENED), torch.zeros(1).expand(MOST_WIDENED + 1)
+    assert _fits_widened([few, 3, None]) and _fits_widened([])
+    assert not _fits_widened([few, many])
+
+
+@pytest.mark.gpu
+def test_a_gpu_with_room_widens_larger_tensors():
+    many = torch.zeros(1, device="cuda").expand(MOST_WIDENED + 1)
+    assert _fits_widened([many]) and not _fits_widened([many.expand(1 << 20, MOST_WIDENED + 1)])

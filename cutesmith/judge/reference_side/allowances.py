@@ -12,13 +12,15 @@ from cutesmith.judge.reference_side.comparison import Comparison, Tolerance, com
 from cutesmith.judge.reference_side.sensitivity import depends_on_luck, is_rounded, movements, room_of
 from cutesmith.judge.reference_side.squares import beyond_squares
 from cutesmith.judge.reference_side.zero_products import OpenElements, open_elements
+from cutesmith.judge.transfer.device_memory import bytes_here
 from cutesmith.judge.transfer.tensors import copy_of, span_of
 
 NEARBY_DRAWS, MOST_NEARBY_DRAWS = 8, 32
 OF_MANY = 2  # draws of more than `MOST_MOVED` elements: each has as many errors as many of few
 MOST_MOVED = 1 << 22
 """Elements of a tensor that is rounded many times: float64 copies of more fill the memory of a confined problem."""
-MOST_WIDENED = 1 << 25  # of one of which a few float64 copies are kept: 256 MiB each
+MOST_WIDENED = 1 << 25  # of one of which float64 copies are kept: 256 MiB each
+COPIES = 24  # that are kept at once, of a function of a few steps; a GPU may have room for larger ones
 Outputs = list[torch.Tensor]
 Exact = list["torch.Tensor | None"]
 T = TypeVar("T")
@@ -80,14 +82,21 @@ def _excused(
     if both := open_elements(reference_fn, values):
         sides, excusing = _excusing_zeros(sides, excusing, both)
     results = results if excusing == stated and not both else _compare_all(sides, excusing)
-    largest = max((each.numel() for each in (*values, *exact) if isinstance(each, torch.Tensor)), default=0)
-    if strict or largest > MOST_WIDENED or not any(result.violation for result in results):
+    if strict or not _fits_widened([*values, *exact]) or not any(result.violation for result in results):
         return results
     rooms = [
         room if wide is not None and is_rounded(own) else None
         for room, wide, own in zip(room_of(reference_fn, values, exact), exact, native)
     ]
     return _compare_all(sides, [replace(t, room=room) for t, room in zip(excusing, rooms)])
+
+
+def _fits_widened(values: Sequence[Any]) -> bool:
+    """Whether there is memory for float64 copies of all that a function computes from such tensors."""
+    largest = max((value for value in values if isinstance(value, torch.Tensor)), key=torch.Tensor.numel, default=None)
+    if largest is None or largest.numel() <= MOST_WIDENED:
+        return True
+    return largest.is_cuda and COPIES * torch.float64.itemsize * largest.numel() <= bytes_here()
 
 
 def _compare_all(sides: tuple[Outputs, Outputs, Exact], tolerances: Sequence[Tolerance]) -> list[Comparison]:

@@ -44,6 +44,13 @@ def room_here() -> Callable[[], float]:
     return lambda: (ours - _allocated()) / total
 
 
+def bytes_here() -> int:
+    """How many bytes of the GPU's memory this process could allocate now; 0 where it uses none."""
+    if not _initialized():  # type: ignore[no-untyped-call,unused-ignore]
+        return 0
+    return int(_free_and_total()[0] + _reserved() - _allocated())
+
+
 @contextlib.contextmanager
 def fair_room(share: float) -> Iterator[None]:
     """A kernel's call, before which it could have `share` of the GPU's memory.
