@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from cutesmith.emulator.emitters.floats import compute, extremum
-from cutesmith.emulator.emitters.formats import F32, FORMATS, Format, flush, round_float, widen
+from cutesmith.emulator.emitters.formats import F64, FORMATS, Format, flush, is_nan, round_float, widen
 from cutesmith.emulator.emitters.memory import VECTORS, space_and_elements
 from cutesmith.emulator.emitters.moves import SPACES
 from cutesmith.emulator.instructions.forms import type_bits
@@ -98,9 +98,21 @@ def _combined_floats(emitter: Emitter, form: Form, part: Format, values: list[st
     if part.bits == 16:
         total = emitter.op("fadd float {}, {}", *(widen(emitter, value, part) for value in values))
         return round_float(emitter, total, part)
-    if part is not F32 or form.space is Space.SHARED:
+    if part is F64:
+        return _summed_doubles(emitter, form, *values)
+    if form.space is Space.SHARED:
         return compute(emitter, "add", part, "rn", values)
     return flush(emitter, compute(emitter, "add", part, "rn", [flush(emitter, value, part) for value in values]), part)
+
+
+def _summed_doubles(emitter: Emitter, form: Form, old: str, given: str) -> str:
+    """A NaN is that of memory, else the operand's; in global memory it keeps its bits, in shared memory it is quiet."""
+    total = compute(emitter, "add", F64, "rn", [given, old])
+    if form.space is Space.SHARED:
+        return total
+    for value in (given, old):
+        total = emitter.select(is_nan(emitter, value, F64), "i64", value, total)
+    return total
 
 
 def _plain(instruction: str) -> Callable[[Emitter, str, int, str, str], str]:

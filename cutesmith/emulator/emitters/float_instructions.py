@@ -66,18 +66,23 @@ def mixed(emitter: Emitter, instruction: Instruction) -> None:
 _NEGATED = {"add": None, "subtract_product": 0, "subtract_addend": 2}
 
 
-@native(FUSED + ".{add,subtract_product,subtract_addend}{.f32,.ftz.f32,.f64}")
+@native(
+    FUSED + ".{add,subtract_product,subtract_addend}{,.ftz}{,.sat}.{f32,f16,f16x2}",
+    FUSED + ".{add,subtract_product,subtract_addend}.{f64,bf16,bf16x2}",
+)
 def fused(emitter: Emitter, instruction: Instruction) -> None:
     """A product fused with a sum (program/contraction.py): `fma.rn`, an operand's sign changed for a difference."""
+    form, _ = format_of(instruction)
     how, *kind = instruction.modifiers
-    form = FORMATS[kind[-1]]
     destination, *sources = instruction.operands
-    values = [emitter.value(operand, form.bits) for operand in sources]
+    columns = [numbers(emitter, instruction, operand) for operand in sources]
     place = _NEGATED[how]
     if place is not None:
-        values[place] = emitter.op(f"xor i{form.bits} {{}}, {1 << (form.bits - 1)}", values[place])
+        flip = f"xor i{form.bits} {{}}, {1 << (form.bits - 1)}"
+        columns[place] = [emitter.op(flip, value) for value in columns[place]]
     multiply_add = replace(instruction, opcode="fma", modifiers=("rn", *kind))
-    emitter.assign(destination, apply(emitter, multiply_add, form, values), form.bits)
+    results = [apply(emitter, multiply_add, form, list(values)) for values in zip(*columns)]
+    assign_numbers(emitter, destination, results, form.bits)
 
 
 def _compared(emitter: Emitter, instruction: Instruction, a: Operand, b: Operand) -> list[str]:

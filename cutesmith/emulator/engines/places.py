@@ -198,11 +198,12 @@ def outside(tensor: TensorMap) -> Array | None:
 
 
 def as_tf32(data: Array) -> Array:
-    """Bytes (uint8) of float32 as an H200 loads them as tf32: to nearest; ties (not recorded) away from zero."""
+    """Bytes (uint8) of float32 as a Hopper GPU loads them as tf32: to nearest, ties to even."""
     bits = data.view(np.uint32)
     magnitude = bits & np.uint32(0x7FFF_FFFF)
-    half, low = np.uint32(1 << (_TF32_BITS - 1)), np.uint32((1 << _TF32_BITS) - 1)
-    rounded = np.where(magnitude < _INFINITY, (bits + half) & ~low, bits)
+    half, low = np.uint32((1 << (_TF32_BITS - 1)) - 1), np.uint32((1 << _TF32_BITS) - 1)
+    odd = bits >> np.uint32(_TF32_BITS) & np.uint32(1)
+    rounded = np.where(magnitude < _INFINITY, (bits + half + odd) & ~low, bits)
     return np.where(magnitude > _INFINITY, np.uint32(_TF32_NAN), rounded).view(np.uint8)
 
 

@@ -1,4 +1,8 @@
-"""Reductions that the copy engine and `red.async` make in memory, element by element."""
+"""Reductions that the copy engine and `red.async` make in memory, element by element.
+
+NaN and subnormals are as an H100 gives them: a NaN of f16, bf16 or f32 is the one with all bits set but the sign, one
+of f64 keeps its bits, signalling ones too; `f32_ftz`, a type of tensor maps, flushes subnormal inputs and results.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +14,9 @@ from cutesmith.emulator.program.abi import Array
 
 _TYPES = {f"{letter}{bits}": np.dtype(f"{code}{bits // 8}") for letter, code in (("u", "u"), ("s", "i"), ("b", "u"))
           for bits in (32, 64)} | {"f16": np.dtype("f2"), "f32": np.dtype("f4"), "f64": np.dtype("f8")}  # fmt: skip
+_NANS = {"f16": 0x7FFF, "f32": 0x7FFF_FFFF}
 _ALLOWED = {
-    "add": "u32 s32 u64 f16 bf16 f32 f64",
+    "add": "u32 s32 u64 f16 bf16 f32 f32_ftz f64",
     "min": "u32 s32 u64 s64 f16 bf16",
     "max": "u32 s32 u64 s64 f16 bf16",
     "inc": "u32",
@@ -37,8 +42,17 @@ def reduced(held: Array, given: Array, operation: str, kind: str) -> Array:
     if kind == "bf16":
         wide = [values.view(np.uint16).astype(np.uint32) << 16 for values in (held, given)]
         return _to_bf16(_combined(operation, *(values.view(np.float32) for values in wide))).view(np.uint8)
+    if kind == "f32_ftz":
+        return _flushed(reduced(_flushed(held), _flushed(given), operation, "f32"))
     dtype = _TYPES[kind]
-    return np.ascontiguousarray(_combined(operation, held.view(dtype), given.view(dtype))).view(np.uint8)
+    before, value = held.view(dtype), given.view(dtype)
+    total = np.ascontiguousarray(_combined(operation, before, value))
+    if kind in _NANS:
+        total.view(f"u{dtype.itemsize}")[np.isnan(total)] = _NANS[kind]
+    elif kind == "f64":
+        for values in (value, before):  # the bits of what was in memory count more
+            np.copyto(total.view(np.uint64), values.view(np.uint64), where=np.isnan(values))
+    return total.view(np.uint8)
 
 
 def _combined(operation: str, held: Array, given: Array) -> Array:
@@ -55,6 +69,12 @@ def _combined(operation: str, held: Array, given: Array) -> Array:
     smaller = np.fmin if floats else np.minimum
     larger = np.fmax if floats else np.maximum
     return np.asarray((smaller if operation == "min" else larger)(held, given))
+
+
+def _flushed(data: Array) -> Array:
+    """Bytes of float32, subnormals as zeros of their sign."""
+    bits = data.view(np.uint32)
+    return np.where(bits & 0x7F80_0000, bits, bits & 0x8000_0000).astype(np.uint32).view(np.uint8)
 
 
 def _to_bf16(values: Array) -> Array:

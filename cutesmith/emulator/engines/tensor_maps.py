@@ -67,13 +67,8 @@ class Element(enum.Enum):
 
     @property
     def rounds(self) -> bool:
-        """Whether loads round to tf32. An H200 flushes no subnormals then, nor does it for `.ftz` types."""
+        """Whether loads round to tf32; stores do not. No copy flushes subnormals, those of `.ftz` types neither."""
         return self in (Element.TF32, Element.TF32_FTZ)
-
-    @property
-    def loaded_only(self) -> bool:
-        """Whether loads alone were recorded on a GPU: what stores do with such elements is not settled."""
-        return self.rounds or self is Element.F32_FTZ
 
 
 _FLOATS = (Element.F16, Element.BF16, Element.F32, Element.F64, Element.F32_FTZ, Element.TF32, Element.TF32_FTZ)
@@ -147,6 +142,12 @@ class TensorMap:
         """Whether every row of the box at these element coordinates lies in the tensor, by all but the first."""
         parts = zip(coordinates[1:], self.sizes[1:], self.tile[1:], self.steps[1:], strict=True)
         return all(at >= 0 and at + (tile - 1) * step < size for at, size, tile, step in parts)
+
+    def holds_window(self, coordinates: Array) -> bool:
+        """Whether an im2col copy from there begins within the corners of an image."""
+        assert self.corners is not None
+        parts = zip(coordinates[1:-1].tolist(), self.sizes[1:-1], *self.corners, strict=True)
+        return all(lower <= at < size + upper for at, size, lower, upper in parts)
 
     def check(self) -> TensorMap:
         """The map itself; raises TensorMapError for what `cuTensorMapEncodeTiled` refuses."""

@@ -134,11 +134,8 @@ def _store(batch: LaneBatch, dimensions: int, operation: str | None = None) -> N
         described = _rows_of(lane, _map_of(lane, maps, dimensions, windows=windows))
         start = int(sources[lane.index])
         lane.need_aligned(start, _SHARED_ALIGN, "the source")
-        if described is None or not _begins_well(lane, described, coordinates[lane.index]):
+        if described is None or not _begins_well(lane, described, coordinates[lane.index], stores=True):
             continue
-        if described.element.loaded_only:
-            what = f"a store with a tensor map of {described.element.value[2]}, whose rounding is not settled"
-            raise UnsupportedInstruction(batch.instruction, what)
         shape = (described.tile_bytes, swizzled_order(described, start), described.shared_bytes)
         stores.append((Wanted(lane, start, *shape), described, _combination(lane, described, operation)))
     if not stores:
@@ -187,12 +184,19 @@ def _offsets(batch: LaneBatch, operand: Operand | None, dimensions: int) -> Arra
     return np.stack([batch.read(part, np.uint16).astype(np.int64) for part in operand.elements], axis=1)
 
 
-def _begins_well(lane: LaneRequest, described: TensorMap, coordinates: Array) -> bool:
-    """Whether the lane's request is sound; a box that begins between units of 16 bytes ends a launch on a GPU."""
+def _begins_well(lane: LaneRequest, described: TensorMap, coordinates: Array, *, stores: bool = False) -> bool:
+    """Whether the lane's request is sound: where a box may not begin, a GPU ends the launch (recorded on Hopper)."""
+    ends = "a GPU ends the launch with an illegal instruction"
     begin = int(coordinates[0]) // described.per_byte * described.element.bytes
     if begin % _ROW_UNIT:
         what = f"its box begins {begin} bytes into the rows of the tensor, which is not a multiple of {_ROW_UNIT}"
-        lane.refuse(f"{what}: a GPU ends the launch with an illegal instruction", FaultKind.MISALIGNED)
+        lane.refuse(f"{what}: {ends}", FaultKind.MISALIGNED)
+    elif stores and (coordinates < 0).any():
+        what = f"a store begins before the tensor, at {tuple(coordinates.tolist())}"
+        lane.refuse(f"{what}: {ends}; beyond the end it is clipped", FaultKind.OUT_OF_BOUNDS)
+    elif described.corners is not None and not described.holds_window(coordinates):
+        what = f"its first pixel {tuple(coordinates[1:-1].tolist())} is outside of the corners of the im2col map"
+        lane.refuse(f"{what}: {ends}", FaultKind.OUT_OF_BOUNDS)
     return lane.sound
 
 
