@@ -35,7 +35,7 @@ class _Placed:
 
     @property
     def is_sum(self) -> bool:
-        """Whether it may take a product; `.sat` is no obstacle."""
+        """Whether it may take a product, `.sat` or not."""
         return self.instruction.opcode in ("add", "sub") and _is_plain(_unsaturated(self.instruction))
 
 

@@ -173,7 +173,18 @@ end: ret;
     return emulate(code, tile, target, maps=[described.encode()]), target, tile
 
 
-@pytest.mark.parametrize(("array", "box", "start"), CASES, ids=lambda case: str(getattr(case, "shape", case)))
+@pytest.mark.parametrize("start", [(-8, 0), (0, -1), (-16, -4)])
+@pytest.mark.parametrize("operation", ["", "add"])
+def test_a_store_that_begins_before_the_tensor_ends_the_launch(start, operation):
+    tile = values(4, 16, seed=1).view(np.uint8).ravel()
+    (finding,) = store(values(10, 40), (16, 4), start, operation, tile)[0].findings
+    assert finding.kind is FaultKind.OUT_OF_BOUNDS and f"before the tensor, at {start}" in finding.message
+
+
+STORED = [case for case in CASES if min(case[2]) >= 0]
+
+
+@pytest.mark.parametrize(("array", "box", "start"), STORED, ids=lambda case: str(getattr(case, "shape", case)))
 def test_a_box_is_stored_and_clipped(array, box, start):
     outcome, target, tile = store(array, box, start)
     assert outcome.findings == ()
