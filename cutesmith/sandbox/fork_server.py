@@ -158,10 +158,11 @@ def start_fork_server(key: Mapping[str, str]) -> ForkServer:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     folder = tempfile.mkdtemp(prefix="fork-server-")  # the fork server removes it, also after a killed judge
     known = {name: value for name, value in key.items() if value}
+    module = "cutesmith.sandbox.fork_server_process"
     more = {**known, **SINGLE_THREADED, FORK_SERVER_ROOM: "-" * ROOM_BYTES, "PYTHONPATH": PACKAGE_ROOT}
     with theirs:
         process = subprocess.Popen(
-            [sys.executable, "-m", "cutesmith.sandbox.fork_server_process", str(theirs.fileno())],
+            [sys.executable, "-m", module, str(theirs.fileno()), str(sys.dont_write_bytecode)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,  # the worker that is started instead meets it again, and says so

@@ -1,4 +1,4 @@
-"""The fork server itself: `python -m cutesmith.sandbox.fork_server_process SOCKET_FD`.
+"""The fork server itself: `python -m cutesmith.sandbox.fork_server_process SOCKET_FD NO_BYTECODE`.
 
 It imports what workers need, never touches CUDA, starts no thread, and forks a worker for each order
 (`fork_server_orders`). When a judge hangs up, its workers are ended; when the first judge does, the fork server ends
@@ -131,7 +131,6 @@ def _import_for(order: Fork) -> None:
         with _cuda_by_its_device_file():
             order.program.import_all()
     if len(sys.modules) != before:
-        gc.collect()
         gc.freeze()  # a collection in a worker would write to, and so copy, the pages of every object
 
 
@@ -184,6 +183,7 @@ def _be_worker(order: Fork, pipes: Sequence[int], judges: Sequence[socket.socket
             judge.close()
         requests, replies = _place(*pipes)
         os.chdir(order.scratch)
+        sys.dont_write_bytecode = True
         renew(order.environment, OWN_PATH)
         show_memory()
         gc.enable()
@@ -212,6 +212,7 @@ def main() -> int:
     os.environ.pop(FORK_SERVER_ROOM)
     hide_memory()  # no candidate may write to what later workers are made of
     gc.disable()
+    sys.dont_write_bytecode = sys.argv[2] == "True"  # it imports trusted files alone, which the judge may not import
     Desk(int(sys.argv[1])).serve()
     shutil.rmtree(os.getcwd(), ignore_errors=True)
     os._exit(0)

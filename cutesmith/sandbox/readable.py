@@ -18,6 +18,7 @@ import shutil
 import sys
 import sysconfig
 from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
 
 from cutesmith.verdicts import Rule
@@ -51,7 +52,13 @@ def readable_paths() -> list[Path]:
     system = {path for pattern in SYSTEM for path in glob.glob(pattern)}
     known = _outermost(_sound(_python() | system | _library_folders()))
     within = tuple(f"{folder}/" for folder in known)
-    beside = {path for path in _imported() | _library_files() if not os.path.realpath(path).startswith(within)}
+    real_folder = cache(os.path.realpath)  # hundreds of libraries lie in one folder
+
+    def outside(path: str) -> bool:
+        real = os.path.realpath(path) if os.path.islink(path) else f"{real_folder(os.path.dirname(path))}/"
+        return not real.startswith(within)
+
+    beside = {path for path in _imported() | _library_files() if outside(path)}
     return _outermost([*known, *_sound(beside)])
 
 

@@ -183,6 +183,7 @@ def _started():
     options = {name.__name__: vars(one.envar) for name, one in dsl.DSLSingletonMeta._instances.items()}
     return {
         "environment": {name: value for name, value in os.environ.items() if name != "WORKER_ID"},
+        "no_bytecode": sys.dont_write_bytecode,
         "from_proc": sorted(filter(None, Path("/proc/self/environ").read_text().split("\0"))),
         "libc": {
             name: ctypes.CDLL(None).getenv(name.encode()) != 0 for name in ("HOME", "FORK_SERVER_ROOM", "WORKER_ID")

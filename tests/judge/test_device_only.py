@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import textwrap
+
 import numpy as np
 import pytest
 import torch
@@ -128,3 +132,21 @@ def test_an_exception_leaves_every_tensor_whole():
             x.view(2, 4)
             raise ZeroDivisionError
         assert x.tolist() == list(range(8))
+
+
+def test_empty_like_without_storage_is_torchs_own_and_needs_no_sympy():
+    lines = """
+        import sys
+        import torch
+        from cutesmith.judge.candidate_side.watching import KernelWatch
+        x = torch.empty(6, 4, device="meta")
+        with KernelWatch("meta", poison=None) as watch:
+            y, z = torch.empty_like(x), torch.empty_like(x, dtype=torch.float16)
+        assert (y.shape, y.stride(), y.dtype, y.device) == (x.shape, x.stride(), x.dtype, x.device)
+        assert (z.stride(), z.dtype, z.device.type, dict(watch.computed)) == ((4, 1), torch.float16, "meta", {})
+        assert "sympy" not in sys.modules
+        with KernelWatch("meta", poison=None):  # these layouts PyTorch has to work out
+            turned, last = torch.empty_like(x.t()), torch.empty_like(x[None, None], memory_format=torch.channels_last)
+        assert (turned.stride(), last.stride()) == ((1, 4), (24, 1, 4, 1))
+        """
+    subprocess.run([sys.executable, "-c", textwrap.dedent(lines)], check=True)

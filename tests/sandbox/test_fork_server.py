@@ -76,6 +76,7 @@ def test_a_forked_worker_is_as_if_it_had_been_started_alone(full_fork_server, mo
         reply["from_proc"] = [part for part in reply["from_proc"] if not part.startswith("WORKER_ID=")]
     assert forked[0] == forked[1] == executed
     assert executed["dsl"]["CuTeDSL"]["_arch"] == "'sm_90a'"
+    assert executed["no_bytecode"]
     assert executed["libc"] == {"HOME": True, "FORK_SERVER_ROOM": False, "WORKER_ID": True}
 
 
