@@ -12,6 +12,10 @@ box, swizzle and type with nvidia-cutlass-dsl 4.8 (tests/emulator/engines/test_t
 | 4, 5, 6 | sizes 0 to 4 less one, 32 bits each |
 | 6, 7 | word 6 [56:64) box 0 less one; word 7 [0:32) boxes 1 to 4 less one, 8 bits each |
 
+Of a map for im2col with four dimensions word 1 begins with 3. Word 6 has the steps less one from bit 32 on, 3 bits
+each. Word 7 has the corners of windows, 8 bits each, the lower ones before the upper ones, and [32:42) the pixels less
+one.
+
 Whatever else is set is refused. Of maps that the driver encodes the arguments are kept (recording/tensor_map_calls.py).
 """
 
@@ -30,6 +34,8 @@ from cutesmith.recording.tensor_map_calls import MOST_DIMENSIONS, MapField, Tile
 MAP_ALIGN = 64
 _SWIZZLES = (Swizzle.NONE, Swizzle.B32, Swizzle.B64, Swizzle.B128, Swizzle.B128_ATOM_32B)  # codes of the driver
 _MOST_PIXELS = 1024
+_TILED, _IM2COL = 2, 3  # of word 1
+_CORNERS_AT = 56  # byte of a map
 _PACKED_HALVES = 11  # the code of e2m1 in pairs
 _ADDRESSES = 1 << 57  # of the virtual memory of a GPU
 _KNOWN_BITS = 0xFFFF_FFFF_003F_67FF
@@ -212,11 +218,15 @@ def _decode_inline(data: bytes) -> TensorMap:
     kind, rank, code = words[1] & 0xF, (words[1] >> 4 & 7) + 1, words[1] >> 7 & 0xF
     if rank > MOST_DIMENSIONS or not 0 < words[0] < _ADDRESSES:
         raise TensorMapError("these 128 bytes are not a tensor map")
-    if kind != 2:
+    windows = kind == _IM2COL
+    if not windows and kind != _TILED:
         raise UnknownTensorMap("these 128 bytes are not a tensor map of a tiled tensor")
+    if windows and rank != 4:
+        raise UnknownTensorMap(f"it is for im2col with {rank} dimensions, not with 4")
     if strange := words[1] & ~_KNOWN_BITS:
         raise UnknownTensorMap(f"bits {strange:#x} of its second word are not understood (interleave, fill or im2col)")
-    if words[6] >> 32 & 0xFF_FFFF or words[7] >> 32:
+    known = (0xFFF, 0x3FF) if windows else (0, 0)
+    if words[6] >> 32 & 0xFF_FFFF & ~known[0] or words[7] >> 32 & ~known[1]:
         raise UnknownTensorMap("its last words are not understood (steps between elements, or im2col)")
     per_byte = 2 if code == _PACKED_HALVES else 1
     element = Element.U8 if per_byte == 2 else next((one for one in Element if one.value[0] == code), None)
@@ -234,13 +244,21 @@ def _decode_inline(data: bytes) -> TensorMap:
     sizes = [half + 1 for word in words[4:7] for half in (word & 0xFFFF_FFFF, word >> 32)]
     box = [part + 1 for part in (words[6] >> 56, *words[7].to_bytes(8, "little"))]
     sizes[0], box[0] = sizes[0] // per_byte, box[0] // per_byte
+    steps = (1,) * rank
+    corners: tuple[tuple[int, ...], tuple[int, ...]] | None = None
+    if windows:
+        edges = [int(edge) for edge in np.frombuffer(data, np.int8)[_CORNERS_AT : _CORNERS_AT + 4]]
+        corners = (edges[0], edges[1]), (edges[2], edges[3])
+        steps = tuple((words[6] >> shift & 7) + 1 for shift in (32, 35, 38, 41))
+        box = [box[0], (words[7] >> 32) + 1]
     return TensorMap(
         address=words[0],
         element=element,
         sizes=tuple(sizes[:rank]),
         strides=tuple((more << 32 | units) << 4 for units, more in zip(low, high, strict=True))[: rank - 1],
         box=tuple(box[:rank]),
-        steps=(1,) * rank,
+        steps=steps,
         swizzle=swizzle,
         per_byte=per_byte,
+        corners=corners,
     )

@@ -43,6 +43,32 @@ WORDS = {  # of nvidia-cutlass-dsl 4.8: a tensor, and the words that its host co
             per_byte=2,
         ),
     ),
+    "bf16 (3, 20, 9, 16), windows of 5 x 1 taps, 2 apart": (
+        "7f0000000000 200046533 16800000012 0 80000000f 200000013 3f00000000000000 7ffa02fefe",
+        TensorMap(
+            0x7F00_0000_0000,
+            Element.BF16,
+            (16, 9, 20, 3),
+            (32, 288, 5760),
+            (64, 128),
+            (1,) * 4,
+            Swizzle.B128,
+            corners=((-2, -2), (2, -6)),
+        ),
+    ),
+    "f16 (3, 20, 19, 16), windows of 3 x 7 taps in steps of 3": (
+        "7f0000000000 200046333 2f800000026 0 120000000f 200000013 3f00009000000000 7f03fffbfb",
+        TensorMap(
+            0x7F00_0000_0000,
+            Element.F16,
+            (16, 19, 20, 3),
+            (32, 608, 12160),
+            (64, 128),
+            (1, 3, 3, 1),
+            Swizzle.B128,
+            corners=((-5, -5), (-1, 3)),
+        ),
+    ),
     "f64": (
         "7f0000818000 2000040492 0 0 3f0000003f 0 f00000000000000 f",
         TensorMap(0x7F00_0081_8000, Element.F64, (64, 64), (512,), (16, 16), (1, 1)),
@@ -95,6 +121,7 @@ def test_the_installed_dsl_still_writes_that(dtype, shape, tile):
     [
         ("0 0 0 0 0 0 0 0", "not a tensor map"),
         ("7f0001458000 40b02 0 0 63 0 f00000000000000 0", "not understood"),
+        ("7f0001458000 40323 0 0 63 0 f00000000000000 0", "im2col with 3 dimensions"),
         ("7f0001458000 40502 0 0 63 0 f00000100000000 0", "last words"),
         ("7f0001458000 40602 0 0 63 0 f00000000000000 0", "element type 12"),
         ("7f0001458008 40302 0 0 63 0 f00000000000000 0", "multiple of 16"),
