@@ -1,13 +1,12 @@
 #!/usr/bin/env python3
 """The copy engine (bulk copies, tensor maps, `st.async`): the emulated GPU against a real one, byte by byte.
 
-python evals/studies/emulator/record_copies.py --record OUT  on a machine with a Hopper GPU: run all, keep results
-python evals/studies/emulator/record_copies.py --replay      anywhere: run the same PTX on the emulator and compare
-python evals/studies/emulator/record_copies.py --assemble    anywhere with ptxas: do all cases assemble?
+python evals/studies/emulator/record_copies.py --replay    anywhere: run the PTX of the recording and compare
+python evals/studies/emulator/record_copies.py --assemble  anywhere with ptxas: do all cases assemble?
 
 The cases are in `copy_cases.py`. Of each set a checksum is kept, of the first sets all bytes; of each map of the driver
-its 128 bytes, with the address counted from the tensor. A case that ends with an error of the driver keeps its text; it
-runs in a process of its own, because such an error is the end of a context.
+its 128 bytes, with the address counted from the tensor. `record_further.py --again` records them on a GPU, also those
+that were not recorded when this recording was made.
 """
 
 from __future__ import annotations
@@ -17,7 +16,6 @@ import ctypes
 import subprocess
 import sys
 import tempfile
-import time
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -36,82 +34,9 @@ from evals.studies.emulator.copy_cases import CASES, SWIZZLES, TYPES, CopyCase, 
 from evals.studies.emulator.copy_kernels import HEADERS  # noqa: E402
 
 RECORDING = ROOT / "evals/results/emulator/copies/h200.npz"
-WHOLE = 2
-"""Sets of a case that are kept whole."""
-_PATIENCE = 25  # seconds for all cases up to one that fails
-_SOME_ADDRESS = 1 << 40
 
 
 # ---------------------------------------------------------------------------------------------------------- on a GPU
-
-
-def record(out: Path, whole: int, seconds: float) -> None:
-    """Run every case on the GPU of this machine and write the recording; cases that time leaves out have an error."""
-    end = time.monotonic() + seconds
-    with tempfile.TemporaryDirectory() as folder:
-        while left := [index for index in range(len(CASES)) if not _done(folder, index)]:
-            if time.monotonic() > end:
-                for index in left:
-                    np.savez(Path(folder, f"{index}.npz"), error=np.array("not run: the time was over"))
-                break
-            command = [sys.executable, __file__, "--child", folder, "--whole", str(whole)]
-            error = _last_line(command, max(1.0, min(_PATIENCE, end - time.monotonic())))
-            broken = next((index for index in left if not _done(folder, index)), None)
-            if broken is not None:
-                np.savez(Path(folder, f"{broken}.npz"), error=np.array(error))
-        arrays = {}
-        for index, case in enumerate(CASES):
-            with np.load(Path(folder, f"{index}.npz")) as one:
-                arrays |= {f"{case.name} {name}": one[name] for name in one.files}
-    out.parent.mkdir(parents=True, exist_ok=True)
-    np.savez_compressed(out, **arrays)
-    failed = [name for name in arrays if name.endswith(" error")]
-    print(f"{len(CASES)} cases, {len(failed)} with an error, {out.stat().st_size} bytes")
-    print("\n".join(f"{name}: {arrays[name]}" for name in failed))
-
-
-def _last_line(command: list[str], seconds: float) -> str:
-    """What a process says at its end, on stderr."""
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=seconds)
-    except subprocess.TimeoutExpired:
-        return f"did not end within {seconds:.0f} s"
-    return (done.stderr.strip().splitlines() or ["no message"])[-1]
-
-
-def _done(folder: str, index: int) -> bool:
-    return Path(folder, f"{index}.npz").exists()
-
-
-def record_some(folder: str, whole: int) -> None:
-    """Run the cases that have no result in the folder, until one fails."""
-    from evals.studies.emulator.driver import Gpu
-
-    gpu = Gpu()
-    for index, case in enumerate(CASES):
-        if _done(folder, index):
-            continue
-        maps: list[bytes] = []
-        encode = partial(encoded, gpu, case, maps)
-        if (refusal := _refused(gpu, case)) is not None:
-            np.savez(Path(folder, f"{index}.npz"), error=np.array(refusal))
-            continue
-        results = gpu.launch(case.ptx(), case.inputs(), case.before(), case.sets, encode)
-        kept = kept_of(case, results, whole)
-        if maps:
-            kept["map"] = np.frombuffer(maps[0], np.uint8)
-        np.savez(Path(folder, f"{index}.npz"), **kept)  # type: ignore[arg-type]
-
-
-def _refused(gpu: Any, case: CopyCase) -> str | None:
-    """What the driver says to the map of a case, which costs no process; None where it takes it."""
-    if case.map is None:
-        return None
-    try:
-        _driver_map(gpu, case.map, _SOME_ADDRESS)
-    except RuntimeError as error:
-        return str(error)
-    return None
 
 
 def encoded(gpu: Any, case: CopyCase, maps: list[bytes], out: int, given: int) -> bytes:
@@ -232,26 +157,16 @@ def main(arguments: list[str] | None = None) -> int:
     """Exit code 0: every case is equal to the recording."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     action = parser.add_mutually_exclusive_group(required=True)
-    action.add_argument("--record", metavar="OUT", type=Path)
     action.add_argument("--replay", action="store_true")
     action.add_argument("--assemble", action="store_true")
-    action.add_argument("--child", metavar="FOLDER", help=argparse.SUPPRESS)
     parser.add_argument("--only", default="", help="replay only cases whose name contains this")
-    parser.add_argument("--seconds", type=float, default=300.0, help="for recording (default %(default)s)")
-    parser.add_argument("--whole", type=int, default=WHOLE, help="sets kept whole (default %(default)s)")
     parser.add_argument("--recording", type=Path, default=RECORDING, help="the file to replay")
     chosen = parser.parse_args(arguments)
-    if chosen.record:
-        record(chosen.record, chosen.whole, chosen.seconds)
-    elif chosen.child:
-        record_some(chosen.child, chosen.whole)
-    elif chosen.assemble:
+    if chosen.assemble:
         return 1 if assemble() else 0
-    else:
-        found = list(replay(chosen.only, chosen.recording))
-        print("\n".join(one.line() for one in found))
-        return 1 if any(one.differing for one in found) else 0
-    return 0
+    found = list(replay(chosen.only, chosen.recording))
+    print("\n".join(one.line() for one in found))
+    return 1 if any(one.differing for one in found) else 0
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ others of that process run again in the next. What time leaves out is "not run".
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import os
 import queue
@@ -134,14 +135,17 @@ def _kernel(case: Any, device: str) -> Arrays:
     return found
 
 
-def cases(kernels: bool = True) -> Iterator[Case]:
-    """All cases, those of whole kernels (which import PyTorch) if they are wanted."""
+def cases(kernels: bool = True, again: bool = False) -> Iterator[Case]:
+    """All cases, those of whole kernels (which import PyTorch) if they are wanted.
+
+    `again`: also the copies that an H200 recorded before (`record_copies.py`).
+    """
     for one in FURTHER_CASES:
         yield Case(one.name.removeprefix("wgmma.mma_async.sync.aligned."), partial(_multiply_warpgroup, one))
     with np.load(record_copies.RECORDING) as before:
         recorded = set(before.files)
     for copy in COPIES:
-        if f"{copy.name} whole" not in recorded:
+        if again or f"{copy.name} whole" not in recorded:
             yield Case(copy.name, partial(_copy, copy))
     for copy in (*ATOMICS, *MAP_CASES):
         yield Case(copy.name, partial(_copy, copy))
@@ -162,7 +166,7 @@ def cases(kernels: bool = True) -> Iterator[Case]:
 
 def run_some(names: list[str], device: str, folder: Path) -> None:
     """Run cases one after another; each result is a file of its own. An error of the emulator ends only its case."""
-    known = {case.name: case for case in cases(any(name.startswith("own/") for name in names))}
+    known = {case.name: case for case in cases(any(name.startswith("own/") for name in names), again=True)}
     for name in names:
         try:
             arrays = known[name].run(device)
@@ -182,14 +186,7 @@ def _keep(folder: Path, name: str, arrays: Arrays) -> None:
 
 
 def _file(folder: Path, name: str) -> Path:
-    return folder / f"{name.encode().hex()[:200]}{abs(hash_of(name))}.npz"
-
-
-def hash_of(name: str) -> int:
-    """A number of a name, the same in every process."""
-    import zlib
-
-    return zlib.crc32(name.encode())
+    return folder / f"{hashlib.sha256(name.encode()).hexdigest()[:16]}.npz"
 
 
 def run_all(chosen: list[Case], device: str, jobs: int, seconds: float) -> dict[str, Arrays]:
@@ -307,6 +304,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--replay", action="store_true", help="compare the emulator with a recording")
     parser.add_argument("--recording", type=Path, default=RECORDING)
     parser.add_argument("--list", action="store_true")
+    parser.add_argument("--again", action="store_true", help="record also the copies that an H200 recorded before")
     parser.add_argument("--only", nargs="*", default=[""], help="cases whose name contains one of these")
     parser.add_argument("--device", choices=("gpu", "emulated"), default="gpu")
     parser.add_argument("--jobs", type=int, default=min(16, os.cpu_count() or 1))
@@ -316,7 +314,7 @@ def main(arguments: list[str] | None = None) -> int:
     if asked.child:
         run_some(json.loads(sys.stdin.read()), asked.device, asked.child)
         return 0
-    chosen = [case for case in cases() if any(part in case.name for part in asked.only)]
+    chosen = [case for case in cases(again=asked.again) if any(part in case.name for part in asked.only)]
     if asked.list:
         print("\n".join(case.name for case in chosen), f"\n{len(chosen)} cases")
         return 0
