@@ -21,7 +21,9 @@ LITERAL = 12.0  # what a whole name found in the text adds; in the heading twice
 WHOLE_HEADING = 6.0
 RUN, LONGEST_RUN = 3.0, 6  # what each run of three words of the query adds that a section has, and how many count
 GLOSSARY = "glossary.md"
+NO_ANSWER = ("Contents", "Sources")  # sections that lead elsewhere
 _WORD = re.compile(r"[a-z0-9_]+")
+_JOINED = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)+")
 _LITERAL = re.compile(r"[A-Za-z_][\w]*(?:\.[A-Za-z_]\w*)+|[A-Z][A-Z0-9]*_[A-Z0-9_]+|[a-z]+_[a-z0-9_]+")
 _ENTRY = re.compile(r"- (?:\*\*|~~)`([\w.]+)")
 _ITEM = re.compile(r"(?:[-*]|\d+\.) ")
@@ -68,7 +70,7 @@ def search(query: str, pages: Iterable[Page] | None = None, *, limit: int = 5) -
 def _units(page: Page) -> Iterator[Section]:
     """What is found: the sections of a page; of a generated one its lines, each the entry of one name."""
     if not page.name.startswith("api-"):
-        yield from (s for s in page.sections if s.heading != "Contents" and page.name != "README.md")
+        yield from (s for s in page.sections if s.heading not in NO_ANSWER and page.name != "README.md")
         return
     for section in page.sections:
         lines = section.text.splitlines()
@@ -79,8 +81,8 @@ def _units(page: Page) -> Iterator[Section]:
 
 
 def words_of(text: str) -> list[str]:
-    """Lower-case words, plurals cut; a dotted or joined name gives its parts and itself."""
-    found = []
+    """Lower-case words, plurals cut; a dotted or joined name gives its parts and itself; stream-K gives `streamk`."""
+    found = [joined.replace("-", "") for joined in _JOINED.findall(text.lower())]
     for word in _WORD.findall(text.lower()):
         found.append(_PLURAL.sub("", word))
         if "_" in word:

@@ -20,11 +20,14 @@ from cutesmith.references.sections import Page
         ("UNSUP_EARLY_EXIT", "troubleshooting.md", "UNSUP_EARLY_EXIT"),
         ("SmemAllocator", "api-runtime-utils.md", "SmemAllocator"),
         ("what is a warpgroup", "glossary.md", ""),
+        ("stream-K", "optimizations.md", "stream-K"),  # not the sections on streams
+        ("control flow", "concepts-architecture.md", "Control flow"),  # not a list of sources
     ],
 )
 def test_the_section_that_answers_is_among_the_first_three(query, page, heading):
     hits = search(query, limit=3)
     assert any(hit.section.page == page and heading in hit.section.heading for hit in hits), hits
+    assert not {"Contents", "Sources"} & {hit.section.heading for hit in hits}
 
 
 def test_words_lose_plurals_and_names_give_their_parts():
