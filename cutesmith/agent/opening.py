@@ -81,7 +81,11 @@ async def nearest_examples(session: Session, request: str, target: Target) -> li
         """Whether it was written for this session's architecture, or runs on it."""
         return example["fit"] in ("native", "runs")
 
-    return sorted(found.get("examples", ()), key=runs, reverse=True)[:EXAMPLES]
+    ranked = sorted(found.get("examples", ()), key=runs, reverse=True)
+    near = ranked[:EXAMPLES]
+    if not any(example["meets_contract"] for example in near):  # modules of libraries fill the list
+        near[EXAMPLES - 1 :] = [example for example in ranked if example["meets_contract"]][:1] or near[EXAMPLES - 1 :]
+    return near
 
 
 def shown_source(examples: Sequence[Mapping[str, Any]]) -> str:

@@ -67,6 +67,12 @@ def test_examples_that_can_be_executed_here_come_first(tmp_path):
     assert ranks == sorted(ranks)
 
 
+def test_where_libraries_fill_the_list_one_of_ours_is_in_it(tmp_path):
+    with new_session(tmp_path / "s", request="r") as session:
+        examples = asyncio.run(nearest_examples(session, "sliding window attention", EMULATED))
+    assert [example["meets_contract"] for example in examples] == [False, False, False, True]
+
+
 def test_a_line_that_begins_with_nothing_is_shown_an_example_and_its_limits(tmp_path):
     with new_session(tmp_path / "s", request="r") as session:
         session.limits = Limits(turns=40, dollars=2.5, seconds=1800)
