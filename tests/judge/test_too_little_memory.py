@@ -10,7 +10,7 @@ from cutesmith.judge.reference_side.reference import Reference
 from cutesmith.judge.reference_side.requests import Judge, Load
 from cutesmith.judge.surroundings import Surroundings
 from cutesmith.judge.transfer import tensors
-from cutesmith.judge.transfer.device_memory import own_copies, room_here
+from cutesmith.judge.transfer.device_memory import own_copies, room_here, wide_copies
 from cutesmith.judge.transfer.requests import Start
 from cutesmith.judge.transfer.transfer import Transfer
 from cutesmith.sandbox.child import describe
@@ -125,3 +125,38 @@ def test_on_a_gpu_memory_that_this_process_holds_unused_is_free_to_it():
     assert room_here()() == pytest.approx(share(), abs=0.002)
     del held
     assert share() == pytest.approx(before, abs=0.002) and room_here()() == pytest.approx(before, abs=0.002)
+
+
+def test_float64_results_that_find_no_room_beside_others_decide_nothing():
+    left = "other processes leave the float64 reference 20%"
+    with pytest.raises(UnavailableError, match=left) as caught, wide_copies(lambda: 0.2):
+        greedy(1, 2)
+    assert describe(caught.value).mechanism is Mechanism.GPU_MEMORY
+    with pytest.raises(torch.OutOfMemoryError), wide_copies(lambda: 0.9):  # too large for this GPU, for anyone
+        greedy(1, 2)
+
+
+CROWDED = """
+import torch
+from cutesmith.errors import UnavailableError
+def reference_fn(x):
+    if x.dtype is torch.float64:
+        raise {error}("no room")
+    return x * 2
+def get_inputs():
+    return [torch.ones(64)]
+"""
+
+
+@pytest.mark.parametrize("error", ["UnavailableError", "torch.OutOfMemoryError"])
+def test_only_what_is_too_large_for_the_gpu_itself_is_judged_without_them(tmp_path, error):
+    (tmp_path / "problem.py").write_text(CROWDED.format(error=error))
+    reference = Reference()
+    Reference.start(reference, Start("cpu"))
+    reference.handle(Load("cpu", str(tmp_path / "problem.py"), 1))
+    output = tensors.write_value(torch.full((64,), 2.0), tmp_path / "output")
+    if error == "UnavailableError":
+        with pytest.raises(UnavailableError, match="no room"):
+            reference.handle(Judge(draw(reference), (output,), False))
+    else:
+        assert reference.handle(Judge(draw(reference), (output,), False)).violation is None

@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
+from cutesmith.judge.transfer.device_memory import wide_copies
+
 _NARROW = frozenset({torch.float32, torch.float16, torch.bfloat16})
 _CASTS = frozenset({torch.Tensor.float, torch.Tensor.half, torch.Tensor.bfloat16})
 
@@ -38,12 +40,14 @@ def in_float64(
 ) -> Any:
     """`function` of the widened inputs; raises what it raises (some operations have no float64 form).
 
+    UnavailableError where other processes hold the GPU's memory: no one may go on as if there were no float64 form.
+
     `casts` is what its calls of torch's functions go through.
     """
     default = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
     try:
-        with torch.no_grad(), casts():
+        with wide_copies(), torch.no_grad(), casts():
             return function(*map(widen, inputs))
     finally:
         torch.set_default_dtype(default)

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from cutesmith.compiling.types_seen import types_seen
-from cutesmith.errors import CandidateError, ContractError
+from cutesmith.errors import CandidateError, ContractError, UnavailableError
 from cutesmith.judge.reference_side import requests
 from cutesmith.judge.reference_side.allowances import compared
 from cutesmith.judge.reference_side.cases import (
@@ -390,6 +390,8 @@ class Reference:
         """The float64 results, None for each where there is no such thing."""
         try:
             returned = in_float64(self.loaded.reference_fn, [copy_of(value) for value in values])
+        except UnavailableError:
+            raise
         except Exception:  # noqa: BLE001 - not every operation exists in float64
             return [None] * len(native)
         outputs = list(returned) if isinstance(returned, (tuple, list)) else [returned]

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from cutesmith.errors import UnavailableError
 from cutesmith.judge.reference_side.comparison import DEFAULTS, Tolerance
 from cutesmith.judge.reference_side.precision import WidenCasts, in_float64, widen
 from cutesmith.judge.transfer.tensors import copy_of
@@ -103,6 +104,8 @@ def _moved(
         returned = in_float64(function, rounded, partial(Rounding, unit))
         results = list(returned) if isinstance(returned, (tuple, list)) else [returned]
         return [_distance(*pair) for pair in zip(results, exact, strict=True)]
+    except UnavailableError:
+        raise
     except Exception:  # noqa: BLE001 - it may refuse what is off by a rounding, such as shares that must sum to 1
         return [_still(result) for result in exact]
 

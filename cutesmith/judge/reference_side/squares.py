@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from cutesmith.errors import UnavailableError
 from cutesmith.judge.reference_side.precision import WidenCasts, in_float64, widen
 from cutesmith.judge.transfer.tensors import copy_of, finite
 
@@ -39,6 +40,8 @@ def beyond_squares(
         returned = in_float64(function, moved, lambda: inside)
         results = list(returned) if isinstance(returned, (tuple, list)) else [returned]
         return [_lost(*pair, everywhere=inside.overflows) for pair in zip(results, exact, strict=True)]
+    except UnavailableError:
+        raise
     except Exception:  # noqa: BLE001 - it may refuse such numbers
         return none
 

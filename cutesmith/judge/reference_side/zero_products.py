@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from cutesmith.errors import UnavailableError
 from cutesmith.judge.reference_side.convolution_taps import ByTaps
 from cutesmith.judge.reference_side.masked_keys import ByMaskedKeys
 from cutesmith.judge.reference_side.precision import in_float64
@@ -47,6 +48,8 @@ def _results(function: Callable[..., Any], values: Sequence[Any], taps: ByTaps, 
     try:
         with taps, keys:
             returned = in_float64(function, [copy_of(value) for value in values])
+    except UnavailableError:
+        raise
     except Exception:  # noqa: BLE001 - not every operation exists in float64
         return []
     return list(returned) if isinstance(returned, (tuple, list)) else [returned]

@@ -51,6 +51,29 @@ def bytes_here() -> int:
     return int(_free_and_total()[0] + _reserved() - _allocated())
 
 
+def share_here() -> float:
+    """The share of the GPU's memory that other processes leave this one, from 0 to 1; without a GPU 1."""
+    if not _initialized():  # type: ignore[no-untyped-call,unused-ignore]
+        return 1.0
+    free, total = _free_and_total()
+    return float((free + _reserved()) / total)
+
+
+@contextlib.contextmanager
+def wide_copies(share: Callable[[], float] = share_here) -> Iterator[None]:
+    """Work in float64, without which a result is judged otherwise: UnavailableError where others hold the memory.
+
+    What runs out of it by itself is too large for this GPU, and is judged without.
+    """
+    try:
+        yield
+    except _OutOfMemory as error:
+        if (left := share()) >= FAIR_SHARE:
+            raise
+        text = f"out of memory: other processes leave the float64 reference {left:.0%} of the GPU's: {error}"
+        raise UnavailableError(text, hint=MORE_ROOM) from error
+
+
 @contextlib.contextmanager
 def fair_room(share: float) -> Iterator[None]:
     """A kernel's call, before which it could have `share` of the GPU's memory.
