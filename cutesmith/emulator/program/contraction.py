@@ -5,7 +5,7 @@ softmax of float32 differs by 11 units in the last place). `add.rn` and `mul.rn`
 seen in its machine code (tests/emulator/program/test_contraction.py asks it again) and in the results of an H100:
 
 - A product is fused with all its uses or with none: every use must be a sum, and one term of it alone.
-- The uses are in the block of the product; a product with a constant may be used in any block.
+- The uses are in the block of the product; a product with a constant or a parameter may be used in any block.
 - Of two products in one sum the one without other uses is fused, else the first; the other is not fused anywhere.
 """
 
@@ -49,7 +49,7 @@ def contracted(function: Function) -> Function:
             uses[name].append(one)
         for name in writes(one.instruction):
             written[name].append(one.place)
-    constants = {name for one in everything if (name := _constant(one.instruction)) and len(written[name]) == 1}
+    constants = {name for one in everything for name in _constants(one.instruction) if len(written[name]) == 1}
     products = {
         name: one
         for one in everything
@@ -94,10 +94,12 @@ def _is_product(instruction: Instruction) -> bool:
     return instruction.opcode == "mul" and instruction.guard is None and _is_plain(instruction.modifiers)
 
 
-def _constant(instruction: Instruction) -> str:
-    """The register that a `mov` sets to a number; "" for another instruction."""
-    moves = instruction.opcode == "mov" and instruction.guard is None and isinstance(instruction.operands[1], Immediate)
-    return next(iter(writes(instruction)), "") if moves else ""
+def _constants(instruction: Instruction) -> Iterator[str]:
+    """The registers that a `mov` sets to a number, or a load to a parameter of the kernel."""
+    moves = instruction.opcode == "mov" and isinstance(instruction.operands[1], Immediate)
+    loads = instruction.opcode == "ld" and instruction.modifiers[0] == "param"
+    if instruction.guard is None and (moves or loads):
+        yield from writes(instruction)
 
 
 def _terms(instruction: Instruction) -> list[str]:

@@ -16,7 +16,8 @@ from tests.emulator.program.graphs import program_of
 
 
 def lines(code):
-    return [format_instruction(instruction) for instruction in program_of(code).instructions]
+    program = program_of(code, parameters=".param .b64 p, .param .b32 s")
+    return [format_instruction(instruction) for instruction in program.instructions]
 
 
 @pytest.mark.parametrize(
@@ -63,6 +64,13 @@ SNIPPETS = {  # name: code, and how many fused sums, products and sums ptxas mak
     "a moved constant in another block": (
         f"mov.b32 %r8, 0f3F317218; mul.f32 %r5, %r1, %r8; {BRANCH} add.f32 %r6, %r5, %r3; mov.b32 %r7, %r3;", 1, 0, 0,
     ),
+    "a parameter in another block": (
+        f"ld.param.b32 %r8, [s]; mul.f32 %r5, %r1, %r8; {BRANCH} add.f32 %r6, %r5, %r3; mov.b32 %r7, %r3;", 1, 0, 0,
+    ),
+    "a parameter times a constant in another block": (
+        "ld.param.b32 %r8, [s]; mul.f32 %r9, %r8, 0f3F317218; mul.f32 %r5, %r1, %r9;"
+        f" {BRANCH} add.f32 %r6, %r5, %r3; mov.b32 %r7, %r3;", 0, 2, 1,
+    ),
     "a constant in two blocks": (
         "mov.b32 %r6, 0; mul.f32 %r5, %r1, 0f3F317218; @%p1 bra L; add.f32 %r6, %r5, %r3; L: add.f32 %r7, %r4, %r5;",
         2, 0, 0,
@@ -82,7 +90,7 @@ SNIPPETS = {  # name: code, and how many fused sums, products and sums ptxas mak
 HEAD = """.version 8.7
 .target sm_90a
 .address_size 64
-.visible .entry k(.param .b64 p) {
+.visible .entry k(.param .b64 p, .param .b32 s) {
 .reg .b32 %r<30>; .reg .b64 %rd<4>; .reg .pred %p<4>;
 ld.param.b64 %rd1, [p];
 """
