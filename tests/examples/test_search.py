@@ -367,9 +367,9 @@ def test_the_labels_name_examples_that_exist_and_every_query_is_there_once(name,
     [
         ("queries", 0.94, 0.85),
         ("second", 0.95, 0.87),
-        ("third", 0.91, 0.78),
+        ("third", 0.9, 0.77),
         ("heldout", 0.94, 0.88),
-        ("fourth", 0.79, 0.7),
+        ("fourth", 0.75, 0.7),
         ("fifth", 0.95, 0.9),
     ],
 )
