@@ -6,7 +6,8 @@ GPU holds at once. It publishes its tile's total, adds up what the tiles before 
 to its own end, as soon as it is known. Value and flag are one word of 64 bits, so that both become visible together and
 no fence is needed. A warp looks at 32 tiles at once and stops at the nearest whole sum. Which sums it meets depends on
 time: the last bits of results differ from run to run.
-float32 4 x 16777216 on an H100: 255 us. Predicted were 537 MB, 0.18 ms at 3 TB/s; reading twice costs 0.27 ms.
+float32 4 x 16777216 on an H100: 235 us, torch.compile 190. Predicted were 537 MB, 0.18 ms at 3 TB/s; reading twice
+costs 0.27 ms. Tiles of 16 KB took 258 us, blocks of 512 threads 247; looking at 64 tiles at once cost 15 to 30 us more.
 
 Arch: sm_80+
 Operation: scan
@@ -27,7 +28,7 @@ from cutlass.memory import SmemAllocator
 DTYPES = {torch.float16: cutlass.Float16, torch.bfloat16: cutlass.BFloat16, torch.float32: Float32}
 THREADS = 256
 WARPS = THREADS // 32
-CHUNKS = 4  # vectors of a thread: 16 KB of a tile are in flight for each block
+CHUNKS = 8  # vectors of a thread: 32 KB of a tile are in flight for each block
 CLEAR_THREADS = 256
 EMPTY, TOTAL, PREFIX = 0, 1, 2  # what a tile has published: nothing, its own sum, the sum of the row up to its end
 
