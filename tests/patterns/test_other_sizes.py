@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import pytest
@@ -82,6 +83,19 @@ def test_what_a_kernel_does_not_broadcast_it_refuses(tmp_path):
             )
         with pytest.raises(ValueError, match=r"does not broadcast one of x.shape\[0\], y.shape\[0\]"):
             kernel.kernel_fn(move(normal(5, 8)), move(normal(1, 1)))
+
+
+def test_rows_and_columns_of_a_square_weight_are_not_taken_for_one_size(tmp_path):
+    function = lambda x, weight, scale: (x @ weight.t()) * scale  # noqa: E731
+    shapes = (9, 16), (16, 16), (16,)
+    with emulated_device("sm_80"):
+        kernel = first_kernel(
+            plan_kernel(trace_function(function, [*itertools.starmap(normal, shapes)]), "sm_80"), tmp_path
+        )
+        given = [normal(5, 16), normal(1, 16), normal(1)]  # one output
+        torch.testing.assert_close(kernel.kernel_fn(*map(move, given)).cpu(), function(*given))
+        with pytest.raises(ValueError, match=r"does not broadcast one of weight.shape\[0\], scale.shape\[0\]"):
+            kernel.kernel_fn(move(normal(5, 16)), move(normal(8, 16)), move(normal(1)))
 
 
 def test_a_number_without_dimensions_comes_back_as_one(tmp_path):

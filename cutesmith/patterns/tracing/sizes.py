@@ -39,6 +39,8 @@ MOST_PROBED = 10_000
 """Nodes of all the traces that look for one rare thing: ResNet-18 has 330, DenseNet-201 5 600."""
 MOST_ALONE = 32
 """Dimensions of one size that are grown alone, to see which of them a number follows: a trace each."""
+MOST_TOGETHER = 64
+"""Sets of dimensions of one size that are grown together, to see which of them belong together."""
 
 
 def follow_sizes(graph: Graph, trace: Trace, numbers: Sequence[int] = ()) -> Graph:
@@ -302,12 +304,26 @@ class _Study:
         Of a large graph a few dimensions are tried; those that are not tried count as such.
         """
         left = self._most_probes
+        found = set[tuple[Place, ...]]()
         for group in groups:
             places = [place for place in sorted(group) if place[1] >= 0]
             some = places[:MOST_ALONE]
-            if len(places) > 1 and (len(some) > left or any(map(self._is_broadcast_apart, some))):
-                yield tuple(places)
+            if len(places) > 1 and len(some) > left:
+                found.add(tuple(places))
+            elif len(places) > 1:
+                found |= {self._together(place, places) for place in some if self._is_broadcast_apart(place)}
             left -= min(left, len(some))
+        yield from sorted(found)
+
+    def _together(self, place: Place, places: Sequence[Place]) -> tuple[Place, ...]:
+        """The fewest of `places`, with this one, that may be larger than the others; all where more than four must be.
+
+        Rows and columns of a square weight are of one group: a scale of each row goes with the rows alone.
+        """
+        others = [other for other in places if other != place]
+        few = itertools.chain.from_iterable(itertools.combinations(others, count) for count in (1, 2, 3))
+        sets = (tuple(sorted((place, *some))) for some in itertools.islice(few, MOST_TOGETHER))
+        return next((some for some in sets if self._larger(dict.fromkeys(some, 2)) is not None), tuple(places))
 
     def _is_broadcast_apart(self, place: Place) -> bool:
         if self._larger({place: 2}) is not None:
