@@ -7,11 +7,12 @@ import importlib.util
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
+from typing import NamedTuple
 
 import pytest
 
 from cutesmith.errors import ContractError
-from cutesmith.patterns.writing.kernel_file import assemble_kernel, rename_clashes, split_futures
+from cutesmith.patterns.writing.kernel_file import assemble_kernel, rename_clashes, renamed, split_futures
 from cutesmith.problems.contract import inspect
 
 SECTION = """\
@@ -151,3 +152,43 @@ def test_problem_with_a_kernel_is_refused() -> None:
 def test_problem_that_is_no_python_is_refused() -> None:
     with pytest.raises(ContractError, match="syntax error"):
         assemble(problem="def reference_fn(:\n")
+
+
+def test_names_of_functions_and_fields_of_classes_are_not_the_module_s():
+    section = """\
+rows = 3
+
+
+class Plan(NamedTuple):
+    rows: int
+    def twice(self, other=rows):
+        return rows * 2 + self.rows + other
+
+
+def of(rows, key=rows):
+    return Plan(rows=rows) or [rows for _ in range(key)]
+
+
+def total(plan):
+    return plan.rows + rows + sum(rows for rows in (1, 2))
+
+
+def local():
+    rows = 4
+    return lambda: rows
+
+
+def counted():
+    global rows
+    rows = rows + 1
+"""
+    names = {"rows": "sizes_1_rows"}
+    before, after = {"NamedTuple": NamedTuple}, {"NamedTuple": NamedTuple}
+    exec(compile(section, "before", "exec"), before)  # the section is a text of this test
+    exec(compile(renamed(section, names), "after", "exec"), after)
+    assert after["sizes_1_rows"] == 3 and "rows" not in after
+    for each in (before, after):
+        assert each["Plan"](5).rows == 5 and each["Plan"](5).twice() == 14
+        assert each["of"](7).rows == 7 and each["total"](each["Plan"](5)) == 11 and each["local"]()() == 4
+        each["counted"]()
+    assert after["sizes_1_rows"] == before["rows"] == 4

@@ -152,7 +152,7 @@ def _free_name(name: str, taken: Iterable[str]) -> str:
 
 
 def renamed(section: str, renames: Mapping[str, str]) -> str:
-    """The section with its module-level names replaced, wherever they are bound or read."""
+    """The section with its module-level names replaced, wherever they are bound or read as such."""
     return _replace(section, parse(section, "kernel section"), renames)
 
 
@@ -166,21 +166,77 @@ def _replace(section: str, tree: ast.Module, renames: Mapping[str, str]) -> str:
     return "\n".join(line.decode() for line in lines)
 
 
-def _places(tree: ast.Module, lines: list[bytes], renames: Mapping[str, str]) -> Iterator[tuple[int, int, str, str]]:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Name) and node.id in renames:
-            yield node.lineno, node.col_offset, node.id, renames[node.id]
-        elif isinstance(node, ast.arg) and node.arg in renames:
-            yield node.lineno, node.col_offset, node.arg, renames[node.arg]
-        elif isinstance(node, (ast.FunctionDef, ast.ClassDef)) and node.name in renames:
-            column = _name_column(lines[node.lineno - 1], node.name, node.col_offset)
-            yield node.lineno, column, node.name, renames[node.name]
-        elif isinstance(node, ast.Global):
-            yield from _global_places(node, lines, renames)
-        elif isinstance(node, ast.keyword) and node.arg in renames and node.arg in _own_parameters(tree):
-            yield node.lineno, node.col_offset, node.arg, renames[node.arg]
-        elif isinstance(node, (ast.Import, ast.ImportFrom)):
-            yield from _import_places(node, renames)
+Place = tuple[int, int, str, str]
+"""Line, column, the name that stands there and the one that is to."""
+
+
+def _places(node: ast.AST, lines: list[bytes], renames: Mapping[str, str]) -> Iterator[Place]:
+    """Where the module's names stand below a node; a function's own names and a class's fields are others."""
+    if isinstance(node, (ast.FunctionDef, ast.Lambda)):
+        yield from _function_places(node, lines, renames)
+        return
+    if isinstance(node, ast.ClassDef):
+        yield from _class_places(node, lines, renames)
+        return
+    if isinstance(node, ast.Name) and node.id in renames:
+        yield node.lineno, node.col_offset, node.id, renames[node.id]
+    elif isinstance(node, ast.Global):
+        yield from _global_places(node, lines, renames)
+    elif isinstance(node, (ast.Import, ast.ImportFrom)):
+        yield from _import_places(node, renames)
+    for child in ast.iter_child_nodes(node):
+        yield from _places(child, lines, renames)
+
+
+def _function_places(
+    node: ast.FunctionDef | ast.Lambda, lines: list[bytes], renames: Mapping[str, str]
+) -> Iterator[Place]:
+    parameters = [each for each in ast.walk(node.args) if isinstance(each, ast.arg)]
+    outside: list[ast.AST] = [*node.args.defaults, *filter(None, node.args.kw_defaults)]
+    outside += [each.annotation for each in parameters if each.annotation]
+    body: list[ast.AST] = [node.body] if isinstance(node, ast.Lambda) else list(node.body)
+    if isinstance(node, ast.FunctionDef):
+        yield from _name_place(node, lines, renames)
+        outside += [*node.decorator_list, *filter(None, [node.returns])]
+    own = {each.arg for each in parameters} | {name for each in body for name in _stored(each)}
+    own -= {name for each in body for inner in ast.walk(each) if isinstance(inner, ast.Global) for name in inner.names}
+    inside = {old: new for old, new in renames.items() if old not in own}
+    for each in outside:
+        yield from _places(each, lines, renames)
+    for each in body:
+        yield from _places(each, lines, inside)
+
+
+def _class_places(node: ast.ClassDef, lines: list[bytes], renames: Mapping[str, str]) -> Iterator[Place]:
+    """Of methods too, which do not see the fields."""
+    yield from _name_place(node, lines, renames)
+    fields = {name for each in node.body for name in _stored(each)}
+    inside = {old: new for old, new in renames.items() if old not in fields}
+    for each in (*node.decorator_list, *node.bases, *node.keywords):
+        yield from _places(each, lines, renames)
+    for each in node.body:
+        yield from _places(each, lines, renames if isinstance(each, ast.FunctionDef) else inside)
+
+
+def _stored(node: ast.AST) -> Iterator[str]:
+    """The names that a statement binds in its own scope; those of a comprehension are renamed as they are read."""
+    if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+        yield node.name
+    elif isinstance(node, (ast.Import, ast.ImportFrom)):
+        yield from (alias.asname or alias.name.partition(".")[0] for alias in node.names)
+    elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+        yield node.id
+    elif not isinstance(node, (ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)):
+        for child in ast.iter_child_nodes(node):
+            yield from _stored(child)
+
+
+def _name_place(
+    node: ast.FunctionDef | ast.ClassDef, lines: list[bytes], renames: Mapping[str, str]
+) -> Iterator[Place]:
+    if node.name in renames:
+        column = _name_column(lines[node.lineno - 1], node.name, node.col_offset)
+        yield node.lineno, column, node.name, renames[node.name]
 
 
 def _name_column(line: bytes, name: str, start: int) -> int:
@@ -189,22 +245,14 @@ def _name_column(line: bytes, name: str, start: int) -> int:
     return found.start()
 
 
-def _global_places(
-    node: ast.Global, lines: list[bytes], renames: Mapping[str, str]
-) -> Iterator[tuple[int, int, str, str]]:
+def _global_places(node: ast.Global, lines: list[bytes], renames: Mapping[str, str]) -> Iterator[Place]:
     for name in node.names:
         if name in renames:
             column = _name_column(lines[node.lineno - 1], name, node.col_offset)
             yield node.lineno, column, name, renames[name]
 
 
-def _own_parameters(tree: ast.Module) -> set[str]:
-    return {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
-
-
-def _import_places(
-    node: ast.Import | ast.ImportFrom, renames: Mapping[str, str]
-) -> Iterator[tuple[int, int, str, str]]:
+def _import_places(node: ast.Import | ast.ImportFrom, renames: Mapping[str, str]) -> Iterator[Place]:
     """`import a` and `import a as c` become `import a as b`; `import a.b` binds a and is left alone."""
     for alias in node.names:
         bound = alias.asname or alias.name
