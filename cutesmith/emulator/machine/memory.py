@@ -15,7 +15,7 @@ from cutesmith.emulator.program.basic_blocks import Program
 from cutesmith.emulator.sanitizer import cells
 from cutesmith.emulator.sanitizer.access import access_ir
 from cutesmith.emulator.sanitizer.actors import Asked, Channel, Request
-from cutesmith.emulator.sanitizer.block_ends import report_accesses_after_end
+from cutesmith.emulator.sanitizer.block_ends import RemoteArrivals, report_accesses_after_end
 from cutesmith.emulator.sanitizer.clocks import Clocks
 from cutesmith.emulator.sanitizer.explanations import Explainer
 from cutesmith.emulator.sanitizer.fault_table import FaultBuffer
@@ -131,6 +131,7 @@ class Memory:
         self._shared_cells = SharedCells(wave, self.lent)
         self._local_initialised = self.lent.take("initialised", wave.local.shape, np.uint8)
         self._visited = np.zeros(len(wave.blocks), np.uint8)
+        self._arrivals = RemoteArrivals()
         wave.context[Sanitizer.LOCAL_INITIALISED] = self._local_initialised.ctypes.data
         wave.context[Sanitizer.SHARED_VISITED] = self._visited.ctypes.data
 
@@ -261,6 +262,8 @@ class Memory:
 
     def blocks_ended(self) -> None:
         """All lanes of the wave have ended: look for uses of shared memory of blocks that may have ended before."""
+        if self.sanitize:
+            self._arrivals.report_late(self.wave, self.clocks)
         if self.sanitize and self._visited.any():
             blocks = np.flatnonzero(self._visited).tolist()
             report_accesses_after_end(self.wave, self.clocks, blocks, self._shared_cells)
@@ -321,6 +324,11 @@ class Memory:
         """What these lanes of one cluster did comes before what acquirers of `key` do next."""
         if self.sanitize:
             self.clocks.release(np.asarray(lanes, np.int64), key)
+
+    def arriving(self, lanes: Array, pointers: Array, site: int) -> None:
+        """These lanes arrive at mbarriers, and what they release there comes before what its waiters do next."""
+        if self.sanitize and self.wave.cluster_blocks > 1:
+            self._arrivals.note(self.wave, self.clocks, lanes, pointers, site)
 
     def acquire(self, lanes: Array, key: Hashable) -> None:
         """These lanes of one cluster have seen what was released to `key`."""

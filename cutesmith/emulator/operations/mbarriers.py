@@ -198,6 +198,9 @@ def _update(
     found = _pointers(batch, address, Access.MBARRIER)
     if releases:
         relaxed = "relaxed" in batch.instruction.modifiers
+        if found and not relaxed:
+            indices, pointers = (np.array(each, np.int64) for each in zip(*found, strict=True))
+            batch.memory.arriving(batch.lanes[indices], pointers, batch.instruction.number)
         _tell(batch, found, batch.memory.release_fenced if relaxed else batch.memory.release)
     for index, pointer in found:
         barrier = _mbarrier_at(batch, index, pointer)

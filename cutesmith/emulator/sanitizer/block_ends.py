@@ -2,7 +2,7 @@
 
 Whether a block has ended when another one comes is a matter of time, so order decides: what the others last did to each
 of its bytes must be known to one of its threads in the end. Ordinary accesses are judged; those of engines are the
-copy engine's, and bytes that several blocks have read are left out.
+copy engine's, and bytes that several blocks have read are left out. Arrivals at mbarriers are noted on their own.
 """
 
 from __future__ import annotations
@@ -15,6 +15,37 @@ from cutesmith.emulator.sanitizer import cells as cells
 from cutesmith.emulator.sanitizer.clocks import Clocks
 from cutesmith.emulator.sanitizer.shared_shadows import SharedCells
 from cutesmith.emulator.state.wave import Wave
+
+
+class RemoteArrivals:
+    """The last arrival of each lane, by instruction, at mbarriers of each other block of its cluster."""
+
+    def __init__(self) -> None:
+        self._last: dict[tuple[int, int, int], tuple[int, int]] = {}  # block, site, lane: time, mbarrier
+
+    def note(self, wave: Wave, clocks: Clocks, lanes: Array, pointers: Array, site: int) -> None:
+        """These lanes arrive at the mbarriers at these host addresses now."""
+        blocks = (pointers - wave.shared_start) // wave.shared.shape[1]
+        foreign = blocks != wave.block_of_lane[lanes]
+        times = clocks.time_of(lanes)
+        for block, lane, time, pointer in zip(*(each[foreign].tolist() for each in (blocks, lanes, times, pointers))):
+            self._last[block, site, lane] = (min(time, cells.MAX_TIME), pointer)
+
+    def report_late(self, wave: Wave, clocks: Clocks) -> None:
+        """Findings for arrivals that no thread of the mbarrier's block knows of in the end."""
+        late: dict[tuple[int, int], list[int]] = {}
+        for (block, site, lane), (time, pointer) in self._last.items():
+            serial, thread = clocks.first_serial + wave.block_of_lane[lane], lane % wave.threads_per_block
+            if not clocks.known_at_end(block, *(np.array([each], np.int64) for each in (serial, thread, time)))[0]:
+                late.setdefault((site, pointer), []).append(lane)
+        for (site, pointer), lanes in late.items():
+            instruction = wave.program.instructions[site]
+            message = (
+                f"`{instruction.full_opcode}` at {wave.shared_place(pointer)}, which may have ended: nothing there "
+                "waits for this arrival, such as the tail of the producer that it frees a stage for"
+            )
+            wave.report(FaultKind.RACE, message, np.array(lanes), instruction)
+
 
 _ACCESSES = ("ld", "st", "atom", "red")
 
