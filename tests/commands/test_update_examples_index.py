@@ -183,7 +183,7 @@ def test_people_get_a_table(index: Path, capsys, tmp_path: Path):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--commit", COMMIT], "--commit says which commit --checkout is"),
+        (["--commit", COMMIT], "--commit says which commit one --checkout is"),
         (["--checkout", "/nonexistent"], "is not a git work tree"),
         (["--checkout", "/nonexistent", "--commit", COMMIT], "has no examples/python/CuTeDSL"),
         (["--checkout", "/nonexistent", "--commit", "main"], "is not a commit of 40 digits"),
