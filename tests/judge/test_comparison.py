@@ -238,3 +238,16 @@ def test_one_value_everywhere_is_right_where_only_pytorchs_rounding_varies():
     assert judge(actual, torch.zeros(64, 1, dtype=torch.float64), native=noise).violation is None
     varying = torch.linspace(1e-6, 2e-6, 64, dtype=torch.float64).reshape(64, 1)
     assert judge(actual, varying).violation.rule == "O3"
+
+
+def test_means_of_norms_are_noise_and_may_be_one_number():
+    """KernelBench's 23rd problem of level 2: the mean of what a group norm gives, for each image."""
+    torch.manual_seed(0)
+    images = torch.randn(4, 512)
+    centred = images.double() - images.double().mean(1, keepdim=True)
+    exact, native = (centred / 3).mean(1), ((images - images.mean(1, keepdim=True)) / 3).mean(1)
+    assert len(set(exact.tolist())) > 1 and len(set(native.tolist())) > 1
+    constant, varying = torch.full((4,), -1.8e-8), torch.linspace(0, 1e-6, 4, dtype=torch.float64)
+    moves = replace(tolerance_for(torch.float32, None, None), moved=1e-5)  # as roundings move what is small by luck
+    assert compare(0, constant, native, exact, moves).violation is None
+    assert compare(0, constant, native + varying.float(), varying, moves).violation.rule == "O3"
