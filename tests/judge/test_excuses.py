@@ -192,6 +192,20 @@ def test_a_wrong_one_is_found_there_whatever_the_draw(tmp_path, formula, kernel)
         assert said_of(reference, tmp_path, values, kernel(values), derived=True, strict=True).violation, seed
 
 
+@pytest.mark.parametrize(("steps", "passes"), [(1, True), (40, False)])
+def test_single_elements_may_be_few_roundings_of_their_terms_off_in_any_draw(tmp_path, steps, passes):
+    """An element that is what 0.5 and -0.50005 leave has their error, however small all results are."""
+    reference = reference_of(tmp_path, "(x + 0.5).clamp(max=0.0)")
+    for seed in range(4):
+        torch.manual_seed(seed)
+        values = torch.rand(10368) * 0.2 - 0.4
+        values[77] = -0.5 - 5e-5
+        output = (values + 0.5).clamp(max=0.0)
+        output[77] += steps * 2.0**-24
+        judged = said_of(reference, tmp_path, values, output, derived=True, strict=True)
+        assert (judged.violation is None) == passes, (seed, judged.violation)
+
+
 @pytest.mark.parametrize("by_one", [True, False])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float8_e4m3fn])
 def test_inputs_nearby_are_smaller_by_a_sixteenth_at_most_in_every_type(dtype, by_one):

@@ -9,7 +9,14 @@ from typing import Any, TypeVar
 import torch
 
 from cutesmith.judge.reference_side.comparison import Comparison, Tolerance, compare, native_excess
-from cutesmith.judge.reference_side.sensitivity import depends_on_luck, is_rounded, movements, room_of
+from cutesmith.judge.reference_side.sensitivity import (
+    FEW_ROUNDINGS,
+    ROUNDINGS,
+    depends_on_luck,
+    is_rounded,
+    movements,
+    room_of,
+)
 from cutesmith.judge.reference_side.squares import beyond_squares
 from cutesmith.judge.reference_side.zero_products import OpenElements, open_elements
 from cutesmith.judge.transfer.device_memory import bytes_here
@@ -72,7 +79,7 @@ def _excused(
     """By the stated tolerances at first.
 
     Then with PyTorch's own errors nearby, with how far roundings move so few elements, with both results of products
-    of zeros and, without `strict`, with how far roundings move each element.
+    of zeros and with how far roundings move each element: few of them where it is `strict`.
     """
     results = _compare_all(sides, stated)
     if not any(result.violation for result in results):
@@ -82,11 +89,12 @@ def _excused(
     if both := open_elements(reference_fn, values):
         sides, excusing = _excusing_zeros(sides, excusing, both)
     results = results if excusing == stated and not both else _compare_all(sides, excusing)
-    if strict or not _fits_widened([*values, *exact]) or not any(result.violation for result in results):
+    if not _fits_widened([*values, *exact]) or not any(result.violation for result in results):
         return results
+    moved = room_of(reference_fn, values, exact, FEW_ROUNDINGS if strict else ROUNDINGS)
     rooms = [
-        room if wide is not None and is_rounded(own) else None
-        for room, wide, own in zip(room_of(reference_fn, values, exact), exact, native)
+        room if wide is not None and is_rounded(own) and stated.rms is not None else None
+        for room, wide, own, stated in zip(moved, exact, native, excusing)
     ]
     return _compare_all(sides, [replace(t, room=room) for t, room in zip(excusing, rooms)])
 

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from cutesmith.errors import UnavailableError
-from cutesmith.judge.reference_side.comparison import DEFAULTS, Tolerance
+from cutesmith.judge.reference_side.comparison import BACKWARD, DEFAULTS, Tolerance
 from cutesmith.judge.reference_side.precision import WidenCasts, in_float64, widen
 from cutesmith.judge.transfer.tensors import copy_of
 
@@ -29,6 +29,7 @@ SMOOTH = (SMALLER / 2, 2 * SMALLER**2)
 # A sum may be off by the tolerance where it is the result, so it may where more is made of it; twice, as directions are
 # random. One chain of 1024 equal numbers is off by up to 256 roundings.
 ROUNDINGS = 2 * (DEFAULTS[torch.float32].rms or 0.0) / HALF_UNIT
+FEW_ROUNDINGS = BACKWARD  # at an offset of 1000 more than these would excuse a variance in one pass
 MORE_THAN_ITS_OWN = 64.0  # an element that hardly moved in `DRAWS` draws may move as its row does, up to this
 
 
@@ -55,9 +56,9 @@ def movements(function: Callable[..., Any], values: Sequence[Any], exact: Sequen
 
 
 def room_of(
-    function: Callable[..., Any], values: Sequence[Any], exact: Sequence[torch.Tensor | None]
+    function: Callable[..., Any], values: Sequence[Any], exact: Sequence[torch.Tensor | None], roundings: float
 ) -> list[torch.Tensor]:
-    """How far each element of a float64 result moves by `ROUNDINGS` of what it is made from.
+    """How far each element of a float64 result moves by so many roundings of what it is made from.
 
     Flat, 0 where an element jumps rather than moves. Such as 0.005 for a layer norm of a row of equal values, which is
     0 in float64 and in no float32 arithmetic.
@@ -65,15 +66,15 @@ def room_of(
     near, far = ([_still(result) for result in exact] for _ in range(2))
     for smaller, whole in _changes(function, values, exact):
         near, far = list(map(torch.maximum, near, smaller)), list(map(torch.maximum, far, whole))
-    return [_extrapolated(*pair) for pair in zip(near, far)]
+    return [_extrapolated(*pair, roundings) for pair in zip(near, far)]
 
 
-def _extrapolated(near: torch.Tensor, far: torch.Tensor) -> torch.Tensor:
-    """What `ROUNDINGS` move, by what one and `SMALLER` times less move; of a row at least a part of what it moves."""
+def _extrapolated(near: torch.Tensor, far: torch.Tensor, roundings: float) -> torch.Tensor:
+    """What so many roundings move, by what one and `SMALLER` times less move; at least a part of what its row moves."""
     ratio = far / near
     smooth = (ratio >= SMOOTH[0]) & (ratio <= SMOOTH[1])
     power = torch.where(smooth, ratio.log2() / math.log2(SMALLER), 1.0)
-    own = torch.where(smooth, far * ROUNDINGS ** power.clamp(max=2.0), 0.0)
+    own = torch.where(smooth, far * roundings ** power.clamp(max=2.0), 0.0)
     row = own.square().mean(-1, keepdim=True).sqrt() if own.ndim >= 2 and own.numel() else own
     return torch.maximum(own, torch.minimum(row, MORE_THAN_ITS_OWN * own)).reshape(-1)
 
