@@ -163,6 +163,12 @@ class HopperConfiguration(Configuration):
         return tuple(sorted(pairs, key=sum, reverse=True))
 
     @property
+    def split_at_once(self) -> int:
+        """Vectors of four numbers that a thread splits at once: a part of all that a tile gives it, and at most 4."""
+        vectors = self.tile_n * self.tile_k // 4 // 128
+        return max(n for n in (1, 2, 3, 4) if vectors % n == 0)
+
+    @property
     def moves_registers(self) -> bool:
         """Whether the loading warps give registers to the others: 384 threads have 168 each without that."""
         return self.warpgroups > 1 and self.sums_per_thread > 96

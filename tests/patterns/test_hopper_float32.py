@@ -36,7 +36,7 @@ def batch_plus(x, weight, residual):
 
 X, W = normal(132, 100), normal(100, 68, seed=1)
 CASES = {
-    "n_t": (linear_gelu, (X, normal(68, 100, seed=1), normal(68, seed=2)), TILES),
+    "n_t": (linear_gelu, (X, normal(68, 100, seed=1), normal(68, seed=2)), replace(TILES, tile_n=96)),
     "n_n": (torch.matmul, (X, W), replace(TILES, cluster_m=2)),
     "t_n": (lambda x, w: x.t() @ w, (normal(100, 132), W), TILES),
     "t_t": (lambda x, w: x.t() @ w.t(), (normal(100, 132), normal(68, 100, seed=1)), replace(TILES, cluster_n=2)),
