@@ -427,3 +427,20 @@ def test_what_the_cpu_tries_first_is_drawn_on_a_gpu_too(reference, inputs, wante
         told[on_gpu] = {name: drawn.changes(name, inputs, values) for name, values in draws.items() if values}
     assert set(told[True]) == set(told[False])
     assert any(wanted in f"{name} {change}" for name, change in told[True].items())
+
+
+def test_nan_is_drawn_in_inputs_that_are_not_the_largest_too():
+    """A kernel of deformable sampling that dropped NaN among its points passed while the map had more elements."""
+
+    def scaled(x, weight, bias):
+        return x * weight + bias
+
+    inputs = [torch.randn(64, 32), torch.randn(32), torch.randn(32)]
+    drawing = Drawing(kinds_of(scaled, inputs))
+    assert ("NaN and Inf", "NaN elsewhere") in [case.draws for case in drawing.cases(quick=False)]
+    for name, changed in (("NaN and Inf", [True, False, False]), ("NaN elsewhere", [False, True, True])):
+        values = next(drawing.draw(name, inputs))
+        assert [bool(value.isnan().any()) for value in values] == changed
+        assert scaled(*values).isnan().float().mean() < 0.2
+    alone = Drawing(kinds_of(torch.relu, inputs[:1]))
+    assert "NaN elsewhere" not in {draw for case in alone.cases(quick=False) for draw in case.draws}

@@ -3,7 +3,12 @@
 import pytest
 import torch
 
+from cutesmith.judge.reference_side.other_inputs import OtherInputs
 from cutesmith.judge.reference_side.other_shapes import OTHER_TYPE, OtherShapes
+
+
+def native_of(function):
+    return lambda values: ([function(*values)], False)
 
 
 def draws_of(shapes, inputs):
@@ -76,3 +81,17 @@ def test_quick_draws_change_sizes_and_the_layout_of_all_inputs_where_sizes_are_p
     quick = [case.name for case in OtherShapes(("x", "w"), sizes=True).cases(inputs, quick=True)]
     assert quick == ["odd sizes", "empty", "size 1 for 48", "size 1 for 32", "layouts of all inputs"]
     assert not list(OtherShapes(("x", "w"), sizes=False).cases(inputs, quick=True))
+
+
+def test_a_size_that_the_reference_needs_stays_where_others_change():
+    """Points have two coordinates: with 24 no layout of any input was tried."""
+
+    def sampled(value, points):
+        return torch.nn.functional.grid_sample(value, points, align_corners=False)
+
+    inputs = [torch.randn(3, 5, 16, 16), torch.rand(3, 40, 4, 2)]
+    others = OtherInputs.of(sampled, inputs, inputs, native_of(sampled), gpu=False, domain=None, sizes=True)
+    for draw in ("`points` transposed", "`value` with gaps between rows", "odd sizes"):
+        (value, points), why = others.draw(draw, inputs)
+        assert why == "" and points.shape[-1] == 2 and value.shape != inputs[0].shape, draw
+    assert "size 2" in others.draw("size 1 for 2", inputs)[1]

@@ -34,11 +34,17 @@ QUICK = (
 
 @dataclass(frozen=True)
 class Way:
-    """How a draw changes the inputs at these places; `largest`: of them those with the most elements."""
+    """How a draw changes the inputs at these places; `largest`: of them those with the most elements, or not those."""
 
     change: Callable[[Any, Kind], Any] = lambda value, kind: value
     places: tuple[int, ...] = ()
-    largest: bool = False
+    largest: bool | None = None
+
+    def changed(self, elements: Sequence[int]) -> set[int]:
+        """The places of inputs of so many elements that it changes; an empty tensor stays."""
+        most = max((elements[place] for place in self.places), default=0)
+        named = {place for place in self.places if elements[place]}
+        return named if self.largest is None else {p for p in named if (elements[p] == most) == self.largest}
 
 
 @dataclass(frozen=True)
@@ -61,7 +67,7 @@ class Drawing:
         yield DerivedCase("the same beginning", (AS_DRAWN, SAME_BEGINNING), Rule.V1, back=True, kept=Rule.S4)
         yield DerivedCase("offsets", ("large offset", "negative offset"), strict=True)
         yield DerivedCase("sizes", ("tiny values", "large values"), strict=True)
-        yield DerivedCase("NaN and Inf", ("NaN and Inf",), forgiving=True, strict=True)
+        yield DerivedCase("NaN and Inf", ("NaN and Inf", "NaN elsewhere"), forgiving=True, strict=True)
         yield DerivedCase(REDRAWN, (REDRAWN,), Rule.V2, alone=alone)
         yield DerivedCase("zeros", ("scattered zeros", "all zeros"), Rule.V1, alone=alone)
         yield DerivedCase("equal values", ("few values", "one value"), Rule.V1, alone=alone)
@@ -141,6 +147,7 @@ class Drawing:
             "tiny values": (Way(v.tiny, moved, largest=True),),
             "large values": (Way(v.large, moved, largest=True),),
             "NaN and Inf": (Way(v.specials, moved, largest=True),),
+            "NaN elsewhere": (Way(v.not_numbers, moved if len(moved) > 1 else (), largest=False),),
             "scattered zeros": (Way(v.zeros_scattered, zero),),
             "all zeros": (Way(v.zeros, zero, largest=True),),
             "few values": (Way(v.ties, tied),),
@@ -207,11 +214,9 @@ class Drawing:
     def _changed(self, way: Way, inputs: Sequence[Any]) -> Values:
         """The inputs with those at the way's places changed; an empty tensor stays."""
         elements = [value.numel() if isinstance(value, torch.Tensor) else 1 for value in inputs]
-        most = max((elements[place] for place in way.places), default=0) if way.largest else 1
+        changed = way.changed(elements)
         return [
-            way.change(value, with_ends_of(kind, value, inputs))
-            if index in way.places and elements[index] >= max(most, 1)
-            else value
+            way.change(value, with_ends_of(kind, value, inputs)) if index in changed else value
             for index, (value, kind) in enumerate(zip(inputs, self.kinds))
         ]
 

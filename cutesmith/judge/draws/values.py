@@ -59,6 +59,11 @@ def specials(tensor: torch.Tensor, kind: Kind) -> torch.Tensor:
     return planted(tensor, [float("nan"), float("inf"), -float("inf")], copies=3)
 
 
+def not_numbers(tensor: torch.Tensor, kind: Kind) -> torch.Tensor:
+    """NaN at one random place, at three of many: of a weight that makes a column NaN, of a scale all of its results."""
+    return planted(tensor, [float("nan")], copies=3 if tensor.numel() > 64 else 1)
+
+
 def planted(tensor: torch.Tensor, numbers: Iterable[float], *, copies: int) -> torch.Tensor:
     """The tensor with each number at so many random places."""
     changed = _copy(tensor)

@@ -91,10 +91,7 @@ class OtherInputs:
     def draw(self, name: str, inputs: Values) -> tuple[Values, str]:
         """The inputs of one draw, in the way that gives the fewest NaN; or why the reference takes none."""
         if not self.keeps_sizes(name):
-            values = self.shapes.derive(name, inputs)
-            if name not in ("own sizes", "small sizes") and _same_layout(values, inputs):
-                return values, "it changes no input of this problem"
-            return values, self._refused_as_it_is(inputs, values) or self._trial(values)[1]
+            return self._of_another_shape(name, inputs)
         if name in ANY_INTEGER and (why := self.draw("large integers", inputs)[1]):
             return [], f"as an index: {why}"
         if name == NEGATIVE_INDICES and not self.draw("large integers", inputs)[1]:
@@ -115,6 +112,20 @@ class OtherInputs:
             if best and not least:
                 break
         return best, "" if best else why
+
+    def _of_another_shape(self, name: str, inputs: Values) -> tuple[Values, str]:
+        """The inputs of one draw with as many sizes changed as the reference takes; or why it takes none."""
+        first = ""
+        for fixed in self.shapes.fixed_sizes(name, inputs):
+            values = self.shapes.derive(name, inputs, fixed)
+            if name not in ("own sizes", "small sizes") and _same_layout(values, inputs):
+                why = "it changes no input of this problem"
+            else:
+                why = self._refused_as_it_is(inputs, values) or self._trial(values)[1]
+            if not why:
+                return values, ""
+            first = first or why
+        return [], first
 
     def changes(self, name: str, before: Values, after: Values) -> str:
         """Which inputs a draw of values changed, in which share of their elements, and by how much at most."""

@@ -20,6 +20,7 @@ ODD_SIZES = (37, 5, 3, 2)  # of the distinct dimensions, the last one first; sma
 SMALL_SIZES = (48, 24, 4, 2)  # layouts need no large tensors
 SWAPPED_SIZES = (24, 48, 4, 2)
 MOST_ELEMENTS = 1 << 20  # of other sizes beside columns that stay
+FIXED, MOST_FIXED = 16, 3  # a size that the reference may need as it is is at most that, and so many are tried
 OTHER_TYPE = {torch.float32: torch.bfloat16, torch.bfloat16: torch.float16, torch.float16: torch.bfloat16}
 
 Tensor = torch.Tensor
@@ -79,15 +80,29 @@ class OtherShapes:
         """The places of the inputs whose layout a draw changes."""
         return tuple(index for index, name in enumerate(self.names) if draw.startswith(f"`{name}` "))
 
-    def derive(self, draw: str, inputs: Sequence[Any]) -> Values:
-        """The inputs of one draw; takes what it needs from torch's global generator."""
+    def fixed_sizes(self, draw: str, inputs: Sequence[Any]) -> Iterator[frozenset[int]]:
+        """Sizes that may have to stay in a draw, for a reference that refuses others: a point has two coordinates.
+
+        At first none, then each of the smallest; where only a layout changes, at last all of few elements.
+        """
+        yield frozenset()
+        if not self.sizes or draw.startswith("size 1 for "):
+            return
+        sizes = distinct_sizes(inputs)
+        yield from (frozenset({size}) for size in sorted(sizes)[:MOST_FIXED] if size <= FIXED)
+        elsewhere = draw in _SIZES or draw in _OTHERWISE
+        if not elsewhere and count_elements([v for v in inputs if isinstance(v, Tensor)], {}) <= MOST_ELEMENTS:
+            yield frozenset(sizes)
+
+    def derive(self, draw: str, inputs: Sequence[Any], fixed: Collection[int] = ()) -> Values:
+        """The inputs of one draw, with sizes that stay; takes what it needs from torch's global generator."""
         if draw.startswith("size 1 for "):
             return resize(inputs, {int(draw.rpartition(" ")[2]): 1})
         if draw in _SIZES:
-            return _beside(inputs, *_SIZES[draw]())
+            return _beside(inputs, fixed, *_SIZES[draw]())
         if draw in _OTHERWISE:
-            return _OTHERWISE[draw](list(inputs))
-        values = _with_sizes(inputs, SMALL_SIZES) if self.sizes else list(inputs)
+            return _OTHERWISE[draw](list(inputs), fixed)
+        values = _with_sizes(inputs, SMALL_SIZES, fixed) if self.sizes else list(inputs)
         if draw == "another type":
             return [_in_another_type(value) for value in values]
         places = self.changed_by(draw) or range(len(values))
@@ -98,21 +113,26 @@ class OtherShapes:
         return [_LAYOUTS[layout](value) if change else value for change, value in zip(wanted, values)]
 
 
-def _with_sizes(inputs: Sequence[Any], new: Sequence[int]) -> Values:
+def _changing(inputs: Sequence[Any], fixed: Collection[int]) -> list[int]:
+    return [size for size in distinct_sizes(inputs) if size not in fixed]
+
+
+def _with_sizes(inputs: Sequence[Any], new: Sequence[int], fixed: Collection[int]) -> Values:
     """New sizes for the distinct dimensions, the last one first; those beyond take the last of `new`."""
-    return resize(inputs, {size: new[min(i, len(new) - 1)] for i, size in enumerate(distinct_sizes(inputs))})
+    sizes = _changing(inputs, fixed)
+    return resize(inputs, {size: new[min(i, len(new) - 1)] for i, size in enumerate(sizes)})
 
 
-def _empty(inputs: Sequence[Any]) -> Values:
+def _empty(inputs: Sequence[Any], fixed: Collection[int]) -> Values:
     """The outermost dimension becomes 0, every other one small."""
-    sizes = distinct_sizes(inputs)
+    sizes = _changing(inputs, fixed)
     return resize(inputs, {**dict.fromkeys(sizes[:-1], 8), sizes[-1]: 0}) if sizes else list(inputs)
 
 
-_OTHERWISE: dict[str, Callable[[Values], Values]] = {
-    "odd sizes": lambda inputs: _with_sizes(inputs, ODD_SIZES),
+_OTHERWISE: dict[str, Callable[[Values, Collection[int]], Values]] = {
+    "odd sizes": lambda inputs, fixed: _with_sizes(inputs, ODD_SIZES, fixed),
     "empty": _empty,
-    "sizes swapped": lambda inputs: _with_sizes(inputs, SWAPPED_SIZES),
+    "sizes swapped": lambda inputs, fixed: _with_sizes(inputs, SWAPPED_SIZES, fixed),
 }
 
 # ------------------------------------------------------------------------------------------------------------- sizes
@@ -141,9 +161,9 @@ _SIZES: dict[str, Callable[[], tuple[int | None, ...]]] = {
 }
 
 
-def _beside(inputs: Sequence[Any], *new: int | None) -> Values:
+def _beside(inputs: Sequence[Any], fixed: Collection[int], *new: int | None) -> Values:
     """The inputs with these sizes; unchanged where there is no such dimension, or too many elements."""
-    sizes = distinct_sizes(inputs)
+    sizes = _changing(inputs, fixed)
     if len(new) > max(3, len(sizes)) or (new[0] is None and len(sizes) < 2):
         return list(inputs)
     chosen = {size: new[i] if i < len(new) else 2 for i, size in enumerate(sizes)}
