@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import itertools
+from unittest import mock
 
 import pytest
 import torch
+from torch._decomp import decompositions
 
 from cutesmith.errors import UnmatchedError
 from cutesmith.patterns.graph.builder import GraphBuilder
@@ -44,6 +46,19 @@ def test_a_network_in_both_directions_is_computed(kind, layers):
     function, inputs = network(kind, steps=3, layers=layers)
     plan = whole_or_cut(trace_function(function, inputs))
     for ours, theirs in zip(interpret_chain(plan, inputs), exactly(function, inputs), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
+
+
+def test_states_have_no_dimension_that_pytorch_2_11_leaves_in_its_decomposition():
+    def older(*args, **named):
+        out, states = one_layer_lstm(*args, **named)
+        return out, tuple(state.unsqueeze(0) for state in states)
+
+    one_layer_lstm = decompositions.one_layer_lstm
+    function, inputs = network("lstm", steps=1, layers=1, both_ways=False)
+    with mock.patch.object(decompositions, "one_layer_lstm", older):
+        graph = trace_function(function, inputs)
+    for ours, theirs in zip(interpret(graph, inputs), exactly(function, inputs), strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
 
 

@@ -11,11 +11,18 @@ BILINEAR, NEAREST = 0, 1
 ZEROS = 0
 
 
-def decomposition_of(func: Any) -> Callable[..., Any] | None:
-    """Ours where there is one, else PyTorch's, None without either."""
+def decomposition_of(func: Any, *, composite: bool) -> Callable[..., Any] | None:
+    """Ours where there is one, else PyTorch's, None without either; a `composite` operation is made of others."""
     from torch._decomp import decomposition_table
 
-    return _OURS.get(func) or decomposition_table.get(func)
+    return _OURS.get(func) or (func.decompose if composite else decomposition_table.get(func))
+
+
+def _lstm(x: torch.Tensor, states: list[torch.Tensor], *args: Any) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """PyTorch 2.11's decomposition leaves a dimension of 1 in the last states: they have the shapes of the first."""
+    out, *last = _LSTM.decompose(x, states, *args)
+    hidden, cell = (end if end.shape == start.shape else end.view(start.shape) for end, start in zip(last, states))
+    return out, hidden, cell
 
 
 def _grid_sampler_2d(
@@ -62,4 +69,5 @@ def _place(coordinate: torch.Tensor, size: int, align_corners: bool) -> torch.Te
 
 
 _GRID_SAMPLER = torch.ops.aten.grid_sampler_2d.default
-_OURS: dict[Any, Callable[..., Any]] = {_GRID_SAMPLER: _grid_sampler_2d}
+_LSTM = torch.ops.aten.lstm.input
+_OURS: dict[Any, Callable[..., Any]] = {_GRID_SAMPLER: _grid_sampler_2d, _LSTM: _lstm}

@@ -211,7 +211,7 @@ class Recorder(LightMode):  # type: ignore[no-untyped-call,unused-ignore]
     def _decomposed(self, func: Any, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
         """What PyTorch does instead: below autograd, as anywhere else, or else in its table of decompositions."""
         composite = func.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeImplicitAutograd)
-        decomposition = func.decompose if composite else decomposition_of(func)
+        decomposition = decomposition_of(func, composite=composite)
         if decomposition is None:
             raise self.build.unmatched("is in no pattern")
         origin, before = self.build.origin, len(self.refusals)
