@@ -28,12 +28,10 @@ from cutesmith.evals.running.sources import AGENTS, MODELS, parse_source
 from cutesmith.evals.running.summary import EvalVerdict, lines
 from cutesmith.evals.settings import JudgeSettings, MakerSettings
 from cutesmith.evals.suites import SUITE_NAMES, TOLERANCES, load_suite
-from cutesmith.evals.suites.reduced import reduce_suite
 from cutesmith.patterns.generation.target import PLACES, Target, choose_target
 from cutesmith.verbs.definition import positive
 
 NONE = "none"
-REDUCED = "problems"  # the folder of a run that holds the tasks' copies at smaller sizes
 DESCRIPTION = """\
 Judge kernels for every task of a suite: lint, compile, verify, benchmark, one line of results.jsonl each.
 
@@ -51,6 +49,8 @@ references: make a run of each kind, and `cutesmith eval compare` pairs them.
 The folder given by --out may be killed at any moment: --resume goes on, repeats nothing that was finished and loses
 nothing. Without --suite it resumes as the run was begun. An outcome that is known of the same kernel, task, settings,
 versions and device is taken from the cache and marked.
+
+--time-limit ends what is being judged then: those attempts have no line, and --resume judges them.
 
 The exit code is 0 when every attempt has its line, whatever the kernels are worth; 6 when --time-limit came first,
 7 when some could not be judged (a GPU that went away), 130 after Ctrl-C."""
@@ -117,7 +117,7 @@ def _parser() -> Any:
     where.add_argument("--gpus", default="all", metavar="0,1|all|N", help="which GPUs, or how many (default: all)")
     where.add_argument("--jobs", type=positive, metavar="N", help="kernels at a time (default: 3/4 of the cores)")
     where.add_argument("--judges", type=positive, metavar="N", help="judges a GPU, one of them times (up to 8)")
-    where.add_argument("--time-limit", type=_seconds, default=float("inf"), metavar="S", help="begin none after S s")
+    where.add_argument("--time-limit", type=_seconds, default=float("inf"), metavar="S", help="end after S s")
     where.add_argument("--cache", metavar="DIR", help=f"outcomes of earlier runs (default: {DEFAULT_CACHE})")
     where.add_argument("--no-cache", action="store_true", help="judge everything again")
     where.add_argument("--quiet", action="store_true", help="say nothing on the way")
@@ -161,10 +161,6 @@ def _seconds(text: str) -> float:
 def _run(options: Namespace, session: Sequence[str], command: Sequence[str]) -> tuple[EvalVerdict, bool]:
     plan, make_engine = _prepared(options, session)
     out = _folder(options, plan)
-    if options.reduced:
-        if not options.quiet:
-            print(f"looking for smaller sizes of {len(plan.suite.tasks)} tasks: {out / REDUCED}", file=sys.stderr)
-        plan = replace(plan, suite=reduce_suite(plan.suite, out / REDUCED))
     engine = make_engine()
     cache = Cache(None if options.no_cache else Path(options.cache or DEFAULT_CACHE).expanduser())
     try:
@@ -233,6 +229,7 @@ def _plan(options: Namespace, session: Sequence[str], target: Target, gpus: int)
         samples=options.samples,
         tolerance=options.tolerance,
         seconds=options.time_limit,
+        reduced=options.reduced,
         gpus=gpus,
     )
 

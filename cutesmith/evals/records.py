@@ -145,6 +145,7 @@ class Attempt(Judgement):
     dtypes: tuple[str, ...] = ()
     source: str  # "draft", "claude:MODEL", "dir:NAME"
     sample: int = Field(default=0, ge=0)
+    problem_sha256: str = ""  # of the copy at smaller sizes that was judged; "": the task's own file
     kernel_sha256: str = ""
     kernel: str = ""  # path of the judged file
     verdicts: str = ""  # path of the stages' whole verdicts

@@ -12,16 +12,17 @@ from cutesmith.evals.settings import JudgeSettings, MakerSettings
 from cutesmith.evals.stage_verdicts import GenerationVerdict, StageVerdict
 from cutesmith.sandbox.gpu_lock import Hold
 
+REDUCE: Final = "reduce"
 DRAFT: Final = "draft"
 SESSION: Final = "session"
 CHECK: Final = "check"
 VERIFY: Final = "verify"
 BENCHMARK: Final = "benchmark"
-STAGES = (DRAFT, SESSION, CHECK, VERIFY, BENCHMARK)
-"""In the order in which a kernel meets them. `session` works in a folder of the run, hence on the controller's machine;
-of the others everything that they need is in the job, so that they run anywhere."""
+STAGES = (REDUCE, DRAFT, SESSION, CHECK, VERIFY, BENCHMARK)
+"""In the order in which a task and its kernel meet them. `session` works in a folder of the run, hence on the
+controller's machine; of the others everything that they need is in the job, so that they run anywhere."""
 ON_A_GPU = (DRAFT, VERIFY, BENCHMARK)
-"""What needs a GPU of its machine, where there is one; `check` never does."""
+"""What needs a GPU of its machine, where there is one; `reduce` and `check` never do."""
 Bytes = Annotated[
     bytes,
     BeforeValidator(lambda data: base64.b64decode(data) if isinstance(data, str) else data),
@@ -50,6 +51,12 @@ class Job(Record):
     seconds: float
     task: File
     settings: JudgeSettings
+
+
+class ReduceJob(Job):
+    """Find the smaller sizes that a task takes."""
+
+    stage: Literal["reduce"] = REDUCE
 
 
 class DraftJob(Job):
@@ -91,7 +98,7 @@ class BenchmarkJob(Job):
 
 
 JOB: TypeAdapter[Job] = TypeAdapter(
-    Annotated[DraftJob | SessionJob | CheckJob | VerifyJob | BenchmarkJob, Field(discriminator="stage")]
+    Annotated[ReduceJob | DraftJob | SessionJob | CheckJob | VerifyJob | BenchmarkJob, Field(discriminator="stage")]
 )
 """Reads any of them."""
 
@@ -99,6 +106,7 @@ JOB: TypeAdapter[Job] = TypeAdapter(
 class StageResult(Record):
     """What a stage came to: verdicts by their names, or what became of making a kernel (`generation`, `kernel`).
 
+    `problem`: the task's file at smaller sizes, of `reduce`; without it `verdicts` say why there is none.
     `gpu_lost`: why the device and not the kernel is to blame; `gpu_taken`: what others hold of its memory. `gpu` is
     HOST:INDEX, `holds` are when it was held.
     """
@@ -106,6 +114,7 @@ class StageResult(Record):
     verdicts: dict[str, StageVerdict] = Field(default_factory=dict)
     generation: GenerationVerdict | None = None
     kernel: File | None = None
+    problem: File | None = None
     gpu: str = ""
     gpu_lost: str = ""
     gpu_taken: str = ""

@@ -12,11 +12,18 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cutesmith.evals.engines.jobs import BENCHMARK, CHECK, DRAFT, SESSION, VERIFY, Job, Report
+from cutesmith.evals.engines.jobs import BENCHMARK, CHECK, DRAFT, REDUCE, SESSION, VERIFY, Job, Report
 from cutesmith.evals.engines.slot import LostJobError, Slot
 from cutesmith.verb_process import without_secrets
 
-POOL_OF = {DRAFT: "make", SESSION: "make", CHECK: "check", VERIFY: "judge", BENCHMARK: "judge"}
+POOL_OF = {
+    REDUCE: "check",
+    DRAFT: "make",
+    SESSION: "make",
+    CHECK: "check",
+    VERIFY: "judge",
+    BENCHMARK: "judge",
+}
 URGENCY = {BENCHMARK: 0, VERIFY: 1}  # what is nearest to its end first
 AHEAD = 1  # jobs that wait for each pool's next free slot
 SLOTS_A_GPU = 8  # measured over the lock alone: 48 kernels in 21.8 s with 4 judges, 14.6 with 8, 12.0 with 12

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from cutesmith.errors import CandidateError, CutesmithError
 from cutesmith.evals.engines import jobs
-from cutesmith.evals.engines.jobs import BENCHMARK, DRAFT, SESSION, VERIFY, File, Job, StageResult
+from cutesmith.evals.engines.jobs import BENCHMARK, DRAFT, REDUCE, SESSION, VERIFY, File, Job, StageResult
 from cutesmith.evals.settings import JudgeSettings
 from cutesmith.evals.stage_verdicts import GenerationVerdict, StageVerdict
 from cutesmith.sandbox.failures import mechanism_of
@@ -63,6 +63,18 @@ def _files(job: Job, kernel: File | None = None) -> Iterator[tuple[Path, Path]]:
         if kernel is not None:
             (folder / KERNEL).write_bytes(kernel.data)
         yield task, folder / KERNEL
+
+
+def _reduce(job: jobs.ReduceJob) -> StageResult:
+    """The task's file at the smallest sizes that the audit accepts."""
+    from cutesmith.evals.suites.reduced import reduced_text
+
+    with _files(job) as (task, _):
+        try:
+            text = reduced_text(task)
+        except CutesmithError as error:
+            return StageResult(verdicts={REDUCE: failure(REDUCE, error.exit_code, str(error))})
+    return StageResult(problem=File(name=job.task.name, data=text.encode()))
 
 
 def _check(job: jobs.CheckJob) -> StageResult:
@@ -190,6 +202,7 @@ def _with_gpu_state(result: StageResult, verdict: StageVerdict, settings: JudgeS
 
 
 STAGE_FUNCTIONS: dict[type[Job], Callable[..., StageResult]] = {
+    jobs.ReduceJob: _reduce,
     jobs.DraftJob: _draft,
     jobs.SessionJob: _session,
     jobs.CheckJob: _check,

@@ -1,4 +1,5 @@
-"""The folder of a run: `run.json`, `results.jsonl`, `gpu_holds.jsonl`, `kernels/TASK/SAMPLE/`, `verdicts/KEY.json`.
+"""The folder of a run: `run.json`, `results.jsonl`, `gpu_holds.jsonl`, `kernels/TASK/SAMPLE/`, `verdicts/KEY.json`,
+with --reduced `problems/TASK.py`.
 
 One process at a time works in it. Every file appears whole or not at all, and an attempt is done once its line is on
 the disk; what stands in kernels/ and verdicts/ before that is taken up again after a kill.
@@ -23,7 +24,7 @@ from cutesmith.evals.settings import JudgeSettings, MakerSettings
 from cutesmith.evals.stage_verdicts import Generation, JudgedKernel
 from cutesmith.verdicts import strict_json
 
-HOLDS, KERNELS, VERDICTS = "gpu_holds.jsonl", "kernels", "verdicts"
+HOLDS, KERNELS, VERDICTS, PROBLEMS = "gpu_holds.jsonl", "kernels", "verdicts", "problems"
 KERNEL, GENERATION = "kernel.py", "generation.json"
 Kind = TypeVar("Kind", bound=Record)
 SCHEMA = 1
@@ -147,6 +148,20 @@ class RunFolder:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 write_atomically(path, data)
         return path
+
+    def keep_problem(self, task: str, data: bytes) -> None:
+        """Write a task's copy at smaller sizes."""
+        path = self._problem(task)
+        with self._disk_errors():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(path, data)
+
+    def problem(self, task: str) -> bytes | None:
+        """The same, None where it is yet to be made: what an earlier part of the run found is taken as it is."""
+        return self._problem(task).read_bytes() if self._problem(task).is_file() else None
+
+    def _problem(self, task: str) -> Path:
+        return self.path / PROBLEMS / f"{task}.py"
 
     def keep_generation(self, unit: Unit, about: Generation) -> None:
         """What the making of a kernel came to; a kernel was kept before."""

@@ -8,20 +8,18 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterator
 from pathlib import Path
 
-from cutesmith.evals.engines import jobs
 from cutesmith.evals.engines.jobs import (
     BENCHMARK,
     CHECK,
     DRAFT,
+    REDUCE,
     SESSION,
     STAGES,
     VERIFY,
     Engine,
-    Job,
     Report,
     StageResult,
 )
@@ -36,6 +34,7 @@ from cutesmith.evals.running.outcomes import MADE
 from cutesmith.evals.running.plan import Plan, Tally, TaskFileError, Turns, Work, read_task_file
 from cutesmith.evals.running.screen import Screen
 from cutesmith.evals.running.sources import NoKernelError, find_kernel
+from cutesmith.evals.running.stage_jobs import stage_job
 from cutesmith.evals.stage_verdicts import Generation, JudgedKernel, StageVerdict
 from cutesmith.verdicts import ExitCode, Mechanism
 
@@ -82,10 +81,10 @@ class Pipeline:
         return damaged
 
     def run(self) -> Tally:
-        """Judge everything that is not finished, until `interrupt` is called; what is finished stays."""
+        """Judge what is not finished, until `interrupt` is called or time is up; closing the engine ends the rest."""
         units, deadline = iter(self.plan.units()), time.monotonic() + self.plan.seconds
         try:
-            while not self.tally.interrupted and (self._feed(units, deadline) or self._flight):
+            while not self.tally.interrupted and self._left(deadline) and (self._feed(units) or self._flight):
                 self._submit()
                 for report in self.engine.completed(PATIENCE) if self._flight else ():
                     self._take(report)
@@ -98,13 +97,17 @@ class Pipeline:
         """End before the next step: what is counted then is what was written. A signal handler may call it."""
         self.tally.interrupted = True
 
-    def _feed(self, units: Iterator[tuple[Task, int]], deadline: float) -> bool:
+    def _left(self, deadline: float) -> bool:
+        """Whether there is time left; where there is not, what is on its way is cut off."""
+        if time.monotonic() <= deadline:
+            return True
+        self.tally.out_of_time, self.tally.cut_off = not self.tally.complete, tuple(self._flight)
+        return False
+
+    def _feed(self, units: Iterator[tuple[Task, int]]) -> bool:
         """Begin attempts while there is room; whether there may be more to begin."""
         workers = sum(self.engine.capacity(stage) for stage in (DRAFT, CHECK, VERIFY))
         while len(self._flight) < 2 + 2 * workers:  # enough for all who work now, who may become more or fewer
-            if time.monotonic() > deadline:
-                self.tally.out_of_time = not self.tally.complete
-                return False
             if not self.engine.capacity(VERIFY):
                 return False
             unit = next(units, None)
@@ -131,7 +134,7 @@ class Pipeline:
 
     def _hand_over(self, work: Work, stage: str) -> None:
         self._turns.enter(work, stage)
-        self.engine.submit(self._job(work, stage))
+        self.engine.submit(stage_job(self.plan, self.folder, work, stage))
 
     # From a task to a kernel
 
@@ -139,6 +142,8 @@ class Pipeline:
         self._flight[work.id] = work
         try:
             work.problem = read_task_file(work.task)
+            if self.plan.reduced and not self._reduced(work):
+                return
             if not self.plan.source.stage:
                 self._found(work, find_kernel(Path(self.plan.source.place), *work.unit))
             else:
@@ -147,6 +152,14 @@ class Pipeline:
             self._without_kernel(work, outcomes.not_judged(MADE, error.status, ExitCode.USAGE, error.message))
         except TaskFileError as error:  # it says nothing of a kernel
             self._without_kernel(work, outcomes.not_judged(MADE, "no task", ExitCode.UNAVAILABLE, error.message))
+
+    def _reduced(self, work: Work) -> bool:
+        """Take the task's copy at smaller sizes, or have it made; whether it is there."""
+        known = self.folder.problem(work.task.id)
+        if known is None and self._leads(work, f"reduce {work.task.id}"):
+            self._ready[REDUCE].append(work)
+        work.problem, work.reduced = known or work.problem, known is not None
+        return work.reduced
 
     def _make(self, work: Work) -> None:
         """Take the kernel that was made before, or have it made; all samples of the offline generator are equal."""
@@ -204,27 +217,7 @@ class Pipeline:
             self._followers[what].append(work)
         return leader == work.id
 
-    # Jobs and reports
-
-    def _job(self, work: Work, stage: str) -> Job:
-        plan, settings = self.plan, self.plan.judging(work.task)
-        job: Callable[..., Job]
-        # Seconds after which a stage's process hangs: every stage keeps limits of its own, far below.
-        calls = {CHECK: 4, VERIFY: 30, BENCHMARK: 10, DRAFT: 60, SESSION: 720}[stage]
-        seconds = 600.0 + calls * max(settings.timeout, settings.benchmark_timeout if stage == BENCHMARK else 0.0)
-        if stage == DRAFT:
-            job = partial(jobs.DraftJob, maker=plan.maker)
-        elif stage == SESSION:
-            folder = str(self.folder.kernel_folder(work.unit))
-            agent, options = plan.source.agent(work.task.id), plan.maker.session_options()
-            job = partial(jobs.SessionJob, agent=agent, options=options, folder=folder)
-        else:
-            kinds = {CHECK: jobs.CheckJob, VERIFY: jobs.VerifyJob, BENCHMARK: jobs.BenchmarkJob}
-            job = partial(kinds[stage], kernel=jobs.File(name=KERNEL, data=work.kernel))
-            if stage == BENCHMARK:
-                job = partial(job, libraries=plan.libraries(work.task))
-        task = jobs.File(name=work.task.path.name, data=work.problem)
-        return job(id=work.id, seconds=seconds, task=task, settings=settings)
+    # Reports
 
     def _take(self, report: Report) -> None:
         work = self._flight[report.id]
@@ -233,6 +226,8 @@ class Pipeline:
         self._note_holds(work, report, result)
         if report.lost:
             self._lost(work, report)
+        elif report.stage == REDUCE:
+            self._take_problem(work, result)
         elif report.stage in (DRAFT, SESSION):
             self._take_kernel(work, report, result)
         else:
@@ -265,6 +260,14 @@ class Pipeline:
             summary = f"the judge's process was lost {TRIES} times: {report.lost}"
             stage, work.worker = STAGE_SHOWN.get(report.stage, MADE), report.worker
             self._without_kernel(work, outcomes.not_judged(stage, "internal", ExitCode.INTERNAL, summary))
+
+    def _take_problem(self, work: Work, result: StageResult) -> None:
+        if result.problem is None:
+            self._leave_open(work, result.verdicts[REDUCE].summary)
+            return
+        self.folder.keep_problem(work.task.id, result.problem.data)
+        self._release(work)
+        self._begin(work)
 
     def _take_kernel(self, work: Work, report: Report, result: StageResult) -> None:
         verdict = result.generation
@@ -342,6 +345,7 @@ class Pipeline:
             dtypes=work.task.dtypes,
             source=self._source(work),
             sample=work.sample,
+            problem_sha256=sha256(work.problem) if work.reduced else "",
             kernel=str(place / KERNEL) if work.kernel else "",
             kernel_sha256=sha256(work.kernel) if work.kernel else "",
             verdicts=RunFolder.verdicts_path(work.key) if work.verdicts else "",
@@ -376,8 +380,11 @@ class Pipeline:
         self._end(work)
 
     def _end(self, work: Work) -> None:
-        """What waited for this one begins again: it finds the result, or leads itself."""
         self._flight.pop(work.id, None)
+        self._release(work)
+
+    def _release(self, work: Work) -> None:
+        """What waited for this one begins again: it finds the result, or leads itself."""
         for what in [what for what, leader in self._leaders.items() if leader == work.id]:
             del self._leaders[what]
             for follower in self._followers.pop(what, ()):

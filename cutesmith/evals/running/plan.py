@@ -19,8 +19,9 @@ from cutesmith.evals.suites import tolerance_of
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What is to be run. `tolerance` "" is each task's own; `seconds` after which nothing new is begun.
+    """What is to be run. `tolerance` "" is each task's own; `seconds` after which the run ends.
 
+    `reduced`: each task is judged at smaller sizes, which are looked for when its turn comes.
     `gone`: ids of tasks that the run was begun with and that its suite no longer has.
     """
 
@@ -32,6 +33,7 @@ class Plan:
     samples: int = 1
     tolerance: str = ""
     seconds: float = float("inf")
+    reduced: bool = False
     gpus: int = 0
     gone: tuple[str, ...] = ()
 
@@ -65,6 +67,7 @@ class Work:
     task: Task
     sample: int
     problem: bytes = b""
+    reduced: bool = False  # `problem` is the copy at smaller sizes
     kernel: bytes = b""
     key: str = ""
     verdicts: dict[str, StageVerdict] = field(default_factory=dict)
@@ -94,7 +97,8 @@ class Work:
 class Tally:
     """What a run came to so far.
 
-    `open`: attempts that were begun and could not be judged, with the reason. `lost_gpus`: why each was given up.
+    `open`: attempts that were begun and could not be judged, with the reason. `cut_off`: those that the time limit
+    ended. `lost_gpus`: why each GPU was given up.
     """
 
     total: int
@@ -103,6 +107,7 @@ class Tally:
     cached: int = 0
     statuses: Counter[str] = field(default_factory=Counter)
     open: dict[str, str] = field(default_factory=dict)
+    cut_off: tuple[str, ...] = ()
     lost_gpus: dict[str, str] = field(default_factory=dict)
     out_of_time: bool = False
     interrupted: bool = False

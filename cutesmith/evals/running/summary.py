@@ -17,13 +17,15 @@ from cutesmith.verdicts import ExitCode, Verdict
 
 JUDGING = ("check", "verify", "benchmark")
 OPEN_SHOWN = 20
+OF_THE_TALLY = "total done solved cached cut_off lost_gpus interrupted".split()
 
 
 @dataclass(frozen=True, kw_only=True)
 class EvalVerdict(Verdict):
     """A run as it stands: exit code PASSED when every attempt has its line, whatever the kernels are worth.
 
-    TIMED_OUT: --time-limit came first; UNAVAILABLE: some attempts could not be judged.
+    TIMED_OUT: --time-limit came first; UNAVAILABLE: some attempts could not be judged. `cut_off`: attempts that were
+    on their way at the time limit; like all that have no line they are for --resume.
     `lost_gpus`: those that ceased to answer, as HOST:INDEX; others judged what they had.
     `judging_s`: seconds that judging one kernel took, without waiting for a GPU, and less its own compilation.
     """
@@ -39,6 +41,7 @@ class EvalVerdict(Verdict):
     cached: int
     statuses: dict[str, int] = field(default_factory=dict)
     open: dict[str, str] = field(default_factory=dict)
+    cut_off: tuple[str, ...] = ()
     lost_gpus: dict[str, str] = field(default_factory=dict)
     gpu: GpuUse = GpuUse()
     judging_s: dict[str, float] = field(default_factory=dict)
@@ -55,7 +58,8 @@ def summarize(folder: Path, suite: str, agent: str, tally: Tally, gpu: GpuUse, s
     code, summary = ExitCode.PASSED, f"{suite} by {agent}: {tally.done} of {tally.total} attempts judged"
     summary += f", {tally.solved} solved"
     if not tally.complete:
-        why = "interrupted" if tally.interrupted else "out of time" if tally.out_of_time else "not all could be judged"
+        late = f"out of time, {len(tally.cut_off)} ended on their way" if tally.cut_off else "out of time"
+        why = "interrupted" if tally.interrupted else late if tally.out_of_time else "not all could be judged"
         summary += f"; {why}; go on with: cutesmith eval run --resume --out {folder}"
         code = ExitCode.TIMED_OUT if tally.out_of_time and not tally.open else ExitCode.UNAVAILABLE
     return EvalVerdict(
@@ -65,7 +69,7 @@ def summarize(folder: Path, suite: str, agent: str, tally: Tally, gpu: GpuUse, s
         folder=str(folder),
         suite=suite,
         agent=agent,
-        **{name: getattr(tally, name) for name in ("total", "done", "solved", "cached", "lost_gpus", "interrupted")},
+        **{name: getattr(tally, name) for name in OF_THE_TALLY},
         statuses=dict(tally.statuses.most_common()),
         open=dict(list(tally.open.items())[:OPEN_SHOWN]),
         gpu=gpu,

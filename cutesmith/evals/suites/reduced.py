@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import tempfile
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from cutesmith.audit.problem_audit import AuditVerdict, ProblemAuditor
-from cutesmith.checkpoints import write_atomically
-from cutesmith.evals.records import Suite, Task
-from cutesmith.problems.contract import content_hash
 from cutesmith.problems.smaller_sizes import smaller_sources
 from cutesmith.verdicts import ExitCode
 
@@ -25,23 +22,11 @@ class ReducedProblem:
     verdict: AuditVerdict
 
 
-def reduce_suite(suite: Suite, folder: Path) -> Suite:
-    """The suite with each task's file replaced by a copy at smaller sizes, `folder`/ID.py.
-
-    A copy that is there already, of an earlier part of the run, is taken as it is.
-    """
+def reduced_text(path: Path) -> str:
+    """The text of a problem file's copy at smaller sizes, with a comment that says how it was made."""
     with ProblemAuditor(timeout=AUDIT_SECONDS) as auditor:
-        return replace(suite, tasks=tuple(_reduced_task(task, folder, auditor) for task in suite.tasks))
-
-
-def _reduced_task(task: Task, folder: Path, auditor: ProblemAuditor) -> Task:
-    path = (folder / f"{task.id}.py").absolute()
-    if not path.exists():
-        found = reduce_problem(task.path, auditor)
-        text = f"# {task.path.name} with smaller numbers at module scope: {found.way}.\n{found.source}"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, text.encode())
-    return replace(task, path=path, sha256=content_hash(path))
+        found = reduce_problem(path, auditor)
+    return f"# {path.name} with smaller numbers at module scope: {found.way}.\n{found.source}"
 
 
 def reduce_problem(path: Path, auditor: ProblemAuditor) -> ReducedProblem:

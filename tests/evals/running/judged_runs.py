@@ -19,6 +19,7 @@ from cutesmith.evals.running.sources import parse_source
 from cutesmith.evals.running.summary import EvalVerdict
 from cutesmith.evals.settings import JudgeSettings, MakerSettings
 
+SMALLER = b"# at smaller sizes\n"
 GPU = JudgeSettings(on="gpu", arch="sm_90a")
 
 
@@ -85,6 +86,8 @@ def judge(job):
     if job.stage in ("draft", "session"):
         made = File(name="kernel.py", data=f"made for {job.id}".encode())
         result = {"generation": verdict("generate", kernel="kernel.py"), "kernel": made}
+    if job.stage == "reduce":
+        result = {"problem": File(name="problem.py", data=SMALLER)}
     hold = {"exclusive": job.stage == "benchmark", "asked": 0.0, "begin": 1.0, "end": 2.0}
     return report(job, "gpu0", **result, gpu="host:0", holds=[] if job.stage == "check" else [hold])
 

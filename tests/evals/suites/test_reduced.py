@@ -1,13 +1,10 @@
-"""Suites at smaller sizes: each file takes the smallest that the audit accepts, and a copy is made once."""
+"""Problems at smaller sizes: each file takes the smallest that the audit accepts."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from cutesmith.evals.suites import load_suite
-from cutesmith.evals.suites.reduced import reduce_suite
+from cutesmith.evals.suites.reduced import reduced_text
 
 RELU = """
 import torch
@@ -29,17 +26,15 @@ def get_inputs():
 
 
 @pytest.mark.slow
-def test_a_task_becomes_a_copy_at_the_smallest_sizes_that_it_takes(tmp_path):
-    files = tmp_path / "level1"
-    files.mkdir()
-    (files / "relu.py").write_text(RELU)
-    (files / "width.py").write_text(NEEDS_64)
-    suite = load_suite(tmp_path)
-    first = reduce_suite(suite, tmp_path / "run" / "problems")
-    assert [task.id for task in first.tasks] == [task.id for task in suite.tasks]
-    assert all(a.sha256 != b.sha256 and a.level == b.level for a, b in zip(first.tasks, suite.tasks, strict=True))
-    relu, width = (Path(task.path).read_text() for task in first.tasks)
-    assert "all to 16" in relu and "rows, columns = (16, 16)" in relu
-    assert "large ones by 32" in width and "batch, width = (128, 64)" in width
-    Path(first.tasks[0].path).write_text(RELU)  # what an earlier part of a run made is kept
-    assert reduce_suite(suite, tmp_path / "run" / "problems").tasks[0].sha256 == suite.tasks[0].sha256
+@pytest.mark.parametrize(
+    ("source", "way", "numbers"),
+    [
+        (RELU, "all to 16, images to 8, the batch to 2", "rows, columns = (16, 16)"),
+        (NEEDS_64, "large ones by 32", "batch, width = (128, 64)"),
+    ],
+)
+def test_a_problem_becomes_a_copy_at_the_smallest_sizes_that_it_takes(write_file, source, way, numbers):
+    path = write_file(source, "problem.py")
+    text = reduced_text(path)
+    assert text.startswith(f"# problem.py with smaller numbers at module scope: {way}.\n") and numbers in text
+    assert path.read_text() == source
