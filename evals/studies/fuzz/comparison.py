@@ -1,0 +1,90 @@
+"""Results of a function on random inputs compared with PyTorch's own and with float64's.
+
+An element may be off by the rounding of the coarsest dtype on the way, by some times what PyTorch is off, and by some
+times what a change of the inputs in their last digits makes. An element where those differ in kind (a NaN, another
+integer) is not decided: PyTorch's CPU and GPU differ there, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+EPSILON = {torch.bfloat16: 2.0**-8, torch.float16: 2.0**-11, torch.float32: 4e-6, torch.float64: 1e-13}
+NUDGE = {torch.bfloat16: 2.0**-16, torch.float16: 2.0**-16, torch.float32: 2.0**-21, torch.float64: 2.0**-48}
+TF32 = 2.0**-11
+"""How much PyTorch's convolutions of float32 on a GPU round their operands."""
+
+
+def differences(
+    function: Callable[..., Any],
+    inputs: Sequence[torch.Tensor],
+    found: Sequence[torch.Tensor],
+    coarsest: torch.dtype,
+    *,
+    tf32: bool = False,
+) -> str:
+    """What is wrong with these results of the function, "" for nothing; `coarsest` is of the dtypes on the way."""
+    own = listed(function(*inputs))
+    exact = listed(function(*map(_wide, inputs)))
+    nudged = [listed(function(*(_nudged(value, sign, tf32) for value in inputs))) for sign in (1, -1, 0)]
+    epsilon = max(EPSILON[coarsest], TF32 * tf32)
+    if len(own) != len(found):
+        return f"{len(found)} results, {len(own)} expected"
+    for place, (ours, theirs) in enumerate(zip(found, own, strict=True)):
+        if (ours.shape, ours.dtype) != (theirs.shape, theirs.dtype):
+            return f"shape: {ours.dtype}{list(ours.shape)} for {theirs.dtype}{list(theirs.shape)}"
+        wrong = _wrong(ours, theirs, exact[place], [each[place] for each in nudged], epsilon)
+        if wrong.any():
+            at = int(wrong.flatten().nonzero()[0])
+            values = " ".join(f"{float(t.flatten()[at]):.9g}" for t in (ours, theirs, exact[place]))
+            return (
+                f"value: {int(wrong.sum())} of {ours.numel()} {theirs.dtype}, such as {values} (ours, PyTorch, exact)"
+            )
+    return ""
+
+
+def listed(result: Any) -> list[torch.Tensor]:
+    """The results of a function, one or several."""
+    return list(result) if isinstance(result, (tuple, list)) else [result]
+
+
+def _wrong(
+    ours: torch.Tensor, own: torch.Tensor, exact: torch.Tensor, nudged: Sequence[torch.Tensor], epsilon: float
+) -> torch.Tensor:
+    """A mask of the elements that are decided and off; `epsilon` is of the coarsest type on the way."""
+    floating = own.is_floating_point()
+    epsilon = max(epsilon, EPSILON[own.dtype]) if floating else epsilon
+    ours, own, exact = (value.double() for value in (ours, own, exact))
+    slack, decided = torch.zeros_like(exact), torch.ones_like(exact, dtype=torch.bool)
+    for other in (own, *(value.double() for value in nudged)):
+        decided &= _same_kind(exact, other)
+        slack = torch.maximum(slack, (other - exact).abs().nan_to_num())
+    if not floating:
+        return decided & (slack == 0) & (ours != exact)
+    size = 1 + exact.abs().nan_to_num(posinf=0, neginf=0)
+    near = _same_kind(exact, ours) & (
+        (ours == exact) | exact.isnan() | ((ours - exact).abs() <= 4 * epsilon * size + 8 * slack)
+    )
+    return decided & ~near & (slack <= 0.05 * size)
+
+
+def _same_kind(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
+    """Where both are finite, both NaN, or the same infinity."""
+    infinite = first.isinf() | second.isinf()
+    return (first.isnan() == second.isnan()) & (~infinite | (first == second))
+
+
+def _wide(value: torch.Tensor) -> torch.Tensor:
+    return value.double() if value.is_floating_point() else value
+
+
+def _nudged(value: torch.Tensor, sign: int, tf32: bool) -> torch.Tensor:
+    """The same numbers but for their last digits, in float64; `sign` 0: up and down by turns."""
+    if not value.is_floating_point():
+        return value
+    signs = torch.randint(0, 2, value.shape).double() * 2 - 1 if sign == 0 else torch.full(value.shape, float(sign))
+    nudge = max(NUDGE[value.dtype], TF32 / 2 if tf32 and value.dtype == torch.float32 else 0.0)
+    return value.double() * (1 + signs * nudge)
