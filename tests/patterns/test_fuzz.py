@@ -31,6 +31,8 @@ OPERATIONS = {
     "angle": ("torch.angle(x)", (SPECIAL,)),
     "remainder by a number that wraps": ("x % -3", (BYTES,)),
     "quotient by a number that wraps": ("x // -3", (BYTES,)),
+    "place of a number": ("x.sum().argmin(0), x * 2", (torch.arange(6.0),)),
+    "truths of columns without elements": ("(x @ x.mT).any(0), x * 2", (torch.empty(0, 7),)),
     "extreme of truths": ("(x > 0).max(-1).values", (PAIRS[0],)),
 }
 SEEDS = range(50)

@@ -110,11 +110,12 @@ def _match(graph: Graph) -> ColumnsPlan:
 def _neighbours(analysis: RowsAnalysis) -> int:
     """How many rows lie side by side in the largest tensor; 1 where it is its columns that do."""
     uses = [use for use in analysis.uses if use.role == "element"]
-    if analysis.columns == 1 or not uses:
+    wide = [dim for dim in range(analysis.rank) if analysis.shape[dim] > 1]
+    if analysis.columns == 1 or not uses or not wide:
         return 1
     whole = max(uses, key=lambda use: math.prod(use.node.shape))
     steps = _steps(analysis, whole)
-    nearest = min((dim for dim in range(analysis.rank) if analysis.shape[dim] > 1), key=lambda dim: steps[dim])
+    nearest = min(wide, key=lambda dim: steps[dim])
     if nearest in analysis.reduced:
         return 1
     count, step = 1, steps[nearest]

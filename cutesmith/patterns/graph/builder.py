@@ -292,7 +292,7 @@ class GraphBuilder(NodeTable):
     def _reduced_number(self, op: str, x: Node, dtype: str, correction: float) -> Node:
         """A reduction over no dimension: the number itself, its truth, its place, or its deviation from itself."""
         if op in ("argmax", "argmin"):
-            return self.constant(0, dtype)
+            return self.retype(self("lt", x, x), dtype)  # 0, which is made of x: a constant alone is not a kernel's
         if op == "var":
             deviation = self("sub", x, x)
             return self("div", self("mul", deviation, deviation), max(1.0 - correction, 0.0), dtype=dtype)

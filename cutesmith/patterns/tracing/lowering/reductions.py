@@ -44,13 +44,9 @@ def _both_extremes(low: Lowering, x: Node, *, dim: int | None = None, keepdim: b
 def _extreme_with_index(op: str) -> Rule:
     def with_index(low: Lowering, x: Node, dim: int, keepdim: bool = False) -> tuple[Node, Node]:
         ordered = low.build.cast(x, "int32") if x.dtype == "bool" else x
-        return _extreme(low, op, x, dim), _index(low, f"arg{op}", ordered, dim, 1)
+        return _extreme(low, op, x, dim), reduced(low, f"arg{op}", ordered, dim, 1)
 
     return with_index
-
-
-def _index(low: Lowering, op: str, x: Node, dims: Dims, index: int = 0) -> Node:
-    return reduced(low, op, x, dims, index) if x.shape else low.build.constant(0, "int64")
 
 
 def _truth(op: str) -> Rule:
@@ -66,7 +62,7 @@ for _op in ("sum", "mean", "prod"):
 for _op in ("max", "min"):
     lowers(f"a{_op}", f"{_op}.default")(lambda low, x, dim=None, keepdim=False, op=_op: _extreme(low, op, x, dim))
     lowers(f"{_op}.dim")(_extreme_with_index(_op))
-    lowers(f"arg{_op}")(lambda low, x, dim=None, keepdim=False, op=f"arg{_op}": _index(low, op, x, dim))
+    lowers(f"arg{_op}")(lambda low, x, dim=None, keepdim=False, op=f"arg{_op}": reduced(low, op, x, dim))
 for _op in ("any", "all"):
     lowers(_op)(_truth(_op))
 
