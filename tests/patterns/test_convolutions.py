@@ -8,8 +8,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from cutesmith.devices import parse_arch
 from cutesmith.emulator.device import emulated_device
 from cutesmith.patterns.contraction.analysis import Matrix, Seen
+from cutesmith.patterns.contraction.hopper.legality import obstacles
+from cutesmith.patterns.contraction.hopper.proposals import proposals
 from cutesmith.patterns.contraction.plan import match
 from cutesmith.patterns.graph.attributes import Windows
 from cutesmith.patterns.match import plan_kernel
@@ -17,6 +20,7 @@ from cutesmith.patterns.tracing.trace import trace_function
 from tests.patterns.interpret import interpret
 from tests.patterns.running import as_list, exactly, load, move, normal
 
+SM90 = parse_arch("sm_90a").sm
 BF16, F16, F64 = torch.bfloat16, torch.float16, torch.float64
 
 
@@ -37,8 +41,8 @@ CASES = {
         lambda x, w: F.conv2d(x, w, stride=2),
         (image(1, 6, 11, 9, dtype=BF16), weights(5, 6, 3, 2, dtype=BF16)),
     ),
-    "points": (F.conv2d, (image(2, 8, 4, 6), weights(5, 8, 1, 1), normal(5))),
 }
+POINTS = F.conv2d, (image(2, 8, 4, 6), weights(5, 8, 1, 1), normal(5))
 SLOW_CASES = {
     "one_dimension": (lambda x, w: F.conv1d(x, w, dilation=3, padding=2), (image(3, 4, 40), weights(6, 4, 4))),
     "three_dimensions": (
@@ -78,13 +82,13 @@ TRANSPOSED = {
     ),
 }
 TRANSPOSED_WITH_BIAS = TRANSPOSED["one_group"][0]
-EVERY = {**CASES, **SLOW_CASES, **{f"transposed_{name}": case for name, case in TRANSPOSED.items()}}
+EVERY = {**CASES, "points": POINTS, **SLOW_CASES, **{f"transposed_{name}": case for name, case in TRANSPOSED.items()}}
 
 
-def check(function, inputs, folder, plan=None):
+def check(function, inputs, folder, plan=None, arch="sm_80", configuration=None):
     plan = plan or match(trace_function(function, inputs))
-    with emulated_device("sm_80"):
-        kernel = load(plan.render(plan.configurations("sm_80")[0]), folder)
+    with emulated_device(arch):
+        kernel = load(plan.render(configuration or plan.configurations(arch)[0]), folder)
         outs = [out.cpu() for out in as_list(kernel.kernel_fn(*map(move, inputs)))]
     for ours, theirs in zip(outs, exactly(function, inputs), strict=True):
         assert (ours.shape, ours.dtype) == (theirs.shape, theirs.dtype)
@@ -96,6 +100,21 @@ def check(function, inputs, folder, plan=None):
 @pytest.mark.parametrize("name", CASES)
 def test_results(name, tmp_path):
     check(*CASES[name], tmp_path)
+
+
+@pytest.mark.parametrize(
+    "inputs",
+    [
+        (image(2, 71, 7, 7, dtype=BF16), weights(40, 71, 1, 1, dtype=BF16), normal(40, dtype=BF16)),
+        pytest.param(POINTS[1], marks=pytest.mark.slow),
+    ],
+    ids=["bf16_odd", "fp32"],
+)
+def test_points_are_products_of_hopper_s_form(inputs, tmp_path):
+    """Each image is multiplied by the same weights."""
+    plan = match(trace_function(F.conv2d, inputs))
+    assert not any(obstacles(plan.problem, SM90))
+    check(F.conv2d, inputs, tmp_path, plan, "sm_90a", proposals(plan.problem, SM90)[0])
 
 
 @pytest.mark.slow
@@ -113,7 +132,7 @@ def test_the_graph_computes_what_pytorch_does(name):
 
 
 def test_windows_that_are_points_are_the_image_itself():
-    assert isinstance(match(trace_function(*CASES["points"])).problem.b, Matrix)
+    assert isinstance(match(trace_function(*POINTS)).problem.b, Matrix)
     assert isinstance(match(trace_function(*SLOW_CASES["stride_of_points"])).problem.b, Seen)
 
 

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 
 from cutesmith.devices import parse_arch
 from cutesmith.emulator.device import emulated_device
-from cutesmith.patterns.contraction.hopper.legality import obstacles, refusals
+from cutesmith.patterns.contraction.hopper.legality import copied_factors, obstacles, refusals
 from cutesmith.patterns.contraction.hopper.proposals import proposals
 from cutesmith.patterns.contraction.plan import match
 from cutesmith.patterns.pattern_plan import HopperConfiguration as Tiles
@@ -42,6 +42,8 @@ CASES = {
     "t_t": (lambda x, w: x.t() @ w.t(), (normal(100, 132), normal(68, 100, seed=1)), replace(TILES, cluster_n=2)),
     "split": (torch.matmul, (X, normal(100, 136, seed=1)), replace(TILES, tile_n=128, split=2)),
     "few_rows": (linear_gelu, (normal(5, 264), normal(72, 264, seed=1), normal(72, seed=2)), replace(FEW, split=2)),
+    "odd": (linear_gelu, (normal(67, 101), normal(69, 101, seed=1), normal(69, seed=2)), TILES),
+    "odd_t_t": (lambda x, w: x.t() @ w.t(), (normal(101, 131), normal(67, 101, seed=1)), TILES),
     "batches": (batch_plus, (normal(2, 72, 68), normal(2, 68, 132, seed=1), normal(1, 72, 132, seed=2)), TILES),
 }
 
@@ -81,10 +83,11 @@ def test_an_exact_sum_of_large_and_small_numbers_keeps_all_24_bits(tmp_path):
     torch.testing.assert_close(run(plan_of(torch.matmul, x, w), TILES, (x, w), tmp_path), x @ w, rtol=0, atol=0)
 
 
-def test_tiles_of_float32_are_proposed_where_tma_reaches_both_factors():
+def test_tiles_of_float32_are_proposed_and_factors_that_tma_cannot_read_are_copied():
     def problem(*inputs):
         return plan_of(torch.matmul, *(torch.empty(shape, device="meta") for shape in inputs)).problem
 
     found = proposals(problem((4096, 4096), (4096, 4096)), SM90)
     assert found and {(c.parts, c.tile_k, c.pingpong) for c in found} == {(3, 32, False)}
-    assert not any(obstacles(problem((64, 64), (64, 64)), SM90)) and any(obstacles(problem((64, 63), (63, 64)), SM90))
+    assert not any(obstacles(problem((64, 63), (63, 64)), SM90))
+    assert [matrix.argument for matrix in copied_factors(problem((64, 63), (63, 64)))] == ["x0"]

@@ -38,6 +38,12 @@ class Matrix:
         """The place of the dimension that is contiguous, -1 (columns) or -2 (rows); None where neither is."""
         return next((dim for dim in (-1, -2) if self.strides[dim] == 1 or self.shape[dim] == 1), None)
 
+    @property
+    def bytes(self) -> int:
+        """Of all elements, those of broadcast dimensions counted once."""
+        sizes = (size for size, step in zip(self.shape, self.strides, strict=True) if step)
+        return math.prod(sizes) * ITEM_BYTES[self.dtype]
+
     def vector(self, most_bytes: int = 16) -> int:
         """Elements of the widest aligned access along the contiguous dimension, at the traced shapes."""
         if self.contiguous is None:

@@ -15,11 +15,12 @@ from cutesmith.patterns.contraction.analysis import ContractionProblem, analyse
 from cutesmith.patterns.contraction.arithmetic import Arithmetic, arithmetic_of
 from cutesmith.patterns.contraction.epilogue import Output
 from cutesmith.patterns.contraction.hopper.kernel import HOPPER_NAMES, hopper_context
-from cutesmith.patterns.contraction.hopper.legality import obstacles
+from cutesmith.patterns.contraction.hopper.legality import copied_factors, obstacles, stores_plainly
 from cutesmith.patterns.contraction.hopper.legality import shared_bytes as hopper_shared_bytes
+from cutesmith.patterns.contraction.hopper.proposals import LAUNCH_SECONDS, predict
 from cutesmith.patterns.contraction.hopper.proposals import proposals as hopper_proposals
 from cutesmith.patterns.contraction.legality import refusals, shared_bytes, threads
-from cutesmith.patterns.contraction.proposals import proposals
+from cutesmith.patterns.contraction.proposals import predicted_seconds, proposals
 from cutesmith.patterns.graph.attributes import Reshaping
 from cutesmith.patterns.graph.dtypes import ITEM_BYTES
 from cutesmith.patterns.graph.nodes import Graph, views_of
@@ -50,9 +51,12 @@ class ContractionPlan(GraphPlan):
     def configurations(self, arch: str = "sm_90a") -> list[ContractionConfiguration] | list[HopperConfiguration]:
         """Tiles that the architecture can run, the best guess first; of sm_90a's own form where that serves."""
         sm = parse_arch(arch).sm
-        if not any(obstacles(self.problem, sm)) and (found := hopper_proposals(self.problem, sm)):
+        found = [] if any(obstacles(self.problem, sm)) else hopper_proposals(self.problem, sm)
+        if found and not copied_factors(self.problem) and not stores_plainly(self.problem):
             return found
-        return [c for c in proposals(self.problem) if not any(refusals(self.problem, c, sm))]
+        others = [c for c in proposals(self.problem) if not any(refusals(self.problem, c, sm))]
+        with_copies = predict(self.problem, found[0]).seconds if found else math.inf
+        return found if with_copies < LAUNCH_SECONDS + predicted_seconds(self.problem, others[0]) else others
 
     def tiled_shape(self) -> TiledShape:
         """Rows and columns of the result; every edge is guarded."""

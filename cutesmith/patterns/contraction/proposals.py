@@ -12,6 +12,20 @@ from cutesmith.patterns.pattern_plan import ContractionConfiguration
 SM_COUNT = 132
 """Of an H200; the choice between tiles asks how many blocks run at once."""
 
+BYTES_PER_SECOND = 4.2e12
+"""Of a copy, measured (evals/results/h200)."""
+
+FLOPS_PER_SECOND = {
+    Arithmetic.HALF: 400e12,
+    Arithmetic.TF32: 200e12,
+    Arithmetic.TF32_THRICE: 40e12,
+    Arithmetic.FMA: 15e12,
+}
+"""Of mma.sync: estimates, about 60 % of wgmma's; three of tf32 were measured on an H100 (KernelBench's 1/8)."""
+
+LOADS_PER_SECOND = 16 * 1.7e9
+"""Of a multiprocessor, an estimate: 32 lanes, each of which loads and then stores to shared memory."""
+
 TILES = (
     (128, 128, 2, 2), (128, 64, 2, 2), (64, 128, 2, 2), (64, 64, 2, 2), (32, 64, 1, 4), (64, 32, 4, 1), (32, 32, 2, 2),
     (16, 64, 1, 4), (256, 128, 4, 2), (128, 256, 2, 4),
@@ -34,6 +48,15 @@ def proposals(problem: ContractionProblem) -> list[ContractionConfiguration]:
         for k, stages in ((per_line, 4), (2 * per_line, 3))
     ]
     return sorted(found, key=lambda c: _predicted_cost(problem, c))
+
+
+def predicted_seconds(problem: ContractionProblem, c: ContractionConfiguration) -> float:
+    """Whole tiles and their loads in whole waves of blocks, or all bytes, slower for few blocks; without the launch."""
+    blocks = problem.batches * math.ceil(problem.m / c.tile_m) * math.ceil(problem.n / c.tile_n)
+    waves, busy = math.ceil(blocks / SM_COUNT), min(1.0, blocks / SM_COUNT)
+    arithmetic = waves * 2 * c.tile_m * c.tile_n * problem.k / (FLOPS_PER_SECOND[arithmetic_of(problem)] / SM_COUNT)
+    loads = waves * problem.k * (c.tile_m / problem.a.vector() + c.tile_n / problem.b.vector()) / LOADS_PER_SECOND
+    return max(arithmetic + loads, problem.graph.moved_bytes / (BYTES_PER_SECOND * max(busy, 1e-3)))
 
 
 def _predicted_cost(problem: ContractionProblem, c: ContractionConfiguration) -> float:

@@ -28,7 +28,10 @@ HOPPER_NAMES = frozenset(
     "SPLIT_REGISTERS plain_sum whole_A whole_B whole places sParts parts_layout tCsA tile_sums vector place own majors "
     "source p a b "
     "element epi_mma mma thr_mma thr_epi smem s_sums shares block_k block_m high epilogue tile_of stage_of "
-    "store_to_peer warp_index warpgroup_index atom value".split()
+    "store_to_peer warp_index warpgroup_index atom value load_pair store_tile copy_kernel launch_copy "
+    "launch_on_copies COPIED down along line lines length row column pair factor result first_row first_column copies "
+    "given is_aligned lined_up padded fake compiled made modes moved order places steps sizes ones unit others "
+    "size".split()
 )
 """What the template binds, so that an argument of the problem needs another name."""
 
@@ -38,8 +41,6 @@ def hopper_context(problem: ContractionProblem, c: HopperConfiguration) -> dict[
     epilogue = problem.epilogue
     over = {operand.name: _varies_over(operand, c.swapped) for operand in epilogue.operands}
     loaded = [o.loaded(f"r_{o.name}[{PLACES[over[o.name]]}]") for o in epilogue.operands]
-    place = "at_m, at_n, batch" if problem.batch else "at_m, at_n"
-    elements = [o.loaded(f"m_{o.name}[{place}]") for o in epilogue.operands]
     contiguous_k = k_major(problem)
     majors = ["K" if along_k else "MN" for along_k in contiguous_k]
     layouts = ["ROW_MAJOR" if along_k else "COL_MAJOR" for along_k in contiguous_k]
@@ -60,7 +61,6 @@ def hopper_context(problem: ContractionProblem, c: HopperConfiguration) -> dict[
         "layouts": [*layouts[::order], "COL_MAJOR" if c.swapped else "ROW_MAJOR"],
         "dims": [-1 if contiguous_k[0] else -2, -2 if contiguous_k[1] else -1],
         "call": epilogue.call("total" if c.split > 1 or c.parts > 1 else "sums[v]", loaded, list(epilogue.coordinates)),
-        "general_call": epilogue.call("total", elements, list(epilogue.coordinates)),
     }
 
 

@@ -31,25 +31,28 @@ def obstacles(problem: ContractionProblem, sm: SmVersion) -> Iterator[str]:
         yield f"the kernel multiplies float16, bfloat16, or float32 as exact as it is, not {problem.a.dtype}"
     if problem.k == 0:
         yield "there is nothing to sum up"
-    if problem.image_sizes is not None:
-        yield "the right factor is an image, or what windows over one see"
-    for name, matrix in (("the left factor", problem.a), ("the right factor", problem.b)):
-        if isinstance(matrix, Seen) or not _tma_reaches(matrix):
-            yield f"strides of {name} are not multiples of {TMA_BYTES} bytes"
-        if 0 in matrix.strides[:-2]:
-            yield f"{name} is the same for several products of the batch"
+    if isinstance(problem.b, Seen):
+        yield "the right factor is what windows over an image see"
     if len(problem.batch) > MOST_TMA_BATCH_DIMS:
         yield f"{len(problem.batch)} batch dimensions: a tensor map has room for {MOST_TMA_BATCH_DIMS}"
     for output in problem.epilogue.outputs:
         item = ITEM_BYTES[output.dtype]
         if item > 4:
             yield f"{output.name} has elements of {item} bytes"
-        if problem.n * item % TMA_BYTES:
-            yield f"rows of {output.name} are not a multiple of {TMA_BYTES} bytes"
+
+
+def copied_factors(problem: ContractionProblem) -> list[Matrix]:
+    """The factors that TMA cannot read: a launch copies them before the product, in lines that start where TMA can."""
+    return [side for side in (problem.a, problem.b) if isinstance(side, Matrix) and not _tma_reaches(side)]
 
 
 def _tma_reaches(matrix: Matrix) -> bool:
     return matrix.contiguous is not None and matrix.vector() * ITEM_BYTES[matrix.dtype] == TMA_BYTES
+
+
+def stores_plainly(problem: ContractionProblem) -> bool:
+    """Whether rows of an output do not start where TMA can write."""
+    return any(problem.n * ITEM_BYTES[output.dtype] % TMA_BYTES for output in problem.epilogue.outputs)
 
 
 def k_major(problem: ContractionProblem) -> tuple[bool, bool]:

@@ -8,7 +8,13 @@ from dataclasses import dataclass, replace
 
 from cutesmith.devices import RESERVED_SMEM_PER_BLOCK, SmVersion, parse_arch
 from cutesmith.patterns.contraction.analysis import ContractionProblem
-from cutesmith.patterns.contraction.hopper.legality import other_bytes, refusals, shared_bytes, stage_bytes
+from cutesmith.patterns.contraction.hopper.legality import (
+    copied_factors,
+    other_bytes,
+    refusals,
+    shared_bytes,
+    stage_bytes,
+)
 from cutesmith.patterns.graph.dtypes import ITEM_BYTES
 from cutesmith.patterns.pattern_plan import HopperConfiguration as Tiles
 
@@ -38,6 +44,8 @@ SPLIT_CYCLES = 2300.0
 """For each doubling of the blocks that add up a tile."""
 BANDWIDTH = 3.7e12
 MOST_FLOPS = 1090e12
+COPY_SECONDS = 3e-6
+"""Of a launch that copies a factor, beside its bytes."""
 SHARPNESS = 3.8
 """Of the maximum of the three terms below: the exponent of a norm."""
 
@@ -139,6 +147,7 @@ def predict(problem: ContractionProblem, c: Tiles) -> Prediction:
         "the card's power": 2 * problem.m * problem.n * problem.k * problem.batches * len(c.products) / MOST_FLOPS,
     }
     seconds = LAUNCH_SECONDS + sum(part**SHARPNESS for part in work.values()) ** (1 / SHARPNESS)
+    seconds += sum(COPY_SECONDS + 2 * matrix.bytes / BANDWIDTH for matrix in copied_factors(problem))
     busy = tiles * c.split / (waves * resident)
     return Prediction(seconds, tiles, waves, busy, max(work, key=lambda name: work[name]))
 
@@ -157,4 +166,6 @@ def reasons(problem: ContractionProblem, c: Tiles) -> list[str]:
     ]
     if c.cluster_m * c.cluster_n > 1:
         lines.append("Two blocks of a cluster load what they share once: less traffic from L2, and less power.")
+    for matrix in copied_factors(problem):
+        lines.append(f"{matrix.argument} is copied first, {matrix.bytes / 1e6:.3g} MB: TMA cannot read its lines.")
     return lines
