@@ -5,7 +5,7 @@
 Kernels are compiled first, in several processes and without the GPU. Each one's result is compared with float64, then
 all of a case race on the same random normal inputs (`races.py`). OUT/patterns.json holds every sample in microseconds
 with the time that was predicted, OUT/patterns.md the table. `--kernel NAME=FILE` adds a file to the cases whose names
-begin with NAME.
+begin with NAME. `--general` adds the form of products that serves every architecture, where sm_90a's own is chosen.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,10 +29,13 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 import torch  # noqa: E402
-import torch.nn.functional as F  # noqa: E402, N812
+from pattern_cases import STUDIES, Case  # noqa: E402
 from races import FLUSH_BYTES, Function, Race, Tensor, compile_ahead, kernel_of, made, relative_error  # noqa: E402
-from torch.nn.attention import SDPBackend, sdpa_kernel  # noqa: E402
 
+from cutesmith.devices import parse_arch  # noqa: E402
+from cutesmith.patterns.contraction.legality import refusals  # noqa: E402
+from cutesmith.patterns.contraction.plan import ContractionPlan  # noqa: E402
+from cutesmith.patterns.contraction.proposals import proposals  # noqa: E402
 from cutesmith.patterns.cutting.machine import H200  # noqa: E402
 from cutesmith.patterns.match import whole_or_cut  # noqa: E402
 from cutesmith.patterns.tracing.trace import trace_function  # noqa: E402
@@ -44,189 +47,6 @@ MOST_WRONG = {
     torch.bfloat16: 6e-3,
     torch.float16: 2e-3,
 }  # norm of the error over that of the result
-half, single = torch.bfloat16, torch.float32
-
-
-@dataclass(frozen=True)
-class Case:
-    """A function, its arguments (tensors and plain values), and how many of its configurations are tried.
-
-    `exact` gives a part of the result in float64 and where it lies; by default all of it. `flops` and `moved` (bytes)
-    are those that the function cannot do without. `example` is a kernel of the example index.
-    """
-
-    name: str
-    function: Function
-    arguments: tuple[Any, ...]
-    configurations: int = 2
-    flops: float = 0.0
-    moved: float = 0.0
-    baselines: dict[str, Function] = field(default_factory=dict)
-    compiled: str = ""
-    exact: Callable[..., tuple[Any, torch.Tensor]] | None = None
-    example: str = ""
-
-
-def products() -> Iterator[Case]:
-    """Products of matrices with what follows them."""
-    for n, dtype in ((4096, half), (8192, half), (4096, torch.float16)):
-        tensors = (Tensor((n, n), dtype), Tensor((n, n), dtype, n**-0.5))
-        yield Case(f"gemm {str(dtype)[6:]} {n}", lambda x, w: x @ w.t(), tensors, 3, 2 * n**3)
-    square = (Tensor((4096, 4096), single), Tensor((4096, 4096), single, 1 / 64))
-    yield Case("gemm float32 4096", lambda x, w: x @ w.t(), square, 6, 2 * 4096**3)
-    yield Case("gemm float32 4096, weights by rows", lambda x, w: x @ w, square, 3, 2 * 4096**3)
-    m, n, k = 8192, 14336, 4096
-    x, gate, up = Tensor((m, k)), Tensor((n, k), half, 1 / 64), Tensor((n, k), half, 1 / 64)
-    swiglu = Case("swiglu", lambda x, g, u: F.silu(x @ g.t()) * (x @ u.t()), (x, gate, up), 3, 4 * m * n * k)
-    yield Case(**{**vars(swiglu), "compiled": "max-autotune-no-cudagraphs"})
-    x, gate, up = Tensor((m, k)), Tensor((k, n), half, 1 / 64), Tensor((k, n), half, 1 / 64)
-    yield Case(
-        "swiglu, weights by rows", lambda x, g, u: F.silu(x @ g) * (x @ u), (x, gate, up), 0, 4 * m * n * k,
-        compiled="max-autotune-no-cudagraphs", example="gated_gemm_sm90",
-    )  # fmt: skip
-    m, n, k = 8192, 16384, 4096
-    yield Case(
-        "bias and gelu", lambda x, w, b: F.gelu(F.linear(x, w, b), approximate="tanh"),
-        (Tensor((m, k)), Tensor((n, k), half, 1 / 64), Tensor((n,))), 3, 2 * m * n * k,
-        compiled="max-autotune-no-cudagraphs", example="gemm_sm90_bias_gelu",
-    )  # fmt: skip
-    m, n, k = 8192, 4096, 4096
-    tensors = (Tensor((m, k)), Tensor((n, k), half, 1 / 64), Tensor((m, n)))
-    yield Case(
-        "residual", lambda x, w, r: x @ w.t() + r, tensors, 3, 2 * m * n * k, compiled="max-autotune-no-cudagraphs"
-    )
-
-
-def _by(backend: SDPBackend, function: Function) -> Function:
-    def inside(*arguments: Any) -> Any:
-        with sdpa_kernel(backend):
-            return function(*arguments)
-
-    return inside
-
-
-def _attention(width: int, length: int, batch: int, causal: bool) -> Case:
-    def function(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        return F.scaled_dot_product_attention(q, k, v, is_causal=causal)
-
-    def exact(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> tuple[Any, torch.Tensor]:
-        rows = torch.cat([torch.arange(0, 200), torch.arange(length - 300, length)]).to(q.device)
-        places = (slice(-1, None), slice(-2, None), rows)
-        q, k, v = q[places].double(), k[-1:, -2:].double(), v[-1:, -2:].double()
-        seen = torch.arange(length, device=q.device) <= rows[:, None] if causal else None
-        return places, F.scaled_dot_product_attention(q, k, v, attn_mask=seen)
-
-    name = f"{'causal ' if causal else ''}attention {width}, {length}"
-    flops = 4 * batch * 16 * length**2 * width / (2 if causal else 1)
-    cudnn, flash = (_by(b, function) for b in (SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION))
-    return Case(
-        name, function, (Tensor((batch, 16, length, width)),) * 3, 3, flops,
-        baselines={"cuDNN": cudnn, "FlashAttention-2": flash}, exact=exact,
-    )  # fmt: skip
-
-
-def attention() -> Iterator[Case]:
-    """bf16, 16 heads of 64 and 128 elements, causal and not; the operations are those that the mask leaves."""
-    for width in (64, 128):
-        for length, batch in ((1024, 16), (4096, 4), (8192, 4), (16384, 1)):
-            for causal in (False, True):
-                yield _attention(width, length, batch, causal)
-
-
-IMAGES: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = {
-    "3x3, 64 channels, 56 x 56": ((32, 64, 56, 56), (64, 64, 3, 3), {"padding": 1}),
-    "3x3, 256 channels, 14 x 14": ((32, 256, 14, 14), (256, 256, 3, 3), {"padding": 1}),
-    "1x1, 64 to 256 channels, 56 x 56": ((32, 64, 56, 56), (256, 64, 1, 1), {}),
-    "7x7, stride 2, 3 to 64 channels, 224 x 224": ((32, 3, 224, 224), (64, 3, 7, 7), {"padding": 3, "stride": 2}),
-    "7x7 depthwise, 96 channels, 56 x 56": ((32, 96, 56, 56), (96, 1, 7, 7), {"padding": 3, "groups": 96}),
-    "3x3 depthwise, 64 channels, 512 x 512": ((16, 64, 512, 512), (64, 1, 3, 3), {"padding": 1, "groups": 64}),
-    "3x3x3, 32 to 64 channels, 16 x 64 x 64": ((8, 32, 16, 64, 64), (64, 32, 3, 3, 3), {"padding": 1}),
-}
-
-
-def convolutions() -> Iterator[Case]:
-    """Convolution and ReLU; cuDNN may round float32 to tf32, as PyTorch lets it, and the kernels do not."""
-    for dtype in (single, half):
-        for name, (image, weights, options) in IMAGES.items():
-            convolve: Function = F.conv2d if len(image) == 4 else F.conv3d
-
-            def function(
-                x: torch.Tensor, w: torch.Tensor, convolve: Function = convolve, o: Any = options
-            ) -> torch.Tensor:
-                return F.relu(convolve(x, w, **o))  # type: ignore[no-any-return]
-
-            def exact(x: torch.Tensor, w: torch.Tensor, function: Function = function) -> tuple[Any, torch.Tensor]:
-                return (slice(0, 2),), function(x[:2].double(), w.double())
-
-            scale = torch.Size(weights[1:]).numel() ** -0.5
-            tensors = Tensor(image, dtype), Tensor(weights, dtype, scale)
-            yield Case(f"{name}, {str(dtype)[6:]}", function, tensors, 2, moved=2 * tensors[0].bytes, exact=exact)
-
-
-def memory() -> Iterator[Case]:
-    """What waits for memory: columns, scans, windows, transposes."""
-    x = Tensor((8192, 16384), single)
-    yield Case("sum of columns", lambda x: x.sum(0), (x,), moved=x.bytes, compiled="default")
-    x = Tensor((32, 256, 64, 64), single)
-    yield Case("softmax over channels", lambda x: x.softmax(1), (x,), moved=2 * x.bytes, compiled="default")
-    x, b = Tensor((32, 256, 56, 56), single), Tensor((256,), single)
-    norm = lambda x, w, b: F.batch_norm(x, None, None, w, b, training=True)  # noqa: E731
-    yield Case("batch norm, training", norm, (x, b, b), moved=2 * x.bytes, compiled="default")
-    yield Case(
-        "group norm", lambda x, w, b: F.group_norm(x, 32, w, b), (x, b, b), moved=2 * x.bytes, compiled="default"
-    )
-    x = Tensor((32768, 4096), single)
-    yield Case("cumsum of rows", lambda x: x.cumsum(1), (x,), moved=2 * x.bytes, compiled="default")
-    x = Tensor((4096, 32768), single)
-    yield Case("cumsum of columns", lambda x: x.cumsum(0), (x,), moved=2 * x.bytes, compiled="default")
-    x = Tensor((16, 4 << 20), single)
-    yield Case("cumsum of 16 long rows", lambda x: x.cumsum(1), (x,), moved=2 * x.bytes)
-    x = Tensor((64, 64, 224, 224), single)
-    moved = x.bytes * 5 // 4
-    yield Case("max pooling 3x3, stride 2", lambda x: F.max_pool2d(x, 3, 2, 1), (x,), moved=moved, compiled="default")
-    yield Case("mean pooling 3x3, stride 2", lambda x: F.avg_pool2d(x, 3, 2, 1), (x,), moved=moved, compiled="default")
-    x = Tensor((16, 32, 64, 128, 128), single)
-    yield Case("max pooling 3x3x3, stride 2", lambda x: F.max_pool3d(x, 3, 2, 1), (x,), moved=x.bytes * 9 // 8)
-    x = Tensor((16, 64, 128, 128), single)
-    bilinear = lambda x: F.interpolate(x, scale_factor=2, mode="bilinear")  # noqa: E731
-    yield Case("bilinear, twice the size", bilinear, (x,), moved=5 * x.bytes, compiled="default")
-    x = Tensor((16384, 8192))
-    yield Case("transpose, bfloat16", lambda x: x.t().contiguous(), (x,), 4, moved=2 * x.bytes, compiled="default")
-    x = Tensor((8192, 8192), single)
-    yield Case("transpose, float32", lambda x: x.t().contiguous(), (x,), 4, moved=2 * x.bytes, compiled="default")
-    yield Case("relu(x.t() + y)", lambda x, y: torch.relu(x.t() + y), (x, x), 4, moved=3 * x.bytes, compiled="default")
-    x = Tensor((64, 256, 56, 56))
-    last = lambda x: x.permute(0, 2, 3, 1).contiguous()  # noqa: E731
-    yield Case("channels last, bfloat16", last, (x,), 4, moved=2 * x.bytes, compiled="default")
-    x, y = Tensor((8192, 8192), single), Tensor((8192, 4096), single)
-    yield Case(
-        "cat of rows", lambda x, y: torch.cat([x, y], 1), (x, y), moved=2 * (x.bytes + y.bytes), compiled="default"
-    )
-
-
-def examples() -> Iterator[Case]:
-    """Kernels of the example index that no other study has."""
-    x = Tensor((16384, 1024), single)
-    top = lambda x, k, d: torch.topk(x, k, 1, d)  # noqa: E731
-    yield Case(
-        "sort_rows", lambda x, k, d: torch.sort(x, dim=1, descending=d, stable=True)[0][:, :k], (x, 64, True), 0,
-        moved=x.bytes, baselines={"topk": top}, compiled="default", example="sort_rows",
-    )  # fmt: skip
-    x, mask = Tensor((4096, 16384), single), Tensor((4096, 16384), torch.bool)
-    yield Case(
-        "masked_cumsum_reverse", lambda x, mask: (x * mask).flip(1).cumsum(1).flip(1), (x, mask), 0,
-        moved=2 * x.bytes + mask.bytes, compiled="default", example="masked_cumsum_reverse",
-    )  # fmt: skip
-    x, scale = Tensor((32, 64, 112, 112), single), Tensor((64, 1, 1), single)
-    yield Case(
-        "relu_max_pool", lambda x, s, b: F.max_pool2d(F.relu(x * s + b), 3, 2, 1), (x, scale, scale), 0,
-        moved=x.bytes * 5 // 4, compiled="default", example="relu_max_pool",
-    )  # fmt: skip
-
-
-STUDIES: dict[str, Callable[[], Iterator[Case]]] = {
-    "products": products, "attention": attention, "convolutions": convolutions, "memory": memory, "examples": examples,
-}  # fmt: skip
 
 
 @dataclass
@@ -239,7 +59,7 @@ class Built:
     refused: str = ""
 
 
-def build(case: Case, folder: Path, more: dict[str, Path]) -> Built:
+def build(case: Case, folder: Path, more: dict[str, Path], options: argparse.Namespace) -> Built:
     """Rendered configurations; a file that other cases have too is compiled once for each."""
     built = Built(case, {})
     if case.configurations:
@@ -249,6 +69,10 @@ def build(case: Case, folder: Path, more: dict[str, Path]) -> Built:
             for configuration in plan.configurations(ARCH)[: case.configurations]:
                 key = str(tuple(configuration.to_dict().values()))
                 built.files[key] = _written(plan.render(configuration), case, folder)
+            if options.general and isinstance(plan, ContractionPlan):
+                sm = parse_arch(ARCH).sm
+                other = next(c for c in proposals(plan.problem) if not any(refusals(plan.problem, c, sm)))
+                built.files["general form"] = _written(plan.render(other), case, folder)
         except Exception as error:  # noqa: BLE001
             built.refused = f"{type(error).__name__}: {error}"[:400]
     if case.example:
@@ -350,6 +174,7 @@ def main() -> int:
     )
     parser.add_argument("--rounds", type=int, default=11)
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--general", action="store_true", help="also the general form of products")
     parser.add_argument("--no-gpu", action="store_true", help="render and compile alone")
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
@@ -362,7 +187,9 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="cutesmith-") as scratch:
         folder = Path(scratch)
         builts = [
-            build(case, folder, {path.stem: path for name, path in added if case.name.startswith(name)})
+            build(
+                case, folder, {path.stem: path for name, path in added if case.name.startswith(name)}, options.general
+            )
             for case in chosen
         ]
         failed = compile_ahead([(path, b.case.arguments) for b in builts for path in b.files.values()], options.jobs)

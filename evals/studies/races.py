@@ -43,17 +43,24 @@ class Tensor:
     shape: tuple[int, ...]
     dtype: torch.dtype = torch.bfloat16
     scale: float = 1.0
+    channels_last: bool = False
+
+    @property
+    def elements(self) -> int:
+        """How many."""
+        return torch.Size(self.shape).numel()
 
     @property
     def bytes(self) -> int:
         """What it takes in memory."""
-        return torch.Size(self.shape).numel() * self.dtype.itemsize
+        return self.elements * self.dtype.itemsize
 
     def make(self, device: str) -> torch.Tensor:
         """On the GPU with values; on the CPU, where only its layout counts, without."""
+        layout = torch.channels_last if self.channels_last else torch.contiguous_format
         if device == "cpu":
-            return torch.empty(self.shape, dtype=self.dtype)
-        numbers = torch.randn(self.shape, device=device)
+            return torch.empty(self.shape, dtype=self.dtype, memory_format=layout)
+        numbers = torch.randn(self.shape, device=device).to(memory_format=layout)
         return numbers > 0 if self.dtype == torch.bool else (numbers * self.scale).to(self.dtype)
 
 

@@ -1,0 +1,281 @@
+"""The cases of `bench_patterns.py`: functions with their arguments, by study."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+from races import Function, Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+half, single = torch.bfloat16, torch.float32
+
+
+@dataclass(frozen=True)
+class Case:
+    """A function, its arguments (tensors and plain values), and how many of its configurations are tried.
+
+    `exact` gives a part of the result in float64 and where it lies; by default all of it. `flops` and `moved` (bytes)
+    are those that the function cannot do without. `example` is a kernel of the example index.
+    """
+
+    name: str
+    function: Function
+    arguments: tuple[Any, ...]
+    configurations: int = 2
+    flops: float = 0.0
+    moved: float = 0.0
+    baselines: dict[str, Function] = field(default_factory=dict)
+    compiled: str = ""
+    exact: Callable[..., tuple[Any, torch.Tensor]] | None = None
+    example: str = ""
+
+
+def products() -> Iterator[Case]:
+    """Products of matrices with what follows them."""
+    for n, dtype in ((4096, half), (8192, half), (4096, torch.float16)):
+        tensors = (Tensor((n, n), dtype), Tensor((n, n), dtype, n**-0.5))
+        yield Case(f"gemm {str(dtype)[6:]} {n}", lambda x, w: x @ w.t(), tensors, 3, 2 * n**3)
+    square = (Tensor((4096, 4096), single), Tensor((4096, 4096), single, 1 / 64))
+    yield Case("gemm float32 4096", lambda x, w: x @ w.t(), square, 6, 2 * 4096**3)
+    yield Case("gemm float32 4096, weights by rows", lambda x, w: x @ w, square, 3, 2 * 4096**3)
+    m, n, k = 8192, 14336, 4096
+    x, gate, up = Tensor((m, k)), Tensor((n, k), half, 1 / 64), Tensor((n, k), half, 1 / 64)
+    swiglu = Case("swiglu", lambda x, g, u: F.silu(x @ g.t()) * (x @ u.t()), (x, gate, up), 3, 4 * m * n * k)
+    yield Case(**{**vars(swiglu), "compiled": "max-autotune-no-cudagraphs"})
+    x, gate, up = Tensor((m, k)), Tensor((k, n), half, 1 / 64), Tensor((k, n), half, 1 / 64)
+    yield Case(
+        "swiglu, weights by rows", lambda x, g, u: F.silu(x @ g) * (x @ u), (x, gate, up), 0, 4 * m * n * k,
+        compiled="max-autotune-no-cudagraphs", example="gated_gemm_sm90",
+    )  # fmt: skip
+    m, n, k = 8192, 16384, 4096
+    yield Case(
+        "bias and gelu", lambda x, w, b: F.gelu(F.linear(x, w, b), approximate="tanh"),
+        (Tensor((m, k)), Tensor((n, k), half, 1 / 64), Tensor((n,))), 3, 2 * m * n * k,
+        compiled="max-autotune-no-cudagraphs", example="gemm_sm90_bias_gelu",
+    )  # fmt: skip
+    m, n, k = 8192, 4096, 4096
+    tensors = (Tensor((m, k)), Tensor((n, k), half, 1 / 64), Tensor((m, n)))
+    yield Case(
+        "residual", lambda x, w, r: x @ w.t() + r, tensors, 3, 2 * m * n * k, compiled="max-autotune-no-cudagraphs"
+    )
+
+
+def _by(backend: SDPBackend, function: Function) -> Function:
+    def inside(*arguments: Any) -> Any:
+        with sdpa_kernel(backend):
+            return function(*arguments)
+
+    return inside
+
+
+def _attention(width: int, length: int, batch: int, causal: bool) -> Case:
+    def function(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        return F.scaled_dot_product_attention(q, k, v, is_causal=causal)
+
+    def exact(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> tuple[Any, torch.Tensor]:
+        rows = torch.cat([torch.arange(0, 200), torch.arange(length - 300, length)]).to(q.device)
+        places = (slice(-1, None), slice(-2, None), rows)
+        q, k, v = q[places].double(), k[-1:, -2:].double(), v[-1:, -2:].double()
+        seen = torch.arange(length, device=q.device) <= rows[:, None] if causal else None
+        return places, F.scaled_dot_product_attention(q, k, v, attn_mask=seen)
+
+    name = f"{'causal ' if causal else ''}attention {width}, {length}"
+    flops = 4 * batch * 16 * length**2 * width / (2 if causal else 1)
+    cudnn, flash = (_by(b, function) for b in (SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION))
+    return Case(
+        name, function, (Tensor((batch, 16, length, width)),) * 3, 3, flops,
+        baselines={"cuDNN": cudnn, "FlashAttention-2": flash}, exact=exact,
+    )  # fmt: skip
+
+
+def attention() -> Iterator[Case]:
+    """bf16, 16 heads of 64 and 128 elements, causal and not; the operations are those that the mask leaves."""
+    for width in (64, 128):
+        for length, batch in ((1024, 16), (4096, 4), (8192, 4), (16384, 1)):
+            for causal in (False, True):
+                yield _attention(width, length, batch, causal)
+
+
+IMAGES: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = {
+    "3x3, 64 channels, 56 x 56": ((32, 64, 56, 56), (64, 64, 3, 3), {"padding": 1}),
+    "3x3, 256 channels, 14 x 14": ((32, 256, 14, 14), (256, 256, 3, 3), {"padding": 1}),
+    "1x1, 64 to 256 channels, 56 x 56": ((32, 64, 56, 56), (256, 64, 1, 1), {}),
+    "7x7, stride 2, 3 to 64 channels, 224 x 224": ((32, 3, 224, 224), (64, 3, 7, 7), {"padding": 3, "stride": 2}),
+    "7x7 depthwise, 96 channels, 56 x 56": ((32, 96, 56, 56), (96, 1, 7, 7), {"padding": 3, "groups": 96}),
+    "3x3 depthwise, 64 channels, 512 x 512": ((16, 64, 512, 512), (64, 1, 3, 3), {"padding": 1, "groups": 64}),
+    "3x3x3, 32 to 64 channels, 16 x 64 x 64": ((8, 32, 16, 64, 64), (64, 32, 3, 3, 3), {"padding": 1}),
+}
+
+
+def convolutions() -> Iterator[Case]:
+    """Convolution and ReLU; cuDNN may round float32 to tf32, as PyTorch lets it, and the kernels do not."""
+    for dtype in (single, half):
+        for name, (image, weights, options) in IMAGES.items():
+            convolve: Function = F.conv2d if len(image) == 4 else F.conv3d
+
+            def function(
+                x: torch.Tensor, w: torch.Tensor, convolve: Function = convolve, o: Any = options
+            ) -> torch.Tensor:
+                return F.relu(convolve(x, w, **o))  # type: ignore[no-any-return]
+
+            def exact(x: torch.Tensor, w: torch.Tensor, function: Function = function) -> tuple[Any, torch.Tensor]:
+                return (slice(0, 2),), function(x[:2].double(), w.double())
+
+            scale = torch.Size(weights[1:]).numel() ** -0.5
+            tensors = Tensor(image, dtype), Tensor(weights, dtype, scale)
+            yield Case(f"{name}, {str(dtype)[6:]}", function, tensors, 2, moved=2 * tensors[0].bytes, exact=exact)
+
+
+def memory() -> Iterator[Case]:
+    """What waits for memory: columns, scans, windows, transposes."""
+    x = Tensor((8192, 16384), single)
+    yield Case("sum of columns", lambda x: x.sum(0), (x,), moved=x.bytes, compiled="default")
+    x = Tensor((32, 256, 64, 64), single)
+    yield Case("softmax over channels", lambda x: x.softmax(1), (x,), moved=2 * x.bytes, compiled="default")
+    x, b = Tensor((32, 256, 56, 56), single), Tensor((256,), single)
+    norm = lambda x, w, b: F.batch_norm(x, None, None, w, b, training=True)  # noqa: E731
+    yield Case("batch norm, training", norm, (x, b, b), moved=2 * x.bytes, compiled="default")
+    yield Case(
+        "group norm", lambda x, w, b: F.group_norm(x, 32, w, b), (x, b, b), moved=2 * x.bytes, compiled="default"
+    )
+    x = Tensor((32768, 4096), single)
+    yield Case("cumsum of rows", lambda x: x.cumsum(1), (x,), moved=2 * x.bytes, compiled="default")
+    x = Tensor((4096, 32768), single)
+    yield Case("cumsum of columns", lambda x: x.cumsum(0), (x,), moved=2 * x.bytes, compiled="default")
+    x = Tensor((16, 4 << 20), single)
+    yield Case("cumsum of 16 long rows", lambda x: x.cumsum(1), (x,), moved=2 * x.bytes)
+    x = Tensor((64, 64, 224, 224), single)
+    moved = x.bytes * 5 // 4
+    yield Case("max pooling 3x3, stride 2", lambda x: F.max_pool2d(x, 3, 2, 1), (x,), moved=moved, compiled="default")
+    yield Case("mean pooling 3x3, stride 2", lambda x: F.avg_pool2d(x, 3, 2, 1), (x,), moved=moved, compiled="default")
+    x = Tensor((16, 32, 64, 128, 128), single)
+    yield Case("max pooling 3x3x3, stride 2", lambda x: F.max_pool3d(x, 3, 2, 1), (x,), moved=x.bytes * 9 // 8)
+    x = Tensor((16, 64, 128, 128), single)
+    bilinear = lambda x: F.interpolate(x, scale_factor=2, mode="bilinear")  # noqa: E731
+    yield Case("bilinear, twice the size", bilinear, (x,), moved=5 * x.bytes, compiled="default")
+    x = Tensor((16384, 8192))
+    yield Case("transpose, bfloat16", lambda x: x.t().contiguous(), (x,), 4, moved=2 * x.bytes, compiled="default")
+    x = Tensor((8192, 8192), single)
+    yield Case("transpose, float32", lambda x: x.t().contiguous(), (x,), 4, moved=2 * x.bytes, compiled="default")
+    yield Case("relu(x.t() + y)", lambda x, y: torch.relu(x.t() + y), (x, x), 4, moved=3 * x.bytes, compiled="default")
+    x = Tensor((64, 256, 56, 56))
+    last = lambda x: x.permute(0, 2, 3, 1).contiguous()  # noqa: E731
+    yield Case("channels last, bfloat16", last, (x,), 4, moved=2 * x.bytes, compiled="default")
+    x, y = Tensor((8192, 8192), single), Tensor((8192, 4096), single)
+    yield Case(
+        "cat of rows", lambda x, y: torch.cat([x, y], 1), (x, y), moved=2 * (x.bytes + y.bytes), compiled="default"
+    )
+
+
+def examples() -> Iterator[Case]:
+    """Kernels of the example index that no other study has."""
+    x = Tensor((16384, 1024), single)
+    top = lambda x, k, d: torch.topk(x, k, 1, d)  # noqa: E731
+    yield Case(
+        "sort_rows", lambda x, k, d: torch.sort(x, dim=1, descending=d, stable=True)[0][:, :k], (x, 64, True), 0,
+        moved=x.bytes, baselines={"topk": top}, compiled="default", example="sort_rows",
+    )  # fmt: skip
+    x, mask = Tensor((4096, 16384), single), Tensor((4096, 16384), torch.bool)
+    yield Case(
+        "masked_cumsum_reverse", lambda x, mask: (x * mask).flip(1).cumsum(1).flip(1), (x, mask), 0,
+        moved=2 * x.bytes + mask.bytes, compiled="default", example="masked_cumsum_reverse",
+    )  # fmt: skip
+    x, scale = Tensor((32, 64, 112, 112), single), Tensor((64, 1, 1), single)
+    yield Case(
+        "relu_max_pool", lambda x, s, b: F.max_pool2d(F.relu(x * s + b), 3, 2, 1), (x, scale, scale), 0,
+        moved=x.bytes * 5 // 4, compiled="default", example="relu_max_pool",
+    )  # fmt: skip
+
+
+KERNELBENCH: dict[str, tuple[Function, tuple[int, ...], tuple[int, ...]]] = {
+    "1/1": (torch.matmul, (4096, 4096), (4096, 4096)),
+    "1/2": (torch.matmul, (2048, 8192), (8192, 4096)),
+    "1/3": (torch.bmm, (128, 512, 1024), (128, 1024, 2048)),
+    "1/6": (torch.matmul, (256, 524288), (524288, 256)),
+    "1/7": (torch.matmul, (32768, 64), (64, 32768)),
+    "1/8": (torch.matmul, (8205, 2949), (2949, 5921)),
+    "1/9": (torch.matmul, (32768, 32), (32, 32768)),
+    "1/10": (torch.matmul, (16, 1024, 2048), (2048, 768)),
+    "1/11": (lambda x, w: torch.einsum("bijl,lk->bijk", x, w), (8, 256, 512, 256), (256, 768)),
+    "1/14": (lambda x, w: torch.triu(x @ w), (4096, 4096), (4096, 4096)),
+    "1/16": (lambda x, w: x.t() @ w, (8192, 2048), (8192, 4096)),
+    "1/17": (lambda x, w: x @ w.t(), (2048, 8192), (4096, 8192)),
+    "1/18": (lambda x, w: x.t() @ w.t(), (8192, 2048), (4096, 8192)),
+}
+
+
+def kernelbench() -> Iterator[Case]:
+    """Products of KernelBench's level 1, whose factors have the same sizes and majors; in float32."""
+    for name, (function, left, right) in KERNELBENCH.items():
+        x, w = Tensor(left, single), Tensor(right, single)
+        columns = right[0] if name in ("1/17", "1/18") else right[-1]
+        rows = left[-1] if name in ("1/16", "1/18") else x.elements // left[-1]
+        depth = left[0] if name in ("1/16", "1/18") else left[-1]
+        yield Case(f"kernelbench {name}", function, (x, w), 2, 2 * rows * columns * depth)
+
+
+def unaligned() -> Iterator[Case]:
+    """Products of 16 bits whose rows are not multiples of 16 bytes: of a factor, of both, of the result, of all."""
+    sizes = (
+        *((4096, 4096, 4095), (4096, 4095, 4096), (4095, 4097, 4099), (8205, 5921, 2949)),
+        *((8192, 50257, 768), (1000, 1001, 1003), (256, 257, 255)),
+    )
+    for m, n, k in sizes:
+        tensors = Tensor((m, k)), Tensor((n, k), half, k**-0.5)
+        yield Case(f"unaligned {m} {n} {k}", lambda x, w: x @ w.t(), tensors, 2, 2 * m * n * k)
+        tensors = Tensor((m, k), torch.float16), Tensor((k, n), torch.float16, k**-0.5)
+        yield Case(f"unaligned {m} {n} {k}, weights by rows", lambda x, w: x @ w, tensors, 2, 2 * m * n * k)
+
+
+def _convolution(name: str, image: tuple[int, ...], outputs: int, taps: int, dtype: torch.dtype, last: bool) -> Case:
+    def function(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return F.relu(F.conv2d(x, w, b, padding=taps // 2))
+
+    def exact(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> tuple[Any, torch.Tensor]:
+        return (slice(0, 2),), function(x[:2].double(), w.double(), b.double())
+
+    depth = image[1] * taps**2
+    tensors = (
+        Tensor(image, dtype, channels_last=last),
+        Tensor((outputs, image[1], taps, taps), dtype, depth**-0.5, channels_last=last),
+        Tensor((outputs,), dtype),
+    )
+    flops = 2 * image[0] * image[2] * image[3] * outputs * depth
+    layout = "channels last, " if last else ""
+    name = f"{name}, {image[1]} to {outputs} channels, {image[2]} x {image[3]}, {layout}{str(dtype)[6:]}"
+    return Case(name, function, tensors, 2, flops, exact=exact)
+
+
+RESNET = (
+    (64, 256, 56),
+    (256, 64, 56),
+    (512, 128, 28),
+    (128, 512, 28),
+    (1024, 256, 14),
+    (256, 1024, 14),
+    (2048, 512, 7),
+)
+
+
+def points() -> Iterator[Case]:
+    """1 x 1 convolutions of ResNet-50 with bias and ReLU, 32 images."""
+    for dtype in (half, single):
+        for channels, outputs, size in RESNET:
+            yield _convolution("1x1", (32, channels, size, size), outputs, 1, dtype, last=False)
+
+
+def taps() -> Iterator[Case]:
+    """3 x 3 convolutions of ResNet-50 with bias and ReLU, and one of 256 channels on a large image."""
+    for last in (False, True):
+        for channels, size in ((64, 56), (128, 28), (256, 14), (512, 7), (256, 56)):
+            yield _convolution("3x3", (32, channels, size, size), channels, 3, half, last)
+
+
+STUDIES: dict[str, Callable[[], Iterator[Case]]] = {
+    "products": products, "attention": attention, "convolutions": convolutions, "memory": memory, "examples": examples,
+    "kernelbench": kernelbench, "unaligned": unaligned, "points": points, "taps": taps,
+}  # fmt: skip
