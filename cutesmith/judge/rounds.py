@@ -28,7 +28,7 @@ from cutesmith.recording.dsl_import import import_dsl
 from cutesmith.sandbox.readable import INPUTS
 from cutesmith.sandbox.scratch import content_of, remove_folder, scratch_folder
 from cutesmith.sandbox.worker import GIB, Worker
-from cutesmith.verdicts import CaseReport, ExitCode, Mechanism, OutputError, Rule, Violation
+from cutesmith.verdicts import CaseOutcome, CaseReport, ExitCode, Mechanism, OutputError, Rule, Violation
 
 NAN_POISON, LARGE_POISON = 0xFF, 0x5A  # as in transfer.tensors, which imports torch
 TOO_EARLY = "nothing that this call wrote stayed: let every stream that you use wait for the current one first"
@@ -91,7 +91,10 @@ class Round:
     declined: dict[str, str] = field(default_factory=dict)
 
     def replay(self, name: str, index: int) -> CaseReport:
-        """A, then B behind the same pointers, then A behind new ones: all three must be right."""
+        """A, then B behind the same pointers, then A behind new ones: all three must be right.
+
+        A kernel may refuse them where they are smaller than what the file draws: then they were not executed.
+        """
         first, second = (self.draw(key, index=index) for key in ("a", "b"))
         case = CaseReport(name=name, inputs=first.summary)
         layouts_agree = list(map(_layout, first.inputs)) == list(map(_layout, second.inputs))
@@ -100,7 +103,14 @@ class Round:
             self.step(1, second, reuse=layouts_agree, poison=LARGE_POISON),
             self.step(2, first, reuse=False, poison=LARGE_POISON),
         )
-        reply = self.run(name, first, Run(steps, stub=index < 0))
+        try:
+            reply = self.run(name, first, Run(steps, stub=index < 0))
+        except CandidateError as error:
+            if error.mechanism is not Mechanism.REFUSAL or not first.ran_as:
+                raise
+            full, smaller = first.ran_as
+            why = f"at full size {full} (in its place the kernel declines {smaller}: {error.message})"
+            return replace(case, outcome=CaseOutcome.NOT_EXECUTED, remark=why)
         if index < 0:
             self.base, self.base_elements = reply, first.elements
             self.note_sizes(first)

@@ -220,6 +220,7 @@ class CaseReport:
 
 VERIFIED = "verified"
 VERIFIED_BY_EMULATION = "verified on the emulated GPU"
+_CRASHES = {Mechanism.RACE.value: "race", Mechanism.REFUSAL.value: "declined"}  # by mechanism, what they are called
 QUICK_VALUES = ", with quick values"  # added to a status: few values were drawn, so that it counts as neither
 
 
@@ -265,10 +266,11 @@ class VerifyVerdict(Verdict):
     def status(self) -> str:
         """`verified` only when it was executed on a GPU; `compiled` when everything but execution was checked.
 
-        `race` where that is what the emulated GPU found, under the exit code of `crashed`.
+        Under the exit code of `crashed`: `race` where that is what the emulated GPU found, `declined` where the kernel
+        refuses inputs that it has to take.
         """
-        if self.mechanism == Mechanism.RACE.value:
-            return "race"
+        if status := _CRASHES.get(self.mechanism):
+            return status
         if not self.passed or self.ran_on == "compile":
             return "compiled" if self.passed else super().status
         done = VERIFIED_BY_EMULATION if self.ran_on == "emulator" else VERIFIED

@@ -106,6 +106,7 @@ class Mechanism(enum.Enum):
     VANISHED_WORKER = "vanished worker"
     CONTRACT = "contract"
     EXCEPTION = "an exception"
+    REFUSAL = "a refusal of the kernel's own"
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from cutesmith.judge.reference_side import full_inputs
 from cutesmith.judge.reference_side.cases import fit
 from cutesmith.judge.reference_side.full_inputs import too_much
 from cutesmith.judge.reference_side.longer_cases import Growth, long_sizes, narrow
-from cutesmith.verdicts import ExitCode
+from cutesmith.verdicts import CaseOutcome, ExitCode
 from tests.judge.in_process import ShortJudge, verdict_here
 
 pytestmark = pytest.mark.timeout(300)
@@ -176,6 +176,24 @@ FAULTS = {
     "a grid that ends early": {"LAST_ROW": "block + 1"},
     "a loop over the first tiles": {"LAST_ROW": "cutlass.min(mX.shape[0], 2 * blocks)", "BLOCKS": "512"},
 }
+
+
+REFUSES = "if x.shape[0] {}:\n        raise ValueError('other rows')"
+
+
+def test_what_takes_only_more_than_the_emulated_gpu_affords_is_not_verified(write_file):
+    verdict = verdict_at_length(write_file, REFUSAL=REFUSES.format("!= 4096"))
+    assert (verdict.exit_code, verdict.status) == (ExitCode.UNAVAILABLE, "unavailable"), verdict.summary
+    assert "not verified: at full size 4096x2048 (in its place the kernel declines 64x2048: " in verdict.summary
+    assert "ValueError: other rows), which was not executed" in verdict.summary
+    assert [case.outcome for case in verdict.cases] == [CaseOutcome.NOT_EXECUTED, CaseOutcome.RECORDED]
+
+
+@pytest.mark.parametrize("rows", ["4096", "64"])
+def test_a_kernel_that_declines_get_inputs_as_the_file_draws_them_fails(write_file, rows):
+    verdict = verdict_at_length(write_file, REFUSAL=REFUSES.format("> 0"), ROWS=rows, COLUMNS="2048")
+    assert verdict.exit_code == ExitCode.CRASHED and "ValueError: other rows" in verdict.summary, verdict.summary
+    assert (verdict.status == "declined") == (rows == "64")  # the other one raises while launches are recorded
 
 
 @pytest.mark.slow

@@ -20,7 +20,7 @@ from cutesmith.emulator.machine.launch import LaunchReport
 from cutesmith.emulator.machine.rings import main_ring
 from cutesmith.emulator.positions.conditions import Conditions
 from cutesmith.emulator.program.basic_blocks import Program
-from cutesmith.errors import CandidateError
+from cutesmith.errors import CandidateError, CutesmithError
 from cutesmith.judge.candidate_side.candidate import Candidate, candidate_code
 from cutesmith.judge.candidate_side.code_taken import CodeTaken, Decision, decisions, launched, opcodes_of
 from cutesmith.judge.candidate_side.host_branches import noted
@@ -36,7 +36,7 @@ from cutesmith.judge.candidate_side.requests import (
     StepReport,
 )
 from cutesmith.sandbox.messages import Request
-from cutesmith.verdicts import ExitCode
+from cutesmith.verdicts import ExitCode, Mechanism
 
 MOST_STEPS = 100_000_000  # of a limited call (emulator.machine.settings): about ten seconds
 MISTAKES = (
@@ -91,6 +91,9 @@ class Trial(Candidate):
                 return Ran(changes=self.changes(), stopped=error.message)
             if request.may_decline and declines(error.__cause__, any_mistake=request.may_raise):
                 return Ran(changes=self.changes(), declined=error.message)
+            crash = error.exit_code == ExitCode.CRASHED and error.mechanism is Mechanism.EXCEPTION
+            if crash and not isinstance(error.__cause__, CutesmithError) and declines(error.__cause__):
+                error.mechanism = Mechanism.REFUSAL
             raise
         if self.emulated is None:
             return reply
