@@ -79,7 +79,7 @@ SLOW_CASES = {
     "alibi": (alibi, (*heads(40, 40), torch.tensor([0.5, 0.25]))),
     "soft_cap": (soft_capped, heads(20, 40)),
     "gate": (gated, (*heads(20, 40), normal(2, 20, 16, dtype=BF16, seed=5))),
-    "wide": (causal, heads(20, 20, 128)),
+    "wide": (lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=0.1), heads(20, 20, 128)),
     "two_bytes_aligned": (F.scaled_dot_product_attention, heads(9, 9, 18)),
     "one_query": (F.scaled_dot_product_attention, heads(1, 200)),
     "three_batch_dimensions": (causal, heads(9, 9, heads=(2, 1, 3))),
@@ -198,9 +198,12 @@ def test_the_band_of_a_mask(name):
     assert (band.lower, band.upper) == BANDS[name]
 
 
-def test_a_mask_is_left_out_inside_its_band():
-    problem = match(trace_function(*CASES["causal"])).problem
-    assert problem.score.coordinates and not problem.score_inside.coordinates
+@pytest.mark.parametrize("scale", [None, 0.125])
+def test_a_mask_is_left_out_inside_its_band(scale):
+    """Also where the scale is a number that no size explains, as in a trace of one set of sizes."""
+    scaled = lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=scale)  # noqa: E731
+    problem = match(trace_function(scaled, heads())).problem
+    assert problem.score.coordinates and problem.scale is not None and problem.score_inside.is_identity
 
 
 def test_a_row_that_sees_nothing_is_nan_in_a_plain_softmax(tmp_path):

@@ -142,13 +142,17 @@ def _replaced(node: Node, values: Mapping[int, Node], change: Callable[[Node], N
 
 
 def _inside(scores: Node, band: Band) -> Node:
-    """The scores where all conditions of the band hold."""
+    """The scores where all conditions of the band hold; what does not depend on them stays the same node."""
     build = GraphBuilder()
     known = {id(node): build.constant(holds, "bool") for node, holds in band.conditions}
+    followed = [*known.values()]  # the constants that follow from the conditions
 
     def simpler(node: Node) -> Node:
-        constant = any(child.op == "constant" for child in node.inputs)
-        return build(node.op, *node.inputs, dtype=node.dtype) if node.is_pointwise and constant else node
+        if not node.is_pointwise or not any(child is each for child in node.inputs for each in followed):
+            return node
+        made = build(node.op, *node.inputs, dtype=node.dtype)
+        followed.extend([made] if made.op == "constant" else [])
+        return made
 
     return _replaced(scores, known, simpler)
 
