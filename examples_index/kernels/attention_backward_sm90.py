@@ -480,10 +480,10 @@ def reference_fn(dout, q, k, v, out, lse, causal):
     scale, group = q.shape[-1] ** -0.5, q.shape[1] // k.shape[1]
     key, value = (x.repeat_interleave(group, 1) for x in (k, v))
     scores = (q.float() @ key.float().mT) * scale
-    if causal:
-        later = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).triu(1)
-        scores = scores.masked_fill(later, -math.inf)
+    later = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).triu(1) & causal
+    scores = scores.masked_fill(later, -math.inf)
     probabilities = (scores - lse.float()[..., None]).clamp(max=0).exp()  # no score is above it but by rounding
+    probabilities = probabilities.masked_fill(later, 0.0)  # where lse is NaN too
     total = (dout.float() * out.float()).sum(-1, keepdim=True)
     ds = (probabilities * (dout.float() @ value.float().mT - total)).to(q.dtype).float()
     dk, dv = ds.mT @ q.float() * scale, probabilities.to(q.dtype).float().mT @ dout.float()

@@ -406,6 +406,31 @@ def test_labels_that_a_gpu_would_assert_on_never_reach_it(rows):
     assert reached == []
 
 
+def test_labels_that_another_ignore_index_uncovers_never_reach_a_gpu():
+    """A fifth of the labels is -100, and none of the two that the CPU tries may be."""
+    reached = []
+
+    def loss(x, weight, target, ignored):
+        return F.cross_entropy(x @ weight.T, target, ignore_index=ignored)
+
+    def native(values):
+        try:
+            return native_outputs(loss, values)
+        except IndexError as error:
+            reached.append(str(error))
+            raise
+
+    target = torch.randint(0, 100, (40,), generator=SEEDED)
+    target[::5] = -100
+    inputs = [torch.randn(40, 16384, generator=SEEDED), torch.randn(100, 16384, generator=SEEDED), target, -100]
+    drawn = OtherInputs.of(loss, inputs, inputs, native, gpu=True, domain=None, sizes=True)
+    names = [name for name in drawn.drawing.draws if "ignored" in name or "integer" in name]
+    assert any("ignored" in name for name in names)
+    for name in names * 3:
+        drawn.draw(name, inputs)
+    assert reached == []
+
+
 DRAWN_ON_A_GPU = {
     "lengths that sum to the rows": (
         lambda x, lengths: torch.stack([part.sum(0) for part in x.split(lengths.tolist())]),

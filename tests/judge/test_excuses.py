@@ -226,3 +226,16 @@ def test_a_cpu_widens_no_tensors_beyond_its_limit_and_of_a_gpu_nothing_is_known_
 def test_a_gpu_with_room_widens_larger_tensors():
     many = torch.zeros(1, device="cuda").expand(MOST_WIDENED + 1)
     assert _fits_widened([many]) and not _fits_widened([many.expand(1 << 20, MOST_WIDENED + 1)])
+
+
+def test_a_mean_of_what_a_norm_gives_is_noise_of_any_float32_order_but_no_number(tmp_path):
+    """KernelBench's level 2, problem 23: 1.6e-17 in float64, 3e-9 in PyTorch, 2.6e-8 in a kernel that is right."""
+    reference = reference_of(tmp_path, "torch.nn.functional.group_norm(x, 4).mean((1, 2, 3))")
+    for seed in range(4):
+        torch.manual_seed(seed)
+        values = torch.randn(2, 16, 24, 24)
+        off = values + 6e-8  # a rounding of the mean of each group
+        noise = (off - values.view(2, 4, -1).mean(-1).repeat_interleave(4, 1)[..., None, None]).mean((1, 2, 3))
+        assert said_of(reference, tmp_path, values, noise, derived=False, strict=True).violation is None, seed
+        for wrong in (noise + 1e-5, torch.zeros(2) + 1e-3):
+            assert said_of(reference, tmp_path, values, wrong, derived=False, strict=True).violation, seed

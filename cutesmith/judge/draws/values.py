@@ -279,7 +279,7 @@ def whole_range(tensor: torch.Tensor, kind: Kind) -> torch.Tensor:
 
 def beyond_labels(tensor: torch.Tensor, kind: Kind) -> torch.Tensor:
     """Integers a few times larger than any drawn: a reference that uses them as indices refuses them."""
-    high = min(torch.iinfo(tensor.dtype).max - 1, 4 * int(kind.high) + 7)
+    high = min(torch.iinfo(tensor.dtype).max - 1, 4 * max(int(kind.high), 0) + 7)
     return like(tensor, torch.randint(int(kind.low), high + 1, tensor.shape, device=tensor.device))
 
 

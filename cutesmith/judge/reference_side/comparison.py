@@ -286,6 +286,15 @@ def _native_slack(native: torch.Tensor, exact: torch.Tensor, scale: float, toler
     return _Slack(max(bounded, DERIVED_SLACK * excess), DERIVED_SLACK, note)
 
 
+def is_lost(native: torch.Tensor, exact: torch.Tensor | None, tolerance: Tolerance) -> bool:
+    """Whether no digit of PyTorch's own result is right, as of the mean of what a norm gives: 0 in float64."""
+    if exact is None or not native.is_floating_point() or not native.numel():
+        return False
+    own, reference = native.reshape(-1), exact.double().reshape(-1)
+    scale = reference_scale(reference, capped=not tolerance.scaled)
+    return _own_totals(own, reference, scale, tolerance).rms_error() >= NO_DIGIT
+
+
 def native_excess(native: torch.Tensor, exact: torch.Tensor | None, tolerance: Tolerance) -> float:
     """PyTorch's largest error relative to |ref| + scale where it is out of tolerance itself; 0 where it is not.
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -43,13 +44,16 @@ def is_rounded(output: torch.Tensor) -> bool:
     return output.is_floating_point() and output.dtype != torch.float64
 
 
-def movements(function: Callable[..., Any], values: Sequence[Any], exact: Sequence[torch.Tensor | None]) -> list[float]:
+def movements(
+    function: Callable[..., Any], values: Sequence[Any], exact: Sequence[torch.Tensor | None], *, one_way: bool = False
+) -> list[float]:
     """Of each float64 result of `values`, the root mean square of its change: the largest of `DRAWS` draws.
 
-    0 where the result jumps rather than moves, and for a function that takes no such inputs.
+    0 where the result jumps rather than moves, and for a function that takes no such inputs. `one_way`: the numbers
+    of one sign are off, all by one factor, as a shifted mean makes them.
     """
     least, most = [0.0] * len(exact), [0.0] * len(exact)
-    for changes in _changes(function, values, exact):
+    for changes in _changes(function, values, exact, one_way=one_way):
         smaller, whole = (list(map(_root_mean_square, of_unit)) for of_unit in changes)
         least, most = list(map(max, least, smaller)), list(map(max, most, whole))
     return [far if far >= SMOOTH[0] * near else 0.0 for near, far in zip(least, most)]
@@ -83,7 +87,7 @@ Changes = list[torch.Tensor]  # of each result, how far each element moved
 
 
 def _changes(
-    function: Callable[..., Any], values: Sequence[Any], exact: Sequence[torch.Tensor | None]
+    function: Callable[..., Any], values: Sequence[Any], exact: Sequence[torch.Tensor | None], *, one_way: bool = False
 ) -> Iterator[tuple[Changes, Changes]]:
     """For each of `DRAWS` draws how far roundings move the results: those `SMALLER` times as small, and whole ones.
 
@@ -91,18 +95,22 @@ def _changes(
     """
     for seed in torch.randint(1 << 31, (DRAWS,)).tolist():
         yield (
-            _moved(function, values, exact, HALF_UNIT / SMALLER, seed),
-            _moved(function, values, exact, HALF_UNIT, seed),
+            _moved(function, values, exact, Roundings(HALF_UNIT / SMALLER, one_way), seed),
+            _moved(function, values, exact, Roundings(HALF_UNIT, one_way), seed),
         )
 
 
 def _moved(
-    function: Callable[..., Any], values: Sequence[Any], exact: Sequence[torch.Tensor | None], unit: float, seed: int
+    function: Callable[..., Any],
+    values: Sequence[Any],
+    exact: Sequence[torch.Tensor | None],
+    roundings: Roundings,
+    seed: int,
 ) -> Changes:
     torch.manual_seed(seed)  # the same directions by each unit
-    rounded = [_rounded(widen(copy_of(value)), unit) for value in values]
+    rounded = [roundings.of(widen(copy_of(value))) for value in values]
     try:
-        returned = in_float64(function, rounded, partial(Rounding, unit))
+        returned = in_float64(function, rounded, partial(Rounding, roundings))
         results = list(returned) if isinstance(returned, (tuple, list)) else [returned]
         return [_distance(*pair) for pair in zip(results, exact, strict=True)]
     except UnavailableError:
@@ -111,12 +119,33 @@ def _moved(
         return [_still(result) for result in exact]
 
 
-class Rounding(WidenCasts):
-    """Within it, results of functions that are not float32 numbers are off by up to two `unit`s, towards zero."""
+@dataclass(frozen=True)
+class Roundings:
+    """Numbers off by up to two `unit`s, each by its own, or with `one_way` all of one sign and no others.
 
-    def __init__(self, unit: float) -> None:
+    Towards zero, so that a probability stays one: of more than 1, binary_cross_entropy ends the process on a GPU.
+    """
+
+    unit: float
+    one_way: bool = False
+
+    def of(self, value: Any) -> Any:
+        """A float tensor with each element off; anything else as it is."""
+        if not isinstance(value, torch.Tensor) or not value.is_floating_point():
+            return value
+        if self.one_way:
+            parts = (value < 0) == bool(torch.rand(()) < 0.5)
+        else:
+            parts = torch.rand(value.shape, dtype=torch.float64, device=value.device)
+        return value * (1 - 2 * self.unit * parts)
+
+
+class Rounding(WidenCasts):
+    """Within it, results of functions that are not float32 numbers are rounded."""
+
+    def __init__(self, roundings: Roundings) -> None:
         super().__init__()  # type: ignore[no-untyped-call,unused-ignore]
-        self.unit = unit
+        self.roundings = roundings
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
@@ -128,7 +157,7 @@ class Rounding(WidenCasts):
         with torch._C.DisableTorchFunction():
             if result.dtype != torch.float64 or bool((result.float() == result).all()):
                 return result
-            return torch.where(result.float() == result, result, _rounded(result, self.unit))
+            return torch.where(result.float() == result, result, self.roundings.of(result))
 
 
 def _shares_memory(result: torch.Tensor, others: Sequence[torch.Tensor]) -> bool:
@@ -136,16 +165,6 @@ def _shares_memory(result: torch.Tensor, others: Sequence[torch.Tensor]) -> bool
     with torch._C.DisableTorchFunction():
         storage = result.untyped_storage().data_ptr()
         return any(storage == other.untyped_storage().data_ptr() for other in others)
-
-
-def _rounded(value: Any, unit: float) -> Any:
-    """A float tensor with each element off by up to two units; anything else as it is.
-
-    Towards zero, so that a probability stays one: of more than 1, binary_cross_entropy ends the process on a GPU.
-    """
-    if not isinstance(value, torch.Tensor) or not value.is_floating_point():
-        return value
-    return value * (1 - 2 * unit * torch.rand(value.shape, dtype=torch.float64, device=value.device))
 
 
 def _still(exact: torch.Tensor | None) -> torch.Tensor:
