@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 
@@ -239,3 +241,20 @@ def test_a_mean_of_what_a_norm_gives_is_noise_of_any_float32_order_but_no_number
         assert said_of(reference, tmp_path, values, noise, derived=False, strict=True).violation is None, seed
         for wrong in (noise + 1e-5, torch.zeros(2) + 1e-3):
             assert said_of(reference, tmp_path, values, wrong, derived=False, strict=True).violation, seed
+
+
+def test_the_sign_of_an_infinite_product_is_open_where_roundings_decide_it(tmp_path):
+    """A scale of Inf times the sum of a block: two of 59 million signs differed on an H100 (8-bit sums are short)."""
+    reference = reference_of(tmp_path, "x[1:].sum(0) * x[0]")
+    values = torch.randn(65, 8)
+    values[0, 3:5] = math.inf
+    values[1:, 3] = torch.cat((torch.randn(31), torch.randn(1) * 0, torch.zeros(32)))
+    values[33:, 3] = -values[1:33, 3]
+    values[33, 3] += 2.0**-23
+    output = values[1:].sum(0) * values[0]
+    for place, passes in ((3, True), (4, False)):
+        wrong = output.clone()
+        wrong[place] = -torch.sign(values[1:, place].double().sum()) * math.inf
+        judged = said_of(reference, tmp_path, values, wrong, derived=True, strict=True)
+        assert (judged.violation is None) == passes, judged.violation
+        assert not passes or "few roundings make Inf" in judged.note
