@@ -33,6 +33,15 @@ OPERATIONS = {
     "quotient by a number that wraps": ("x // -3", (BYTES,)),
     "place of a number": ("x.sum().argmin(0), x * 2", (torch.arange(6.0),)),
     "truths of columns without elements": ("(x @ x.mT).any(0), x * 2", (torch.empty(0, 7),)),
+    "image with ones in front that no input has": (
+        "F.interpolate((x * y).unsqueeze(0), scale_factor=2.0, mode='nearest')",
+        (torch.randn(3, 1, 5), torch.randn(1, 4, 1)),
+    ),
+    "lines with ones in front that no input has": (
+        "(x * y).unsqueeze(0).cumsum(-1)",
+        (torch.randn(3, 1, 5), torch.randn(1, 4, 1)),
+    ),
+    "columns without elements": ("x.sum(0)", (torch.empty(0, 64),)),
     "extreme of truths": ("(x > 0).max(-1).values", (PAIRS[0],)),
 }
 SEEDS = range(50)
@@ -41,7 +50,7 @@ SEEDS = range(50)
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_an_operation_is_pytorch_s(name, tmp_path):
     code, inputs = OPERATIONS[name]
-    source = f"import torch\ndef reference_fn({', '.join('xy'[: len(inputs)])}):\n    return {code}\n"
+    source = f"import torch\nimport torch.nn.functional as F\ndef reference_fn({', '.join('xy'[: len(inputs)])}):\n    return {code}\n"
     coarsest = inputs[0].dtype if inputs[0].is_floating_point() else torch.float64
     assert check(Case(0, source, inputs, coarsest), tmp_path).status == "held"
 

@@ -62,7 +62,7 @@ def columns_tiling(spread: Spread, columns: int, vector: int, item_bytes: int, c
     held = spread.chunks * vector * min(item_bytes, REGISTER_BYTES) if spread.blocks == 1 else 0
     return Tiling(
         threads=spread.threads,
-        tile=(columns, spread.lanes * vector),
+        tile=(max(1, columns), spread.lanes * vector),
         vector=vector,
         registers=-(-held // REGISTER_BYTES),
         blocks_per_sm=c.threads_per_sm // spread.threads,

@@ -8,7 +8,6 @@ from cutesmith.errors import UnmatchedError
 from cutesmith.patterns.graph.attributes import Input, Reshaping, Scalar
 from cutesmith.patterns.graph.dtypes import COMPUTE_TYPE, ITEM_BYTES
 from cutesmith.patterns.graph.nodes import Graph, nodes_of
-from cutesmith.patterns.graph.shapes import broadcast
 from cutesmith.patterns.rows.analysis import RowsAnalysis, TensorUse, output_space
 from cutesmith.patterns.rows.combines import COMBINES, combine_source
 from cutesmith.patterns.rows.parts import ALONG_ROWS, Output, RowStore, Stage, Tensor, Visit, root_of
@@ -16,7 +15,7 @@ from cutesmith.patterns.rows.stages import StageWriter
 from cutesmith.patterns.writing.expressions import is_fast
 from cutesmith.patterns.writing.naming import SHARED_NAMES, Parameter, as_stored, fresh_name, safe_names
 from cutesmith.patterns.writing.special_functions import SPECIAL_FUNCTIONS
-from cutesmith.patterns.writing.templating import launcher_key, returned, size_checks
+from cutesmith.patterns.writing.templating import launcher_key, returned, size_checks, with_ones_in_front
 
 _OWN = (
     "rows columns max as_matrix row lane slot place read_row smem partials ahead b read write copy_async "
@@ -206,9 +205,8 @@ class _Writer:
 
     def _of_whole_rank(self, code: str) -> str:
         """Code of a shape with the ones in front that no input has."""
-        read = broadcast([use.node.shape for use in self.analysis.uses if use.space == "full"])
-        missing = self.analysis.rank - len(read)
-        return f"({'1, ' * missing}*{code})" if missing else code
+        ranks = [len(use.node.shape) for use in self.analysis.uses if use.space == "full"]
+        return with_ones_in_front(code, ranks, self.analysis.rank)
 
     def _full_shape(self) -> str:
         whole = self._whole()

@@ -19,7 +19,14 @@ from cutesmith.patterns.scans.operations import combine_source, neutral
 from cutesmith.patterns.scans.proposals import proposals
 from cutesmith.patterns.writing.expressions import literal
 from cutesmith.patterns.writing.naming import SHARED_NAMES, Parameter, ViewNames
-from cutesmith.patterns.writing.templating import launcher_key, render_template, returned, size_checks, type_check
+from cutesmith.patterns.writing.templating import (
+    launcher_key,
+    render_template,
+    returned,
+    size_checks,
+    type_check,
+    with_ones_in_front,
+)
 from cutesmith.runtime.tiling import TiledShape, Tiling
 
 _OWN = (
@@ -139,6 +146,8 @@ def _allocations(problem: ScanProblem, loaded: list[Operand], inputs: list[str])
     ]
     shapes = ", ".join(f"{name}.shape" for name in dict.fromkeys(inputs))
     shape = f"{whole[0]}.shape" if whole else f"torch.broadcast_shapes({shapes})"
+    if not whole:
+        shape = with_ones_in_front(shape, [operand.rank for operand in loaded], len(problem.scanned_shape))
     if problem.is_longer:
         dim = problem.scan.dim
         yield f"sizes = {shape}"

@@ -22,7 +22,14 @@ from cutesmith.patterns.windows.analysis import WindowsProblem, analyse
 from cutesmith.patterns.windows.proposals import MOST_SEEN, proposals, seen
 from cutesmith.patterns.writing.expressions import literal
 from cutesmith.patterns.writing.naming import SHARED_NAMES, ViewNames
-from cutesmith.patterns.writing.templating import launcher_key, render_template, returned, size_checks, type_check
+from cutesmith.patterns.writing.templating import (
+    launcher_key,
+    render_template,
+    returned,
+    size_checks,
+    type_check,
+    with_ones_in_front,
+)
 from cutesmith.runtime.tiling import TiledShape, Tiling
 
 _OWN = (
@@ -226,6 +233,9 @@ def _allocations(problem: WindowsProblem, passed: dict[str, str]) -> Iterator[st
     names = list(dict.fromkeys(passed[o.name] for o in problem.element.operands))
     shapes = ", ".join(f"{name}.shape" for name in names)
     image = f"{passed[whole[0].name]}.shape" if whole else f"torch.broadcast_shapes({shapes})"
+    if not whole:
+        ranks = [operand.rank for operand in problem.element.operands]
+        image = with_ones_in_front(image, ranks, len(problem.image_shape))
     yield f"image = {image}"
     rank = problem.rank
     positions = [_positions(span, f"image[{dim - rank}]") for dim, span in enumerate(problem.spans)]

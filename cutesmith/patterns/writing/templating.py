@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import math
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from cutesmith.errors import UnavailableError
@@ -81,6 +81,12 @@ def type_check(names: Sequence[str], arguments: Sequence[Argument]) -> list[str]
     found, expected = _either([f"{name}.dtype" for name, _ in tensors]), _either([f"torch.{d}" for _, d in tensors])
     said = ", ".join(f"{name} of {dtype}" for name, dtype in tensors)
     return [f"if {found} != {expected}:", f'    raise ValueError("this kernel takes {said}")']
+
+
+def with_ones_in_front(code: str, ranks: Iterable[int], rank: int) -> str:
+    """Code of a shape made of tensors of these ranks, with the ones in front that make it of this rank."""
+    missing = rank - max(ranks)
+    return f"({'1, ' * missing}*{code})" if missing else code
 
 
 def _either(codes: Sequence[str]) -> str:
