@@ -44,13 +44,14 @@ OPERATIONS = {
     "columns without elements": ("x.sum(0)", (torch.empty(0, 64),)),
     "extreme of truths": ("(x > 0).max(-1).values", (PAIRS[0],)),
 }
+IMPORTS = "import torch\nimport torch.nn.functional as F\n"
 SEEDS = range(50)
 
 
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_an_operation_is_pytorch_s(name, tmp_path):
     code, inputs = OPERATIONS[name]
-    source = f"import torch\nimport torch.nn.functional as F\ndef reference_fn({', '.join('xy'[: len(inputs)])}):\n    return {code}\n"
+    source = f"{IMPORTS}def reference_fn({', '.join('xy'[: len(inputs)])}):\n    return {code}\n"
     coarsest = inputs[0].dtype if inputs[0].is_floating_point() else torch.float64
     assert check(Case(0, source, inputs, coarsest), tmp_path).status == "held"
 

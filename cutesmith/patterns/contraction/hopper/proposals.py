@@ -133,7 +133,7 @@ def predict(problem: ContractionProblem, c: Tiles) -> Prediction:
     tiles = math.ceil(rows / (c.tile_m * c.cluster_m)) * math.ceil(columns / (c.tile_n * c.cluster_n)) * share
     tiles *= problem.batches
     resident = CLUSTERS_AT_ONCE[share * c.split] * share * c.split * at_once
-    waves = math.ceil(tiles * c.split / resident)
+    waves = max(1, math.ceil(tiles * c.split / resident))  # a result without elements has no tile
     # A wgmma of 64 x n x 16 takes n / 2 cycles, or as long as its operands take to read, 128 bytes a cycle.
     multiply = c.tile_m / 64 * max(c.tile_n / 2, 16 + c.tile_n / 4) * c.tile_k / 16 * len(c.products)
     load = (c.tile_m / c.cluster_n + c.tile_n / c.cluster_m) * c.tile_k * ITEM_BYTES[problem.a.dtype] / LOADED_BYTES
