@@ -37,13 +37,13 @@ CASES = {
         lambda x, w, b: F.relu(F.conv2d(x, w, b, padding=1)) * 2,
         (image(2, 4, 9, 10), weights(8, 4, 3, 3), normal(8)),
     ),
+}
+POINTS = F.conv2d, (image(2, 8, 4, 6), weights(5, 8, 1, 1), normal(5))
+SLOW_CASES = {
     "bf16_stride": (
         lambda x, w: F.conv2d(x, w, stride=2),
         (image(1, 6, 11, 9, dtype=BF16), weights(5, 6, 3, 2, dtype=BF16)),
     ),
-}
-POINTS = F.conv2d, (image(2, 8, 4, 6), weights(5, 8, 1, 1), normal(5))
-SLOW_CASES = {
     "one_dimension": (lambda x, w: F.conv1d(x, w, dilation=3, padding=2), (image(3, 4, 40), weights(6, 4, 4))),
     "three_dimensions": (
         lambda x, w, b: F.conv3d(x, w, b, stride=(1, 2, 1), padding=(0, 1, 1)),

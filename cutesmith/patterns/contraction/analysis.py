@@ -75,6 +75,11 @@ class Seen:
         """DSL type in memory."""
         return STORAGE_TYPE[self.dtype]
 
+    @property
+    def bytes(self) -> int:
+        """Of the image."""
+        return math.prod(self.shape) * ITEM_BYTES[self.dtype]
+
     def vector(self, most_bytes: int = 16) -> int:
         """Elements of an access: each position and tap has its own place and border."""
         return 1

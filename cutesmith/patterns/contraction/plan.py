@@ -87,7 +87,11 @@ def _context(problem: ContractionProblem, configuration: Form) -> dict[str, obje
     epilogue = problem.epilogue
     own = {*(operand.name for operand in epilogue.operands), *(output.name for output in epilogue.outputs)}
     views = ViewNames({*problem.arguments, *RESERVED, *own})
-    matrices = [views.name(matrix.code, matrix.argument) for matrix in (problem.a, problem.b)]
+    codes = [problem.a.code, problem.b.code]
+    by_taps = problem.windows is not None and isinstance(configuration, HopperConfiguration)
+    if problem.windows and by_taps:
+        codes[0] = f"{problem.a.code}.unflatten(-1, (-1, {math.prod(problem.windows.taps)}))"
+    matrices = [views.name(code, side.argument) for code, side in zip(codes, (problem.a, problem.b), strict=True)]
     inputs = matrices + [views.name(operand.passed, operand.argument) for operand in epilogue.operands]
     loaded = [operand.loaded(f"r_{operand.name}[v]") for operand in epilogue.operands]
     return {
@@ -104,7 +108,7 @@ def _context(problem: ContractionProblem, configuration: Form) -> dict[str, obje
         "windows": problem.windows,
         "taps": math.prod(problem.windows.taps) if problem.windows else 1,
         "itembits": 8 * ITEM_BYTES[problem.b.dtype],
-        "allocations": list(_allocations(problem, inputs)),
+        "allocations": list(_allocations(problem, inputs, by_taps)),
         "checks": _checks(problem),
         "type_check": type_check(problem.arguments, problem.graph.arguments),
         "key": launcher_key(list(dict.fromkeys(inputs))),
@@ -137,14 +141,16 @@ def _title(problem: ContractionProblem) -> str:
     return " + ".join(["product of matrices", *pointwise])
 
 
-def _allocations(problem: ContractionProblem, inputs: list[str]) -> Iterator[str]:
+def _allocations(problem: ContractionProblem, inputs: list[str], by_taps: bool) -> Iterator[str]:
     a, b = inputs[:2]
     columns, drop = f"{b}.shape[-1]", 2
     if problem.image_sizes is not None:
         yield f"sizes = ({', '.join(problem.image_sizes)},)"
         columns, drop = "math.prod(sizes)", 1 + len(problem.image_sizes) if problem.windows else 2
     shape = f"{a}.shape[0], {columns}"
-    if problem.batch:
+    if by_taps:
+        shape = f"{b}.shape[0], {a}.shape[0], {columns}"
+    elif problem.batch:
         shape = f"*torch.broadcast_shapes({a}.shape[:-2], {b}.shape[:-{drop}]), {a}.shape[-2], {columns}"
     for output in problem.epilogue.outputs:
         dtype = "torch.uint8" if output.dtype == "bool" else f"torch.{output.dtype}"

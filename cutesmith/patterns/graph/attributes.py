@@ -182,6 +182,11 @@ class Windows(Attributes):
         dims = zip(self.taps, self.start, self.step, self.divisor, self.more, strict=True)
         return all(dim == (1, 0, 1, 1, 0) for dim in dims)
 
+    @property
+    def reaches(self) -> tuple[int, ...]:
+        """Elements from a window's first to its last, along each dimension."""
+        return tuple(dilation * (taps - 1) for dilation, taps in zip(self.dilation, self.taps, strict=True))
+
     def law(self, dim: int) -> SizeLaw:
         """The number of positions along a dimension, by its size."""
         start, dilation, reach = self.start[dim], self.dilation[dim], self.dilation[dim] * (self.taps[dim] - 1)

@@ -6,6 +6,7 @@ from cutesmith.patterns.contraction.analysis import ContractionProblem
 from cutesmith.patterns.contraction.epilogue import Operand, Output
 from cutesmith.patterns.contraction.hopper.legality import SPLIT_STAGES, k_major
 from cutesmith.patterns.contraction.hopper.proposals import blocks_at_once, reasons
+from cutesmith.patterns.graph.attributes import Windows
 from cutesmith.patterns.graph.dtypes import ITEM_BYTES, STORAGE_TYPE
 from cutesmith.patterns.pattern_plan import HopperConfiguration
 
@@ -31,7 +32,8 @@ HOPPER_NAMES = frozenset(
     "store_to_peer warp_index warpgroup_index atom value load_pair store_tile copy_kernel launch_copy "
     "launch_on_copies COPIED down along line lines length row column pair factor result first_row first_column copies "
     "given is_aligned lined_up padded fake compiled made modes moved order places steps sizes ones unit others "
-    "size".split()
+    "size TAPS outputs channels taps images image all_steps places rest tiles turned side sides layout "
+    "channel tap width height positions left top seen y".split()
 )
 """What the template binds, so that an argument of the problem needs another name."""
 
@@ -59,8 +61,30 @@ def hopper_context(problem: ContractionProblem, c: HopperConfiguration) -> dict[
         "store_ops": [_store_op(output, c) for output in epilogue.outputs],
         "majors": majors[::order],
         "layouts": [*layouts[::order], "COL_MAJOR" if c.swapped else "ROW_MAJOR"],
-        "dims": [-1 if contiguous_k[0] else -2, -2 if contiguous_k[1] else -1],
+        "dims": _lines(problem),
+        "whd": _im2col(problem.windows) if problem.windows else None,
         "call": epilogue.call("total" if c.split > 1 or c.parts > 1 else "sums[v]", loaded, list(epilogue.coordinates)),
+    }
+
+
+def _lines(problem: ContractionProblem) -> list[int]:
+    """The dimension that TMA needs contiguous in each factor: of windows over an image, and their weights, channels."""
+    if problem.windows:
+        return [-2, -1 - problem.windows.rank]
+    contiguous_k = k_major(problem)
+    return [-1 if contiguous_k[0] else -2, -2 if contiguous_k[1] else -1]
+
+
+def _im2col(windows: Windows) -> dict[str, tuple[int, ...]]:
+    """What a tensor map is told of windows, the last dimension of the image first."""
+    starts, reaches = windows.start[::-1], windows.reaches[::-1]
+    return {
+        "first": tuple(-start for start in starts),
+        "last": tuple(start - reach for start, reach in zip(starts, reaches, strict=True)),
+        "padding": starts,
+        "step": windows.step[::-1],
+        "dilation": windows.dilation[::-1],
+        "zero": (0,) * windows.rank,
     }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from cutesmith.devices import RESERVED_SMEM_PER_BLOCK, SmVersion
@@ -15,6 +16,9 @@ TMA_BYTES = 16
 
 MOST_TMA_BATCH_DIMS = 3
 """A tensor map has at most five dimensions."""
+
+MOST_STEPS, MOST_REACH = 8, 255
+"""Elements from a window to the next, and from its first to its last."""
 
 SPLIT_STAGES = 2
 """Tiles of the right factor in parts of bfloat16."""
@@ -32,7 +36,7 @@ def obstacles(problem: ContractionProblem, sm: SmVersion) -> Iterator[str]:
     if problem.k == 0:
         yield "there is nothing to sum up"
     if isinstance(problem.b, Seen):
-        yield "the right factor is what windows over an image see"
+        yield from _obstacles_of_windows(problem, problem.b)
     if len(problem.batch) > MOST_TMA_BATCH_DIMS:
         yield f"{len(problem.batch)} batch dimensions: a tensor map has room for {MOST_TMA_BATCH_DIMS}"
     for output in problem.epilogue.outputs:
@@ -41,9 +45,35 @@ def obstacles(problem: ContractionProblem, sm: SmVersion) -> Iterator[str]:
             yield f"{output.name} has elements of {item} bytes"
 
 
-def copied_factors(problem: ContractionProblem) -> list[Matrix]:
+def _obstacles_of_windows(problem: ContractionProblem, seen: Seen) -> Iterator[str]:
+    """What a tensor map of windows over an image cannot say (CUDA driver API, cuTensorMapEncodeIm2col)."""
+    windows = seen.windows
+    if windows.rank != 2 or len(problem.batch) != 1 or len(problem.product.inputs[0].shape) != 2:
+        yield "windows are those of one group over two dimensions"
+    if windows.is_spread or min(windows.dilation) < 0:
+        yield "there are places between the elements that windows see"
+    if max(windows.step) > MOST_STEPS or max(windows.reaches) > MOST_REACH:
+        yield f"windows step by more than {MOST_STEPS}, or reach further than {MOST_REACH}"
+    if any(
+        not 0 <= start < 128 or start - reach < -128
+        for start, reach in zip(windows.start, windows.reaches, strict=True)
+    ):
+        yield "windows begin or end too far outside of the image"
+
+
+def copied_factors(problem: ContractionProblem) -> list[Matrix | Seen]:
     """The factors that TMA cannot read: a launch copies them before the product, in lines that start where TMA can."""
+    if isinstance(problem.b, Seen):
+        weights = [] if math.prod(problem.b.windows.taps) == 1 and _tma_reaches(problem.a) else [problem.a]
+        return weights + ([] if _channels_reach(problem.b) else [problem.b])
     return [side for side in (problem.a, problem.b) if isinstance(side, Matrix) and not _tma_reaches(side)]
+
+
+def _channels_reach(seen: Seen) -> bool:
+    """Whether the channels of an image lie side by side, and TMA can read them."""
+    at = len(seen.shape) - 1 - seen.windows.rank
+    others = [step for dim, step in enumerate(seen.strides) if dim != at and seen.shape[dim] != 1]
+    return seen.strides[at] == 1 and all(step * ITEM_BYTES[seen.dtype] % TMA_BYTES == 0 for step in others)
 
 
 def _tma_reaches(matrix: Matrix) -> bool:
@@ -57,6 +87,8 @@ def stores_plainly(problem: ContractionProblem) -> bool:
 
 def k_major(problem: ContractionProblem) -> tuple[bool, bool]:
     """Whether A and B are contiguous along k; else they are along m and n."""
+    if isinstance(problem.b, Seen):
+        return True, True
     return problem.a.contiguous == -1, problem.b.contiguous == -2
 
 
@@ -81,6 +113,8 @@ def shared_bytes(problem: ContractionProblem, c: HopperConfiguration) -> int:
 
 def refusals(problem: ContractionProblem, c: HopperConfiguration, sm: SmVersion) -> Iterator[str]:
     """A sentence for each reason why the template cannot be rendered so, or would not run."""
+    if isinstance(problem.b, Seen) and (not c.swapped or c.cluster_n > 1 or c.split > 1):
+        yield "positions of windows are rows of tiles, which no other block shares"
     a_contiguous_k, b_contiguous_k = k_major(problem)[:: -1 if c.swapped else 1]
     if c.tile_m % (64 * c.warpgroups if not c.pingpong else 64):
         yield f"{c.tile_m} rows are not a multiple of 64 for each warpgroup"

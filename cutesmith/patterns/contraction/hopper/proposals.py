@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from cutesmith.devices import RESERVED_SMEM_PER_BLOCK, SmVersion, parse_arch
-from cutesmith.patterns.contraction.analysis import ContractionProblem
+from cutesmith.patterns.contraction.analysis import ContractionProblem, Seen
 from cutesmith.patterns.contraction.hopper.legality import (
     copied_factors,
     other_bytes,
@@ -74,6 +74,11 @@ def proposals(problem: ContractionProblem, sm: SmVersion, most: int = MOST_CANDI
 
 def _candidates(problem: ContractionProblem) -> Iterator[tuple[Tiles, int]]:
     """Tiles, and how many blocks of them share a multiprocessor."""
+    if isinstance(problem.b, Seen):
+        for tiles in (*_square(), *_few_columns()):
+            if tiles.cluster_n == tiles.split == 1:
+                yield replace(tiles, swapped=True), 1
+        return
     for tiles in (*_square(), *_few_columns(), *(_few_rows(problem.m) if problem.m <= FEW_ROWS else ())):
         yield from ((tiles, blocks) for blocks in ((1, 2) if tiles.warpgroups == 1 else (1,)))
 
@@ -138,7 +143,7 @@ def predict(problem: ContractionProblem, c: Tiles) -> Prediction:
     multiply = c.tile_m / 64 * max(c.tile_n / 2, 16 + c.tile_n / 4) * c.tile_k / 16 * len(c.products)
     load = (c.tile_m / c.cluster_n + c.tile_n / c.cluster_m) * c.tile_k * ITEM_BYTES[problem.a.dtype] / LOADED_BYTES
     step = STEP_CYCLES + (PARTS_CYCLES if c.parts > 1 else 0.0)
-    own = problem.k / c.tile_k / c.split * (max(multiply, load) * at_once + step) + TILE_CYCLES
+    own = _steps(problem, c) / c.split * (max(multiply, load) * at_once + step) + TILE_CYCLES
     own += 0.0 if c.pingpong else EPILOGUE_CYCLES * c.rows * c.tile_n / (128 * 192)
     own += SPLIT_CYCLES * math.log2(c.split)
     work = {
@@ -150,6 +155,14 @@ def predict(problem: ContractionProblem, c: Tiles) -> Prediction:
     seconds += sum(COPY_SECONDS + 2 * matrix.bytes / BANDWIDTH for matrix in copied_factors(problem))
     busy = tiles * c.split / (waves * resident)
     return Prediction(seconds, tiles, waves, busy, max(work, key=lambda name: work[name]))
+
+
+def _steps(problem: ContractionProblem, c: Tiles) -> float:
+    """Of k: a window's taps are loaded one by one."""
+    if problem.windows is None:
+        return problem.k / c.tile_k
+    taps = math.prod(problem.windows.taps)
+    return taps * math.ceil(problem.k // taps / c.tile_k)
 
 
 def reasons(problem: ContractionProblem, c: Tiles) -> list[str]:
@@ -167,5 +180,5 @@ def reasons(problem: ContractionProblem, c: Tiles) -> list[str]:
     if c.cluster_m * c.cluster_n > 1:
         lines.append("Two blocks of a cluster load what they share once: less traffic from L2, and less power.")
     for matrix in copied_factors(problem):
-        lines.append(f"{matrix.argument} is copied first, {matrix.bytes / 1e6:.3g} MB: TMA cannot read its lines.")
+        lines.append(f"{matrix.argument} is copied first, {matrix.bytes / 1e6:.3g} MB: TMA cannot read it in place.")
     return lines

@@ -1,0 +1,139 @@
+"""Convolutions for sm_90a, whose windows TMA reads by im2col: what they compute, where they serve, what is copied."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from cutesmith.devices import parse_arch
+from cutesmith.emulator.device import emulated_device
+from cutesmith.patterns.contraction.hopper.legality import copied_factors, obstacles, refusals
+from cutesmith.patterns.contraction.hopper.proposals import predict, proposals
+from cutesmith.patterns.contraction.plan import match
+from cutesmith.patterns.pattern_plan import HopperConfiguration as Tiles
+from cutesmith.patterns.tracing.trace import trace_function
+from tests.patterns.running import close, exactly, load, move, normal
+
+BF16, F16 = torch.bfloat16, torch.float16
+SM90 = parse_arch("sm_90a").sm
+HALF = Tiles(128, 64, 64, 3, swapped=True)
+SINGLE = replace(HALF, tile_k=32, parts=3)
+
+
+def image(*shape, dtype=BF16, last=True):
+    return normal(*shape, dtype=dtype).to(memory_format=torch.channels_last if last else torch.contiguous_format)
+
+
+def weights(*shape, dtype=BF16):
+    return (normal(*shape, seed=1) * math.prod(shape[1:]) ** -0.5).to(dtype)
+
+
+def relu(x, w, b):
+    return F.relu(F.conv2d(x, w, b, padding=1))
+
+
+def strided(x, w, b):
+    return F.conv2d(x, w, b, stride=(2, 1), padding=1)
+
+
+def uneven(x, w, b, residual):
+    return F.gelu(F.conv2d(x, w, b, stride=(2, 1), padding=(2, 1), dilation=(1, 2))) + residual
+
+
+LAST = image(2, 24, 5, 6), weights(24, 24, 3, 3), normal(24, dtype=BF16)
+UNEVEN = (
+    *(image(3, 24, 17, 13, dtype=F16), weights(72, 24, 4, 3, dtype=F16)),
+    *(normal(72, dtype=F16), normal(3, 72, 9, 11, dtype=F16)),
+)
+FLOAT32 = normal(2, 20, 9, 16), weights(24, 20, 3, 3, dtype=torch.float32), normal(24)
+CASES = {
+    "channels_last": (relu, LAST, HALF),
+    "odd_channels": (relu, (image(2, 13, 9, 11, last=False), weights(40, 13, 3, 3), normal(40, dtype=BF16)), HALF),
+    "cluster": (uneven, UNEVEN, replace(HALF, cluster_m=2, tile_n=128)),
+    "turns": (uneven, UNEVEN, replace(HALF, tile_n=128, pingpong=True)),
+    "points": (
+        lambda x, w: F.conv2d(x, w, stride=2),
+        (image(2, 64, 16, 16), weights(72, 64, 1, 1)),
+        Tiles(64, 64, 64, 3, warpgroups=1, swapped=True),
+    ),
+    "float32": (strided, FLOAT32, SINGLE),
+}
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name == "channels_last" else pytest.mark.slow) for name in CASES]
+)
+def test_results(name, tmp_path):
+    function, inputs, configuration = CASES[name]
+    plan = match(trace_function(function, inputs))
+    assert not [*obstacles(plan.problem, SM90), *refusals(plan.problem, configuration, SM90)]
+    with emulated_device("sm_90a"):
+        out = load(plan.render(configuration), tmp_path).kernel_fn(*map(move, inputs)).cpu()
+    close(1e-6, of_largest=True)(out, *exactly(function, inputs))
+
+
+@pytest.mark.slow
+def test_one_kernel_serves_other_sizes_and_layouts(tmp_path):
+    source = match(trace_function(relu, LAST)).render(HALF)
+    with emulated_device("sm_90a"):
+        kernel = load(source, tmp_path)
+        for x in (image(5, 20, 8, 16, last=False), image(1, 136, 16, 3), image(1, 8, 1, 1)):
+            inputs = x, weights(24, x.shape[1], 3, 3), normal(24, dtype=BF16)
+            close(1e-6, of_largest=True)(kernel.kernel_fn(*map(move, inputs)).cpu(), *exactly(relu, inputs))
+
+
+@pytest.mark.slow
+def test_values_that_are_not_finite_come_out_as_in_pytorch(tmp_path):
+    x, w, b = (value.clone() for value in FLOAT32)
+    x[1, 3, 4, 5], x[0, 0, 0, 0], w[3, 2, 1, 1] = math.inf, math.nan, -math.inf
+    plan = match(trace_function(strided, (x, w, b)))
+    with emulated_device("sm_90a"):
+        out = load(plan.render(SINGLE), tmp_path).kernel_fn(*map(move, (x, w, b))).cpu()
+    exact = strided(x.double(), w.double(), b.double()).float()
+    torch.testing.assert_close(out, exact, rtol=1e-5, atol=1e-5, equal_nan=True)
+
+
+def plan_of_sizes(images, channels, size, outputs, taps, dtype=BF16, last=True, **options):
+    def function(x, w):
+        return F.conv2d(x, w, **options)
+
+    layout = torch.channels_last if last else torch.contiguous_format
+    x = torch.empty(images, channels, size, size, dtype=dtype, device="meta", memory_format=layout)
+    w = torch.empty(outputs, channels // options.get("groups", 1), taps, taps, dtype=dtype, device="meta")
+    return match(trace_function(function, (x, w)))
+
+
+@pytest.mark.parametrize(
+    ("sizes", "options", "copied"),
+    [
+        ((32, 64, 56, 64, 3), {"padding": 1}, 1),
+        ((32, 512, 7, 512, 3), {"padding": 1}, 1),
+        ((32, 256, 14, 256, 3), {"padding": 1, "last": False}, 2),
+        ((32, 256, 14, 256, 3), {"padding": 1, "last": False, "dtype": torch.float32}, 2),
+        ((32, 256, 56, 512, 1), {"stride": 2}, 0),
+        ((32, 3, 224, 64, 7), {"padding": 3, "stride": 2}, None),
+        ((32, 256, 14, 256, 3), {"padding": 1, "groups": 2}, None),
+        ((32, 256, 33, 256, 3), {"stride": 9}, None),
+        ((32, 256, 33, 256, 3), {"padding": 127, "dilation": 128}, None),
+    ],
+)
+def test_windows_are_read_by_tma_where_the_predicted_time_says_so(sizes, options, copied):
+    plan = plan_of_sizes(*sizes, **options)
+    first = plan.configurations("sm_90a")[0]
+    assert isinstance(first, Tiles) == (copied is not None)
+    assert not isinstance(plan.configurations("sm_80")[0], Tiles)
+    if isinstance(first, Tiles):
+        assert first.swapped and len(copied_factors(plan.problem)) == copied
+
+
+def test_a_prediction_follows_flops_and_the_copy_of_an_image():
+    """On an H100 our own kernel of this size took 177 us (evals/results/h100)."""
+    last, first = (plan_of_sizes(32, 256, 56, 256, 3, padding=1, last=last).problem for last in (True, False))
+    tiles = proposals(last, SM90)[0]
+    assert 140e-6 < predict(last, tiles).seconds < 220e-6
+    image_bytes = 32 * 256 * 56 * 56 * 2
+    assert predict(first, tiles).seconds - predict(last, tiles).seconds > 2 * image_bytes / 4.8e12
