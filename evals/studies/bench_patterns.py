@@ -187,9 +187,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="cutesmith-") as scratch:
         folder = Path(scratch)
         builts = [
-            build(
-                case, folder, {path.stem: path for name, path in added if case.name.startswith(name)}, options.general
-            )
+            build(case, folder, {path.stem: path for name, path in added if case.name.startswith(name)}, options)
             for case in chosen
         ]
         failed = compile_ahead([(path, b.case.arguments) for b in builts for path in b.files.values()], options.jobs)
