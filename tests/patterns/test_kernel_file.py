@@ -102,7 +102,7 @@ def test_future_imports_move_to_the_top(tmp_path: Path) -> None:
 
 def test_struct_reads_annotations_so_they_stay_objects() -> None:
     problem = "from __future__ import annotations, generator_stop\ndef reference_fn(x): return x\n"
-    text = assemble(section="import cutlass.cute as cute\nS = cute.struct\n", problem=problem)
+    text = assemble(section="import cutlass.cute as cute\ndef kernel_fn(x): return cute.struct\n", problem=problem)
     assert "import generator_stop" in text and "annotations" not in text
 
 

@@ -4,22 +4,15 @@ from __future__ import annotations
 
 from cutesmith.patterns.rows.parts import Visit
 
+OPERATORS = {"operator.add": "+", "operator.mul": "*", "operator.or_": "|", "operator.and_": "&"}
+"""Functions of Python that combine two partial states, and how they are written between two values."""
+
 COMBINES = {
     "shift_of": '''
 @cute.jit
 def shift_of(maximum: Float32) -> Float32:
     """What to subtract before exp: the maximum, or 0 where all is -inf (exp gives 0 there, not NaN)."""
     return maximum if maximum > Float32(-math.inf) else Float32(0.0)
-''',
-    "rescale_fast": '''
-def rescale_fast(maximum, shift):
-    """exp(maximum - shift): brings a sum of exponentials to a new maximum."""
-    return cute.math.exp2((maximum - shift) * 1.4426950408889634, fastmath=True)
-''',
-    "rescale": '''
-def rescale(maximum, shift):
-    """exp(maximum - shift): brings a sum of exponentials to a new maximum."""
-    return cute.math.exp(maximum - shift)
 ''',
     "pivot_of": '''
 @cute.jit
@@ -46,38 +39,10 @@ def count_here(b, place: Int32, plan: cutlass.Constexpr) -> Float32:
         count = held.to(Float32)
     return count
 ''',
-    "combine_add": """
-def combine_add(a, b):
-    return a + b
-""",
-    "combine_mul": """
-def combine_mul(a, b):
-    return a * b
-""",
-    "combine_or": """
-def combine_or(a, b):
-    return a | b
-""",
-    "combine_and": """
-def combine_and(a, b):
-    return a & b
-""",
-    "combine_max_f32": """
-def combine_max_f32(a, b):
-    return cute.arch.fmax(a, b, nan=True)  # NaN wins, as in torch.amax
-""",
-    "combine_min_f32": """
-def combine_min_f32(a, b):
-    return cute.arch.fmin(a, b, nan=True)  # NaN wins, as in torch.amin
-""",
-    "combine_max_f64": """
-def combine_max_f64(a, b):
-    return cute.math.max(a, b, propagate_nan=True)
-""",
-    "combine_min_f64": """
-def combine_min_f64(a, b):
-    return cute.math.min(a, b, propagate_nan=True)
-""",
+    "combine_max_f32": "combine_max_f32 = functools.partial(cute.arch.fmax, nan=True)  # NaN wins, as in torch.amax",
+    "combine_min_f32": "combine_min_f32 = functools.partial(cute.arch.fmin, nan=True)  # NaN wins, as in torch.amin",
+    "combine_max_f64": "combine_max_f64 = functools.partial(cute.math.max, propagate_nan=True)",
+    "combine_min_f64": "combine_min_f64 = functools.partial(cute.math.min, propagate_nan=True)",
     "combine_max_int": """
 @cute.jit
 def combine_max_int(a, b):

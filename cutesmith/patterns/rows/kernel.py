@@ -22,7 +22,7 @@ _OWN = (
     "Layout ROLES KEPT REDUCED THREADS_PER_SM EVICT_FIRST EVICT_LAST rows_kernel launch_rows compile_rows "
     "block vector neighbour inside known pitch columns_kernel launch_columns compile_columns power_of_two"
 )
-_RESERVED = SHARED_NAMES | {*_OWN.split(), *COMBINES}
+_RESERVED = SHARED_NAMES | {*_OWN.split(), "operator", *COMBINES}
 """Names that an argument of the problem may not have in the generated kernel."""
 
 
@@ -34,7 +34,11 @@ class RowsKernel:
     kept_dims: tuple[int, ...]
     reduced_dims: tuple[int, ...]
     is_trailing: bool
+    matrices: bool
+    several: bool
+    whole: str | None
     rows_code: str
+    partials: list[str]
     helpers: list[str]
     levels: list[Stage]
     tensors: list[Tensor]
@@ -90,7 +94,9 @@ class _Writer:
         for place in range(len(stages)):
             self._distribute(stages, place, early)
         kept = list({t.name: t for stage in stages for t in stage.kept}.values())
-        functions = [combine_source(n, self.visit) for n in sorted(writer.combines)]
+        sources = [combine_source(n, self.visit).strip("\n") for n in sorted(writer.combines)]
+        partials = [source for source in sources if "= functools.partial(" in source.split("\n")[0]]
+        functions = [source for source in sources if source not in partials]
         functions += [SPECIAL_FUNCTIONS[n] for n in sorted(writer.helpers)]
         tensors = self.inputs + outputs
         return RowsKernel(
@@ -98,7 +104,11 @@ class _Writer:
             kept_dims=self.analysis.kept,
             reduced_dims=self.analysis.reduced,
             is_trailing=self.analysis.is_trailing,
+            matrices=self._are_matrices(tensors),
+            several=len(self.inputs) > 1,
+            whole=self._whole(),
             rows_code=self._rows_code(outputs[-1]),
+            partials=partials,
             helpers=[function.strip("\n") for function in functions],
             levels=[stage for stage in stages if stage.accumulators],
             tensors=tensors,
@@ -128,6 +138,13 @@ class _Writer:
             key=launcher_key([t.name for t in self.inputs]),
             returns=returned([self._result(o) for o in self.outputs], as_tuple=self.graph.returns_tuple),
         )
+
+    def _are_matrices(self, tensors: list[Tensor]) -> bool:
+        """Whether each tensor is rows x columns as the kernel takes it, or one of both, and none is broadcast."""
+        analysis = self.analysis
+        shapes = {"element": analysis.shape, "row": analysis.rows_shape, "column": analysis.columns_shape}
+        fitting = all(shapes.get(t.role) == t.shape for t in self.inputs) and all(t.role in shapes for t in tensors)
+        return (analysis.kept, analysis.reduced) == ((0,), (1,)) and fitting and self._whole() is not None
 
     def _extreme(self) -> str:
         """The first reduction that PyTorch refuses for a row without elements: a maximum that was asked for as such."""

@@ -13,7 +13,8 @@ _INT_LIMITS = {"Int32": (-(2**31), 2**31 - 1), "Int64": (-(2**63), 2**63 - 1)}
 
 @dataclass
 class Accumulator:
-    """One reduction's running state: variable names, their start values, and the device function that combines two.
+    """One reduction's running state: variable names, their start values, and the device function that combines two
+    (of an `online` pair: the code of exp).
 
     `kind` is `plain`, or a fused pair: `online` (maximum, sum of exponentials) or `moments` (count, pivot, sum of the
     deviations from the pivot and of their squares; a pivot is a finite number near the mean).
@@ -25,6 +26,11 @@ class Accumulator:
     combine: str
     types: tuple[str, ...]
     kind: str = "plain"
+
+    @property
+    def is_pair(self) -> bool:
+        """Whether a value and its place are combined together."""
+        return self.kind == "plain" and len(self.names) > 1
 
     @property
     def node(self) -> Node:

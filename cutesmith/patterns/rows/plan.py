@@ -33,9 +33,10 @@ _DENSE = {
         "row": '"row": Layout(((0,),), ((1,),))',
         "kept row": '"kept row": Layout(((0,),), ((1,),))',
     },
+    "matrix_shapes": {"element": "(rows, columns)", "column": "(columns,)", "row": "(rows,)"},
     "counts": {"element": "rows * columns", "column": "columns", "row": "rows", "kept row": "rows"},
 }
-"""What the template says of a dense tensor in each role: its layout for any number of rows, and its elements."""
+"""What the template says of a dense tensor in each role: layout for any number of rows, shape, number of elements."""
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from cutesmith.patterns.graph.attributes import Scalar
 from cutesmith.patterns.graph.dtypes import COMPUTE_TYPE, STORAGE_TYPE
 from cutesmith.patterns.graph.nodes import Node
 from cutesmith.patterns.rows.analysis import Degrees, RowsAnalysis, Space, output_space
+from cutesmith.patterns.rows.combines import OPERATORS
 from cutesmith.patterns.rows.parts import (
     Accumulator,
     Output,
@@ -30,7 +31,10 @@ from cutesmith.patterns.writing.expressions import Emitter, literal
 
 LOG2E = repr(math.log2(math.e))
 PAST_THE_ROW = "Int32(0x7FFFFFFF)"
-COMBINED_BY = {"sum": "add", "mean": "add", "prod": "mul", "any": "or", "all": "and"}
+COMBINED_BY = {
+    "sum": "operator.add", "mean": "operator.add", "prod": "operator.mul",
+    "any": "operator.or_", "all": "operator.and_",
+}  # fmt: skip
 
 
 class StageWriter:
@@ -274,10 +278,11 @@ class StageWriter:
         arg = node.op in ("argmax", "argmin")
         kind = COMPUTE_TYPE[node.inputs[0].dtype if arg else node.dtype]
         kind = "Int32" if kind == "Boolean" else kind
-        combine = f"combine_{COMBINED_BY.get(node.op, node.op)}"
+        combine = COMBINED_BY.get(node.op, f"combine_{node.op}")
         if node.op in ("max", "min"):
             combine += {"Float32": "_f32", "Float64": "_f64"}.get(kind, "_int")
-        self.combines.add(combine)
+        if combine not in OPERATORS:
+            self.combines.add(combine)
         neutral = {"argmax": lowest, "max": lowest, "argmin": highest, "min": highest}.get(node.op)
         start = neutral(kind) if neutral else literal(node.op in ("prod", "all"), kind)
         if arg:
@@ -287,18 +292,19 @@ class StageWriter:
     def _fused_accumulator(self, node: Node, partner: Node) -> Accumulator:
         if node.op == "max":
             names: tuple[str, ...] = (self._new("max"), self._new("sum_exp"))
-            self.combines |= {"combine_max_f32", "combine_add", "shift_of", self._rescale}
+            self.combines |= {"combine_max_f32", "shift_of"}
             starts: tuple[str, ...] = ("Float32(-math.inf)", "Float32(0.0)")
         else:
             names = tuple(map(self._new, ("count", "pivot", "residual", "deviation")))
-            self.combines |= {"combine_add", "pivot_of", "squared_deviations", "count_here"}
+            self.combines |= {"pivot_of", "squared_deviations", "count_here"}
             starts = ("Float32(0.0)",) * 4
         kind = "online" if node.op == "max" else "moments"
-        return Accumulator((node, partner), names, starts, self._rescale, ("Float32",) * len(names), kind)
+        return Accumulator((node, partner), names, starts, self._exponential, ("Float32",) * len(names), kind)
 
     @property
-    def _rescale(self) -> str:
-        return "rescale_fast" if self.fast else "rescale"
+    def _exponential(self) -> str:
+        """The code of exp, with a place for its argument."""
+        return f"cute.math.exp2(({{}}) * {LOG2E}, fastmath=True)" if self.fast else "cute.math.exp({})"
 
     def _first_phase(self, emitter: Emitter, accumulator: Accumulator, stage: Stage) -> None:
         value = emitter.as_type(accumulator.node.inputs[0], "Float32")
@@ -342,13 +348,12 @@ class StageWriter:
         """Statements before the loop, which brings what is summed so far to the new maximum."""
         top, total = names
         # Subtract first: the scaled maximum of a row of finfo.min (a masked one) would be -inf, and exp of it NaN.
-        shifted = f"({value} - {top}_shift) * {LOG2E}"
-        power = f"cute.math.exp2({shifted}, fastmath=True)" if self.fast else f"cute.math.exp({value} - {top}_shift)"
+        power = self._exponential.format(f"{value} - {top}_shift")
         item = self._masked(emitter, stage, power, "Float32(0.0)")
         emitter.lines.append(f"{total} = {total} + {item}")
         return [
             f"{top}_shift = shift_of({top}_next)",
-            f"{total} = {total} * {self._rescale}({top}, {top}_shift)",
+            f"{total} = {total} * {self._exponential.format(f'{top} - {top}_shift')}",
             f"{top} = {top}_next",
         ]
 
@@ -378,7 +383,9 @@ class StageWriter:
         with_place = len(names) == 2
         item = self._masked(emitter, stage, value, accumulator.starts[0], with_place=with_place)
         state, given = ", ".join(names), f"{item}, {item}_at" if with_place else item
-        emitter.lines.append(f"{state} = {accumulator.combine}({state}, {given})")
+        sign = OPERATORS.get(accumulator.combine)
+        combined = f"{state} {sign} {given}" if sign else f"{accumulator.combine}({state}, {given})"
+        emitter.lines.append(f"{state} = {combined}")
 
     def _finish(self, accumulator: Accumulator) -> None:
         """Statements after the threads have combined, and the names that the reductions' values have from now on."""

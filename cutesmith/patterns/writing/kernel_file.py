@@ -16,10 +16,12 @@ from typing import Any
 
 from cutesmith import __version__
 from cutesmith.errors import ContractError
+from cutesmith.patterns.writing.inlining import inlined
+from cutesmith.patterns.writing.naming import KERNEL_NAME
+from cutesmith.patterns.writing.pruning import prune
 from cutesmith.problems.contract import defined_names, module_scope, parse
 
-KERNEL_NAME = "kernel_fn"
-PROBLEM_MARK = "# The problem, as it was given: what to compute, and on which inputs."
+PROBLEM_MARK = "# ---- The problem, as it was given: what to compute, and on which inputs."
 HEADER = '''\
 """{problem} as a CuTe DSL kernel.
 
@@ -46,29 +48,18 @@ def assemble_kernel(
     problem_tree = parse(problem_source, problem)
     _refuse_kernel(problem_tree, problem)
     futures, body = split_futures(problem_source, problem_tree)
-    section = rename_clashes(with_used_imports(kernel_section), problem_tree)
+    section = rename_clashes(inlined(prune(kernel_section)), problem_tree)
     if "cute.struct" in section:  # it reads annotations as objects, not as text
         futures = [name for name in futures if name != "annotations"]
     parts = [_header(problem, pattern, configuration, arch, reasons)]
     if futures:
         parts.append(f"from __future__ import {', '.join(futures)}\n")
     parts.append(section.strip("\n") + "\n")
-    parts.append(f"\n# {'-' * 78}\n{PROBLEM_MARK}\n# {'-' * 78}\n")
+    parts.append(f"\n{PROBLEM_MARK}\n")
     parts.append(body.strip("\n") + "\n")
     text = "\n".join(parts)
     parse(text, "kernel.py")
     return text
-
-
-def with_used_imports(section: str) -> str:
-    """The section with only those names of its lines `from cutlass import …` that it uses."""
-
-    def used(line: re.Match[str]) -> str:
-        rest = section[: line.start()] + section[line.end() :]
-        names = [name for name in line[1].split(", ") if re.search(rf"\b{name}\b", rest)]
-        return f"from cutlass import {', '.join(names)}"
-
-    return re.sub(r"^from cutlass import (.*)$", used, section, flags=re.MULTILINE)
 
 
 def _header(problem: str, pattern: str, configuration: Mapping[str, Any], arch: str, reasons: str) -> str:

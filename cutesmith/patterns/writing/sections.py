@@ -6,7 +6,8 @@ import ast
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 
-from cutesmith.patterns.writing.kernel_file import KERNEL_NAME, renamed
+from cutesmith.patterns.writing.kernel_file import renamed
+from cutesmith.patterns.writing.naming import KERNEL_NAME
 from cutesmith.problems.contract import defined_names, module_scope, parse
 
 Meaning = int

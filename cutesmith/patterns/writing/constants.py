@@ -1,0 +1,189 @@
+"""What is known of values in a kernel section before it runs: constants of the module, parameters that never vary."""
+
+from __future__ import annotations
+
+import ast
+import operator
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from cutesmith.problems.contract import defined_names, module_scope
+
+_BINARY: dict[type[ast.AST], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod, ast.LShift: operator.lshift, ast.RShift: operator.rshift,
+    ast.BitAnd: operator.and_, ast.BitOr: operator.or_, ast.BitXor: operator.xor,
+    ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le,
+    ast.Gt: operator.gt, ast.GtE: operator.ge, ast.Is: operator.is_, ast.IsNot: operator.is_not,
+    ast.In: lambda one, many: one in many, ast.NotIn: lambda one, many: one not in many,
+}  # fmt: skip
+_UNARY: dict[type[ast.AST], Callable[[Any], Any]] = {
+    ast.Not: operator.not_, ast.USub: operator.neg, ast.UAdd: operator.pos, ast.Invert: operator.invert,
+}  # fmt: skip
+_FUNCTIONS: dict[str, Callable[..., Any]] = {"const_expr": lambda it: it, "min": min, "max": max, "len": len}
+
+
+@dataclass(frozen=True)
+class Value:
+    """A value that is known, None included."""
+
+    it: Any
+
+
+def known(expression: ast.expr, constants: Mapping[str, Value]) -> Value | None:
+    """The value of an expression of constants; None where it is not known before the kernel runs."""
+    try:
+        return _value(expression, constants)
+    except (ArithmeticError, TypeError, ValueError):
+        return None
+
+
+def simplified(test: ast.expr, constants: Mapping[str, Value]) -> ast.expr | None:
+    """A condition without the operands of `and` and `or` that cannot decide it; None where there are none."""
+    if isinstance(test, ast.Call) and isinstance(test.func, ast.Name) and test.func.id == "const_expr" and test.args:
+        inner = simplified(test.args[0], constants)
+        return None if inner is None else ast.Call(test.func, [inner], [])
+    if not isinstance(test, ast.BoolOp):
+        return None
+    neutral = isinstance(test.op, ast.And)
+    values = [known(each, constants) for each in test.values]
+    kept = [each for each, value in zip(test.values, values, strict=True) if value is None or value.it is not neutral]
+    if len(kept) == len(values):
+        return None
+    return kept[0] if len(kept) == 1 else ast.BoolOp(test.op, kept)
+
+
+def _value(node: ast.expr, constants: Mapping[str, Value]) -> Value | None:
+    match node:
+        case ast.Constant():
+            return Value(node.value)
+        case ast.Name(id=name):
+            return constants.get(name)
+        case ast.Tuple():
+            return _applied(lambda *parts: parts, node.elts, constants)
+        case ast.UnaryOp():
+            return _applied(_UNARY[type(node.op)], [node.operand], constants)
+        case ast.BinOp() if type(node.op) in _BINARY:
+            return _applied(_BINARY[type(node.op)], [node.left, node.right], constants)
+        case ast.Compare() if len(node.ops) == 1:
+            return _applied(_BINARY[type(node.ops[0])], [node.left, *node.comparators], constants)
+        case ast.Call(func=ast.Name(id=name), keywords=[]) if name in _FUNCTIONS:
+            return _applied(_FUNCTIONS[name], node.args, constants)
+        case ast.BoolOp():
+            return _bool_value(node, constants)
+        case ast.IfExp() if (test := _value(node.test, constants)) is not None:
+            return _value(node.body if test.it else node.orelse, constants)
+    return None
+
+
+def _applied(function: Callable[..., Any], nodes: list[ast.expr], constants: Mapping[str, Value]) -> Value | None:
+    values = [_value(each, constants) for each in nodes]
+    parts = [each.it for each in values if each is not None]
+    return Value(function(*parts)) if len(parts) == len(values) else None
+
+
+def _bool_value(node: ast.BoolOp, constants: Mapping[str, Value]) -> Value | None:
+    """One operand may decide whatever the others are."""
+    deciding = isinstance(node.op, ast.Or)
+    values = [_value(each, constants) for each in node.values]
+    for value in values:
+        if value is not None and bool(value.it) is deciding:
+            return Value(deciding)
+    return None if None in values else Value(not deciding)
+
+
+class Constants:
+    """The constants of a section: names that are bound once to a literal."""
+
+    def __init__(self, tree: ast.Module) -> None:
+        self.tree = tree
+        bound = [name for statement in module_scope(tree.body) for name in defined_names(statement)]
+        rebound = {name for node in ast.walk(tree) if isinstance(node, ast.Global) for name in node.names}
+        self.module: dict[str, Value] = {}
+        for statement in tree.body:
+            for name, expression in _assigned(statement):
+                value = known(expression, self.module)
+                if bound.count(name) == 1 and name not in rebound and value is not None:
+                    self.module[name] = value
+
+    def seen_in(self, function: ast.FunctionDef) -> Mapping[str, Value]:
+        """The constants that a function's own names do not hide."""
+        own = local_names(function)
+        return {name: value for name, value in self.module.items() if name not in own}
+
+    def fixed_parameters(self) -> Iterator[tuple[ast.FunctionDef, str, Value]]:
+        """Parameters of functions, at most one of each, for which every call gives the same constant.
+
+        A function that is used otherwise than in calls is left alone, and so are parameters that the DSL would convert.
+        """
+        calls = dict[str, list[tuple[ast.Call, Mapping[str, Value]]]]()
+        for statement in self.tree.body:
+            seen = self.seen_in(statement) if isinstance(statement, ast.FunctionDef) else self.module
+            for node in ast.walk(statement):
+                if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+                    calls.setdefault(node.func.id, []).append((node, seen))
+        read = Counter(node.id for node in ast.walk(self.tree) if isinstance(node, ast.Name))
+        for function in self.tree.body:
+            here = calls.get(function.name, []) if isinstance(function, ast.FunctionDef) else []
+            if isinstance(function, ast.FunctionDef) and here and read[function.name] == len(here):
+                yield from self._fixed(function, here)
+
+    def _fixed(
+        self, function: ast.FunctionDef, calls: list[tuple[ast.Call, Mapping[str, Value]]]
+    ) -> Iterator[tuple[ast.FunctionDef, str, Value]]:
+        parameters, defaults = function.args.posonlyargs + function.args.args, function.args.defaults
+        starred = [each for call, _ in calls for each in call.args if isinstance(each, ast.Starred)]
+        if starred or function.args.vararg or function.args.kwarg or function.args.kwonlyargs:
+            return
+        if any(each.arg is None for call, _ in calls for each in call.keywords):
+            return
+        stored = {
+            node.id for node in ast.walk(function) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+        }
+        for at, parameter in enumerate(parameters):
+            if parameter.arg in stored or not _is_plain(function, parameter):
+                continue
+            default = defaults[at - len(parameters) + len(defaults)] if at >= len(parameters) - len(defaults) else None
+            values = {known(_given(call, at, parameter.arg) or default, seen) for call, seen in calls}  # type: ignore[arg-type]
+            if (
+                len(values) == 1
+                and (value := values.pop()) is not None
+                and isinstance(value.it, (int, str, type(None)))
+            ):
+                yield function, parameter.arg, value
+                return
+
+
+def local_names(function: ast.FunctionDef) -> set[str]:
+    """The names that a function binds, its parameters included, and those of functions inside it."""
+    parameters = {each.arg for each in ast.walk(function) if isinstance(each, ast.arg)}
+    stored = {n.id for n in ast.walk(function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+    return parameters | stored
+
+
+def _given(call: ast.Call, at: int, name: str) -> ast.expr | None:
+    if at < len(call.args):
+        return call.args[at]
+    return next((each.value for each in call.keywords if each.arg == name), None)
+
+
+def _is_plain(function: ast.FunctionDef, parameter: ast.arg) -> bool:
+    """Whether the body sees a parameter as it is given: not converted to a value of the kernel."""
+    if not function.decorator_list:
+        return True
+    return parameter.annotation is not None and "Constexpr" in ast.unparse(parameter.annotation)
+
+
+def _assigned(statement: ast.stmt) -> Iterator[tuple[str, ast.expr]]:
+    """The names that an assignment binds, each with what it is given."""
+    if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
+        return
+    target, value = statement.targets[0], statement.value
+    if isinstance(target, ast.Name):
+        yield target.id, value
+    elif isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
+        for name, part in zip(target.elts, value.elts, strict=True):
+            if isinstance(name, ast.Name):
+                yield name.id, part
