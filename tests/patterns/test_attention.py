@@ -215,6 +215,13 @@ def test_a_row_that_sees_nothing_is_nan_in_a_plain_softmax(tmp_path):
     assert out[:, 0].isnan().all() and out[:, 1:].isfinite().all()
 
 
+@pytest.mark.parametrize("arch", [pytest.param("sm_80", marks=pytest.mark.slow), "sm_90a"])
+def test_scores_that_have_no_digit_after_the_point_give_numbers(arch, tmp_path):
+    """One key has all the weight: an exponent that is off by a rounding of such a score would be Inf, or 0 of 0."""
+    q, k, v = heads(9, 40)
+    check(causal, (q * 2.0**20, k * 2.0**20, v), tmp_path, arch)
+
+
 @pytest.mark.parametrize(
     ("function", "inputs", "because"),
     [

@@ -35,7 +35,7 @@ _OWN = (
     "LOG2_E LOWEST queries keys padded tile_layout load_tile matrices access description LAUNCHERS vectors step steps "
     "blocks batch m first end whole row column rows columns dtype scores highest shrink powers total "
     "inverse values result clipped tiled_mma smem atom tensor tensors WARPGROUPS ROWS STAGES LOAD_REGISTERS "
-    "MATH_REGISTERS LOWEST WARPGROUP_BARRIER TURN_BARRIER stage_of own_dims boxes matrix_at batch_places multiply "
+    "MATH_REGISTERS LOWEST FAR WARPGROUP_BARRIER TURN_BARRIER stage_of own_dims boxes matrix_at batch_places multiply "
     "score_tile softmax_step attention_kernel launch_attention pipeline warpgroup sm90 LayoutEnum OperandMajorMode "
     "scaled scale_log2 row_max row_sum shrink places row_places dims scores row_scores first_row state ring "
     "load store one begin mine lane barrier back tile sums mQ mK mV mO sQ sK sV tma_Q tma_K tma_V tma_O Q K V O"
