@@ -181,6 +181,19 @@ def test_a_kernel_may_skip_masked_keys_and_may_multiply_them(tmp_path, skips):
     assert said_of(reference, tmp_path, x, output, derived=True).violation is not None
 
 
+FAR = "torch.softmax(-9.0 * torch.arange(12, dtype=x.dtype) + 0 * x[:, 0], -1) @ x"
+
+
+@pytest.mark.parametrize(("key", "passes"), [(9, False), (10, True)])  # weights of e^-81, 7e-36, and e^-90, 8e-40
+def test_a_weight_that_a_gpu_may_flush_gives_nan_of_an_infinite_value(tmp_path, key, passes):
+    reference, x = reference_of(tmp_path, FAR), torch.randn(12, 3)
+    x[key, 2] = torch.inf
+    output = reference.loaded.reference_fn(x)
+    assert output[2].isinf() and said_of(reference, tmp_path, x, output, derived=True).violation is None
+    output[2] = torch.nan
+    assert (said_of(reference, tmp_path, x, output, derived=True).violation is None) == passes
+
+
 def test_products_that_no_softmax_comes_before_are_not_open():
     x = torch.zeros(4, 4).double()
     y = torch.full((4, 4), torch.inf).double()

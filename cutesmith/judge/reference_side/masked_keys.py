@@ -3,6 +3,7 @@
 A mask makes scores -Inf, the softmax makes them weights of exactly 0, and PyTorch multiplies these with the values:
 one value of Inf or NaN that no query may see gives NaN then. A kernel that skips masked keys, as every one does that
 knows its mask, gives the result without them. Gradients have such weights from exponentials, and multiply them further.
+So are weights that are subnormal in float32: a GPU may flush them to 0.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from typing import Any
 import torch
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
+
+from cutesmith.judge.reference_side.comparison import FLUSHED
 
 _SUMS = frozenset({"add", "add_", "__add__", "__radd__", "__iadd__"})
 _PRODUCTS = frozenset({"matmul", "__matmul__", "bmm", "einsum"})
@@ -27,7 +30,7 @@ class ByMaskedKeys(TorchFunctionMode):  # type: ignore[misc,no-untyped-call,unus
 
     `replaced` counts the softmaxes that saw such scores, and the exponentials after the function filled in -Inf itself:
     else -Inf is an input like any other. Without the products a mask of -Inf also wins over the score that it is added
-    to.
+    to. Weights that float32 may flush are 0 where they are multiplied, else what they are.
     """
 
     def __init__(self, *, multiplies: bool) -> None:
@@ -58,10 +61,16 @@ class ByMaskedKeys(TorchFunctionMode):  # type: ignore[misc,no-untyped-call,unus
 
     def _weighed(self, func: Callable[..., torch.Tensor], *args: Any, **named: Any) -> torch.Tensor:
         scores = args[0] if args else named["input"]
-        if bool((scores == -math.inf).any()):
+        weights, faint = self._flushed(func(*args, **named))
+        if faint or bool((scores == -math.inf).any()):
             self.replaced += 1
             self._shapes.add(scores.shape)
-        return func(*args, **named)
+        return weights
+
+    def _flushed(self, weights: torch.Tensor) -> tuple[torch.Tensor, bool]:
+        """The weights as they are multiplied, and whether float32 may flush some."""
+        faint = (weights > 0) & (weights < FLUSHED)
+        return weights.masked_fill(faint, 0.0) if self.multiplies else weights, bool(faint.any())
 
     def _product(self, func: Callable[..., torch.Tensor], args: tuple[Any, ...]) -> torch.Tensor:
         """Of weights and values; any other is computed as it is."""
@@ -108,8 +117,8 @@ class ByMaskedKeys(TorchFunctionMode):  # type: ignore[misc,no-untyped-call,unus
         elif attn_mask is not None:
             scores = scores + attn_mask if self.multiplies else _masked_sum(torch.add, scores, attn_mask)
         hidden = scores == -math.inf
-        self.replaced += bool(hidden.any())
-        weights = functional.softmax(scores, -1).masked_fill(hidden.all(-1, keepdim=True), 0.0)
+        weights, faint = self._flushed(functional.softmax(scores, -1).masked_fill(hidden.all(-1, keepdim=True), 0.0))
+        self.replaced += faint or bool(hidden.any())
         return weights @ value if self.multiplies else _without_zeros(torch.matmul, weights, value)
 
 
