@@ -98,7 +98,12 @@ def serve(on: str) -> None:
     os.dup2(2, 1)
     with tempfile.TemporaryDirectory() as folder:
         for line in sys.stdin:
-            print(json.dumps(asdict(check(make_case(int(line)), Path(folder), on))), file=replies, flush=True)
+            case = make_case(int(line))
+            try:
+                outcome = check(case, Path(folder), on)
+            except Exception as error:  # what the study itself does wrong is told, too
+                outcome = Outcome(case.seed, FAILED, f"study: {type(error).__name__}: {error}"[:300], case.families)
+            print(json.dumps(asdict(outcome)), file=replies, flush=True)
 
 
 def outcomes(seeds: Iterable[int], on: str, jobs: int, seconds: float) -> Iterator[Outcome]:

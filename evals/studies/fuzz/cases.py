@@ -127,17 +127,17 @@ def _broadcastable(rng: random.Random, shape: Sequence[int]) -> tuple[int, ...]:
 
 def _step(d: Draws, family: str, name: str) -> str:
     """One line of the function, "" where this try does not fit; what it made is taken back then."""
-    inputs, values = len(d.inputs), dict(d.values)
+    inputs, before = len(d.inputs), (dict(d.values), dict(d.wide))
     try:
         code = FAMILIES[family](d)
-        value = run_text(code, d.values)
+        value, exact = run_text(code, d.values), run_text(code, d.wide)
     except (Unfit, RuntimeError, IndexError, TypeError, ValueError, AttributeError):
-        value = None
-    if value is None or value.is_complex() or value.numel() > 2 * d.most or value.dim() > 5:
+        value = exact = None
+    if value is None or exact is None or value.is_complex() or value.numel() > 2 * d.most or value.dim() > 5:
         del d.inputs[inputs:]
-        d.values = values
+        d.values, d.wide = before
         return ""
-    d.values[name] = value
+    d.values[name], d.wide[name] = value, exact
     return f"    {name} = {code}"
 
 

@@ -28,7 +28,7 @@ def differences(
 ) -> str:
     """What is wrong with these results of the function, "" for nothing; `coarsest` is of the dtypes on the way."""
     own = listed(function(*inputs))
-    exact = listed(function(*map(_wide, inputs)))
+    exact = listed(function(*map(wide, inputs)))
     nudged = [listed(function(*(_nudged(value, sign, tf32) for value in inputs))) for sign in (1, -1, 0)]
     epsilon = max(EPSILON[coarsest], TF32 * tf32)
     if len(own) != len(found):
@@ -77,7 +77,8 @@ def _same_kind(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
     return (first.isnan() == second.isnan()) & (~infinite | (first == second))
 
 
-def _wide(value: torch.Tensor) -> torch.Tensor:
+def wide(value: torch.Tensor) -> torch.Tensor:
+    """The same numbers, floats in float64."""
     return value.double() if value.is_floating_point() else value
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 import torch
 
 from evals.studies.fuzz import templates as t
+from evals.studies.fuzz.comparison import wide
 
 SIZES = (0, 1, 1, 2, 3, 4, 5, 7, 8, 8, 13, 16, 17, 31, 32, 64, 100, 129)
 LAST_SIZES = (*SIZES, 257, 1000, 1024, 4099)
@@ -35,6 +36,7 @@ class Draws:
     most: int  # elements of a tensor
     special: bool = False  # NaN, infinities and extremes among the inputs
     values: dict[str, torch.Tensor] = field(default_factory=dict)
+    wide: dict[str, torch.Tensor] = field(default_factory=dict)  # the same, of inputs in float64
     inputs: list[torch.Tensor] = field(default_factory=list)
     weights: set[str] = field(default_factory=set)  # inputs that one step alone reads
 
@@ -42,7 +44,7 @@ class Draws:
         """One more argument of the function; its name."""
         name = f"x{len(self.inputs)}"
         self.inputs.append(value)
-        self.values[name] = value
+        self.values[name], self.wide[name] = value, wide(value)
         return name
 
     def operand(self, fits: Callable[[torch.Tensor], bool] = lambda value: True) -> str:
