@@ -16,11 +16,13 @@ def contract(build: GraphBuilder, a: Node, b: Node, dtype: str, *, tf32: bool = 
     fp16 or bf16 before they became float32 stay so, and those of float8 become fp16: float32 sums of their exact
     products are the same numbers.
     """
+    stretched = _product_shape(a, b)
     a, b = _narrow(build, _unstretched(build, a), _unstretched(build, b))
     shape = _product_shape(a, b)
     a, b = _before_reshape(build, a, b)
     attrs = Contraction(compute_dtype(dtype), tf32)
-    return build.reshape(build.node("contract", (a, b), _product_shape(a, b), dtype, attrs), shape)
+    product = build.reshape(build.node("contract", (a, b), _product_shape(a, b), dtype, attrs), shape)
+    return build.expand(product, stretched)
 
 
 def _narrow(build: GraphBuilder, a: Node, b: Node) -> tuple[Node, Node]:

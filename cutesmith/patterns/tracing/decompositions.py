@@ -25,6 +25,23 @@ def _lstm(x: torch.Tensor, states: list[torch.Tensor], *args: Any) -> tuple[torc
     return out, hidden, cell
 
 
+def _kthvalue(x: torch.Tensor, k: int, dim: int = -1, keepdim: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
+    """The last of the k smallest; NaN is larger than any number."""
+    if not x.dim():
+        return x.clone(), x.argmax()
+    values, places = (found.narrow(dim, k - 1, 1) for found in torch.topk(x, k, dim, largest=False))
+    return (values, places) if keepdim else (values.squeeze(dim), places.squeeze(dim))
+
+
+def _median(x: torch.Tensor, dim: int, keepdim: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
+    """The lower of the two in the middle; NaN where there is one, the first of them."""
+    values, places = _kthvalue(x, (x.shape[dim] + 1) // 2 if x.dim() else 1, dim, keepdim)
+    if not x.is_floating_point():
+        return values, places
+    first = x.isnan().to(torch.int32).max(dim, keepdim)
+    return torch.where(first.values > 0, torch.nan, values), torch.where(first.values > 0, first.indices, places)
+
+
 def _grid_sampler_2d(
     image: torch.Tensor, grid: torch.Tensor, interpolation: int = 0, padding: int = 0, align_corners: bool = False
 ) -> torch.Tensor:
@@ -70,4 +87,10 @@ def _place(coordinate: torch.Tensor, size: int, align_corners: bool) -> torch.Te
 
 _GRID_SAMPLER = torch.ops.aten.grid_sampler_2d.default
 _LSTM = torch.ops.aten.lstm.input
-_OURS: dict[Any, Callable[..., Any]] = {_GRID_SAMPLER: _grid_sampler_2d, _LSTM: _lstm}
+_OURS: dict[Any, Callable[..., Any]] = {
+    _GRID_SAMPLER: _grid_sampler_2d,
+    _LSTM: _lstm,
+    torch.ops.aten.kthvalue.default: _kthvalue,
+    torch.ops.aten.median.dim: _median,
+    torch.ops.aten.median.default: lambda x: _median(x.flatten(), 0)[0],
+}

@@ -114,7 +114,7 @@ def tensor(rng: random.Random, shape: tuple[int, ...], name: str, special: bool,
         values = (values * 4).round().clamp(0 if dtype == torch.uint8 else -9, 9)
     elif special and values.numel():
         flat = values.view(-1)
-        for number in (float("nan"), float("inf"), -float("inf"), 0.0, -0.0, 1e-30, 1e30):
+        for number in (float("nan"), float("inf"), -float("inf"), 0.0, -0.0, 1e-15, 1e15):
             flat[rng.randrange(flat.numel())] = number
     values = values > 0 if dtype == torch.bool else values.to(dtype)
     if layout == "transposed":
