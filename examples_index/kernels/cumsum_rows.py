@@ -8,7 +8,8 @@ share the one barrier. Sums are float32 and rounded once. A row is read once and
 Arch: sm_80+
 Operation: scan
 Features: vectorized_copy, warp_shuffle, smem, recurrence
-Start here when each element's result needs all elements before it: prefix sums, offsets, running products or maxima.
+Start here when each result needs all before it: prefix sums, running maxima, and with pairs (a, b) a gated
+linear recurrence over time, `h[t] = a[t] * h[t-1] + b[t]`.
 """
 
 import functools

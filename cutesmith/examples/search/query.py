@@ -6,7 +6,7 @@ import itertools
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
+from difflib import SequenceMatcher, get_close_matches
 from functools import cache
 
 from cutesmith.devices import SM_VERSIONS
@@ -31,6 +31,18 @@ _CODE = [
 """Operators of PyTorch code by the words that the records use."""
 
 _LONGEST = 6  # words of a phrase
+_TYPOS = 2  # letters that a misspelt word has wrong; two that changed places count twice
+
+
+_TOGETHER = {
+    ("attention", "backward"): "attention_backward",
+    ("softmax", "gemm"): "attention",
+    ("gemm", "block_scaled"): "blockscaled_gemm",
+    ("gemm", "moe"): "grouped_gemm",
+    ("gemm", "dequantization"): "mixed_input_gemm",
+    ("gemm", "multi_gpu"): "distributed_gemm",
+}
+"""Operations that two terms of a query name together, wherever these stand: "gradient of attention"."""
 
 
 @dataclass(frozen=True, order=True)
@@ -92,6 +104,7 @@ def read_query(text: str, known: frozenset[str] = frozenset()) -> Query:
             excluded.update(places)
         else:
             phrases.append(meanings)
+    phrases += _together(phrases)
     wanted = {meaning for phrase in phrases for meaning in phrase}
 
     def without(places: set[int]) -> list[str]:
@@ -155,21 +168,43 @@ def compounds(words: Sequence[str]) -> list[str]:
 
 
 def _phrases(words: Sequence[str]) -> list[tuple[range, tuple[Meaning, ...]]]:
-    """The places and terms of the phrases in `words`; of overlapping ones of a kind, the longest counts."""
+    """The places and terms of the phrases in `words`; of overlapping ones of a kind, the longest counts.
+
+    Within a phrase that says what is computed or how, shorter ones name no operation: `index_add` scatters and does not
+    add elementwise.
+    """
     found: list[tuple[range, tuple[Meaning, ...]]] = []
     taken: dict[str, set[int]] = {}
+    longer: list[set[int]] = []
     for length in range(min(_LONGEST, len(words)), 0, -1):
         for start in range(len(words) - length + 1):
             places = range(start, start + length)
             if length == 1 and words[start] in STOPWORDS:
                 continue
             named = lexicon().get(key(words[start : start + length]), ())
-            free = tuple(meaning for meaning in named if taken.get(meaning.kind, set()).isdisjoint(places))
+            within = any(whole.issuperset(places) and len(whole) > length for whole in longer)
+            free = tuple(
+                meaning
+                for meaning in named
+                if taken.get(meaning.kind, set()).isdisjoint(places) and not (within and meaning.kind == "operation")
+            )
             for meaning in free:
                 taken.setdefault(meaning.kind, set()).update(places)
             if free:
                 found.append((places, free))
+            if any(meaning.kind in ("operation", "feature") for meaning in free):
+                longer.append(set(places))
     return sorted(found, key=lambda phrase: phrase[0].start)
+
+
+def _together(phrases: Sequence[tuple[Meaning, ...]]) -> list[tuple[Meaning, ...]]:
+    """The operations that several of the phrases name together."""
+    named = {meaning.name for phrase in phrases for meaning in phrase}
+    return [
+        (Meaning("operation", name),)
+        for terms, name in _TOGETHER.items()
+        if named.issuperset(terms) and name not in named
+    ]
 
 
 def _spelling(word: str, known: frozenset[str]) -> str:
@@ -178,9 +213,15 @@ def _spelling(word: str, known: frozenset[str]) -> str:
         return word
     if word in _vocabulary() or key([word]) in lexicon():
         return word
-    near = [other for other in _vocabulary() if abs(len(other) - len(word)) <= 2]
+    near = [other for other in _vocabulary() if other[0] == word[0] and _edits(word, other) <= _TYPOS]
     close = get_close_matches(word, sorted(near), n=1, cutoff=0.82)
     return close[0] if close else word
+
+
+def _edits(word: str, other: str) -> int:
+    """How many letters are put in, left out or replaced: of "interpolation" and "integration", four."""
+    steps = SequenceMatcher(None, word, other, autojunk=False).get_opcodes()
+    return sum(max(b - a, d - c) for step, a, b, c, d in steps if step != "equal")
 
 
 def _without_code(text: str, known: frozenset[str]) -> str:

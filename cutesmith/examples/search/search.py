@@ -33,6 +33,9 @@ STRUCTURE = 2.0
 ARCH, EASE, OWN = 1.0, 0.7, 0.1
 """What adds to the score, in units of a word that one record has: how the architecture fits, how short an example is
 where one to learn from is asked for, and that it meets the contract."""
+FOREIGN_COST = 0.5  # what one loses, in units of ARCH, that does not run on the asked architecture
+HELPERS, HELPER = ("utility", "integration", "tuning"), 3
+"""Operations of modules that serve others, and what one loses, in units of OWN, where another one is asked for."""
 PART = {"package": 1, "repository": 2}  # what a part of a library loses, in units of OWN: longer, and seldom alone
 
 NATIVE, RUNS, PORT, FOREIGN = "native", "runs", "port", "foreign"
@@ -175,6 +178,9 @@ def resolve(kind: str, text: str) -> tuple[str, ...]:
     close = get_close_matches(text.lower(), phrases, n=5, cutoff=0.6)
     nearest = list(dict.fromkeys(phrases[phrase] for phrase in close))[:3]
     known = f"Nearest: {', '.join(nearest)}." if nearest else f"There are: {', '.join(TERMS[kind])}."
+    others = dict.fromkeys(m for phrase in read_query(text).phrases for m in phrase if m.kind != kind)
+    if others:
+        known += f" What its words name: {', '.join(f'{OPTIONS[m.kind]} {m.name}' for m in others)}."
     raise UsageError(f"{OPTIONS[kind]} {text}: the index knows no such {kind}", hint=known)
 
 
@@ -243,7 +249,7 @@ def _rank(
     weights |= {meaning.word: STRUCTURE if meaning.name in STRUCTURES else 1.0 for meaning in terms}
     scores = corpus.scores(weights | {meaning.word: -1.0 for meaning in query.unwanted})
     telling = {*query.topic, *(meaning.word for meaning in terms if meaning.kind != "dtype")}
-    unit = corpus.rarity()
+    unit, operations = corpus.rarity(), query.named("operation")
     ranked = []
     for place in among:
         example, bag = index[place], corpus.bags[place]
@@ -251,8 +257,9 @@ def _rank(
         matched, missing = _reasons(query, example, bag, fitting)
         if not matched or (telling and telling.isdisjoint(bag)):
             continue
-        more = ARCH * fitting.value if fitting else 0.0
-        more += OWN * (example.meets_contract - PART.get(example.source, 0))
+        more = ARCH * (fitting.value - FOREIGN_COST * (fitting.kind == FOREIGN)) if fitting else 0.0
+        helps = example.operation in HELPERS and bool(operations) and example.operation not in operations
+        more += OWN * (example.meets_contract - PART.get(example.source, 0) - HELPER * helps)
         if query.easy:  # 1 for fifty lines or fewer, 0 for two thousand or more
             more += EASE * min(1.0, max(0.0, math.log(2000 / max(1, example.lines)) / math.log(2000 / 50)))
         ranked.append(_found(example, round(scores[place] + unit * more, 3), fitting, matched, missing))

@@ -65,8 +65,8 @@ MORE = {
     "tcgen05": "tensor core,tensor cores",
     "simt": "without tensor core,without tensor cores,no tensor cores",
     "gather": "embedding,index select,index_select,take along dim,fancy indexing",
-    "recurrence": "loop carried dependence,rnn,gru,lstm,ema,exponential moving average,state carried,cumprod,cummax,"
-    "running sum,running product,running maximum,running minimum,previous step,previous token",
+    "recurrence": "linear recurrence,loop carried dependence,rnn,gru,lstm,ema,exponential moving average,state carried,"
+    "cumprod,cummax,running sum,running product,running maximum,running minimum,previous step,previous token",
     "stencil": "neighbour,neighbor,neighbors,jacobi,point stencil,shifted,blur,sobel,previous row,next row",
     "scatter": "histogram,bincount,scatter reduce,embedding backward",
     "backward": "training,dgrad,wgrad,grad",
