@@ -130,6 +130,7 @@ class HopperConfiguration(Configuration):
     share A, `split` share a tile and divide k. A tile leaves by `columns` at a time. `swapped` computes the transposed
     result, so that a few rows become the columns of tiles. Cluster tiles go down `group` before they go right. A
     float32 number is the sum of `parts` numbers of bfloat16; the products of a k-tile are summed apart.
+    A launch splits the factors `ahead`, or the kernel itself does.
     """
 
     tile_m: int
@@ -145,6 +146,7 @@ class HopperConfiguration(Configuration):
     swapped: bool = False
     group: int = 8
     parts: int = 1
+    ahead: bool = False
 
     @property
     def rows(self) -> int:
@@ -155,6 +157,11 @@ class HopperConfiguration(Configuration):
     def sums_per_thread(self) -> int:
         """Registers for the sums of a tile, and for those of one k-tile where they are apart."""
         return self.rows * self.tile_n // 128 * (2 if self.parts > 1 else 1)
+
+    @property
+    def splits(self) -> bool:
+        """Whether the kernel splits factors into parts."""
+        return self.parts > 1 and not self.ahead
 
     @property
     def products(self) -> tuple[tuple[int, int], ...]:
@@ -176,7 +183,7 @@ class HopperConfiguration(Configuration):
     @property
     def threads(self) -> int:
         """A block's, those of the warpgroups that load and split among them."""
-        return 128 * (1 + self.warpgroups + (self.parts > 1))
+        return 128 * (1 + self.warpgroups + self.splits)
 
 
 @dataclass(frozen=True)

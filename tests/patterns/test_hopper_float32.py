@@ -19,6 +19,7 @@ from tests.patterns.running import as_list, load, move, normal
 
 SM90 = parse_arch("sm_90a").sm
 TILES = Tiles(128, 64, 32, 3, parts=3)
+AHEAD = replace(TILES, ahead=True)
 FEW = Tiles(64, 16, 32, 3, warpgroups=1, columns=16, swapped=True, parts=3)
 
 
@@ -42,6 +43,16 @@ CASES = {
     "t_t": (lambda x, w: x.t() @ w.t(), (normal(100, 132), normal(68, 100, seed=1)), replace(TILES, cluster_n=2)),
     "split": (torch.matmul, (X, normal(100, 136, seed=1)), replace(TILES, tile_n=128, split=2)),
     "few_rows": (linear_gelu, (normal(5, 264), normal(72, 264, seed=1), normal(72, seed=2)), replace(FEW, split=2)),
+    "ahead": (linear_gelu, (normal(37, 41), normal(29, 41, seed=1), normal(29, seed=2)), replace(AHEAD, stages=2)),
+    "ahead_n_n": (torch.matmul, (X, W), replace(AHEAD, tile_n=128, cluster_m=2)),
+    "ahead_t_n": (lambda x, w: x.t() @ w, (normal(100, 132), W), replace(AHEAD, tile_n=128)),
+    "ahead_batches": (batch_plus, (normal(2, 72, 68), normal(2, 68, 132, seed=1), normal(1, 72, 132, seed=2)), AHEAD),
+    "ahead_shared": (torch.matmul, (normal(72, 68), normal(2, 68, 132, seed=1)), AHEAD),
+    "ahead_few_rows": (
+        linear_gelu,
+        (normal(5, 264), normal(72, 264, seed=1), normal(72, seed=2)),
+        replace(FEW, split=2, ahead=True),
+    ),
     "odd": (linear_gelu, (normal(67, 101), normal(69, 101, seed=1), normal(69, seed=2)), TILES),
     "odd_t_t": (lambda x, w: x.t() @ w.t(), (normal(101, 131), normal(67, 101, seed=1)), TILES),
     "batches": (batch_plus, (normal(2, 72, 68), normal(2, 68, 132, seed=1), normal(1, 72, 132, seed=2)), TILES),
@@ -56,7 +67,7 @@ def run(plan, configuration, inputs, folder):
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if name == "n_t" else pytest.mark.slow) for name in CASES]
+    "name", [pytest.param(name, marks=() if name in ("n_t", "ahead") else pytest.mark.slow) for name in CASES]
 )
 def test_a_product_is_no_further_from_float64_than_twice_pytorch_s_own(name, tmp_path):
     function, inputs, configuration = CASES[name]
@@ -67,11 +78,12 @@ def test_a_product_is_no_further_from_float64_than_twice_pytorch_s_own(name, tmp
 
 
 @pytest.mark.slow
-def test_numbers_that_are_not_finite_or_overflow_a_part_come_out_as_in_pytorch(tmp_path):
+@pytest.mark.parametrize("tiles", [TILES, AHEAD], ids=["split", "ahead"])
+def test_numbers_that_are_not_finite_or_overflow_a_part_come_out_as_in_pytorch(tiles, tmp_path):
     x, w = X.clone(), W.clone()
     x[3, 5], x[7, 2], x[20] = torch.inf, torch.nan, 0.0
     x[20, 99], w[99, 7], w[4, 9], w[50] = 3.4028234e38, 0.5, -torch.inf, 0.0
-    out = run(plan_of(torch.matmul, x, w), TILES, (x, w), tmp_path)
+    out = run(plan_of(torch.matmul, x, w), tiles, (x, w), tmp_path)
     torch.testing.assert_close(out, (x.double() @ w.double()).float(), rtol=1e-5, atol=1e-4, equal_nan=True)
 
 
@@ -89,5 +101,6 @@ def test_tiles_of_float32_are_proposed_and_factors_that_tma_cannot_read_are_copi
 
     found = proposals(problem((4096, 4096), (4096, 4096)), SM90)
     assert found and {(c.parts, c.tile_k, c.pingpong) for c in found} == {(3, 32, False)}
+    assert found[0].ahead and not proposals(problem((16, 4096), (4096, 4096)), SM90)[0].ahead  # bytes decide there
     assert not any(obstacles(problem((64, 63), (63, 64)), SM90))
     assert [matrix.argument for matrix in copied_factors(problem((64, 63), (63, 64)))] == ["x0"]

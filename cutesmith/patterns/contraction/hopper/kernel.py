@@ -33,6 +33,7 @@ HOPPER_NAMES = frozenset(
     "launch_on_copies COPIED down along line lines length row column pair factor result first_row first_column copies "
     "given is_aligned lined_up padded fake compiled made modes moved order places steps sizes ones unit others "
     "size TAPS outputs channels taps images image all_steps places rest tiles turned side sides layout "
+    "first_part with_parts parts_A parts_B first_A first_B own_A own_B stage "
     "channel tap width height positions left top seen y".split()
 )
 """What the template binds, so that an argument of the problem needs another name."""
@@ -48,13 +49,14 @@ def hopper_context(problem: ContractionProblem, c: HopperConfiguration) -> dict[
     layouts = ["ROW_MAJOR" if along_k else "COL_MAJOR" for along_k in contiguous_k]
     order = -1 if c.swapped else 1
     dtypes = [problem.a.dtype, *(o.dtype for o in epilogue.operands), *(o.dtype for o in epilogue.outputs)]
+    dtypes += ["bfloat16"] if c.ahead else []
     return {
         "reasons": reasons(problem, c),
         "blocks_per_sm": blocks_at_once(problem, c),
         "rows": c.rows,
         "split_stages": SPLIT_STAGES,
         "batched": bool(problem.batch),
-        "factor": problem.a.storage,
+        "factor": "BFloat16" if c.ahead else problem.a.storage,
         "types": {_stored_dtype(dtype): STORAGE_TYPE[dtype] for dtype in dict.fromkeys(dtypes)},
         "over": over,
         "floating": {output.name: _is_rounded(output) for output in epilogue.outputs},

@@ -94,7 +94,12 @@ def k_major(problem: ContractionProblem) -> tuple[bool, bool]:
 
 def stage_bytes(problem: ContractionProblem, c: HopperConfiguration) -> int:
     """What one stage of the ring holds."""
-    return (c.tile_m + c.tile_n) * c.tile_k * ITEM_BYTES[problem.a.dtype]
+    return (c.tile_m + c.tile_n) * c.tile_k * item_bytes(problem, c)
+
+
+def item_bytes(problem: ContractionProblem, c: HopperConfiguration) -> int:
+    """Of a factor's number, as TMA loads it."""
+    return c.parts * ITEM_BYTES["bfloat16"] if c.ahead else ITEM_BYTES[problem.a.dtype]
 
 
 def other_bytes(problem: ContractionProblem, c: HopperConfiguration) -> int:
@@ -102,7 +107,7 @@ def other_bytes(problem: ContractionProblem, c: HopperConfiguration) -> int:
     leaving = c.warpgroups * c.rows * c.columns * sum(ITEM_BYTES[output.dtype] for output in problem.epilogue.outputs)
     own_strips = -(-(c.tile_n // c.columns) // c.split)
     sums = 4 * c.warpgroups * c.rows * c.columns * c.split * own_strips if c.split > 1 else 0
-    split = SPLIT_STAGES * c.parts * c.tile_n * c.tile_k * ITEM_BYTES["bfloat16"] if c.parts > 1 else 0
+    split = SPLIT_STAGES * c.parts * c.tile_n * c.tile_k * ITEM_BYTES["bfloat16"] if c.splits else 0
     return leaving + sums + split + BARRIER_BYTES + RESERVED_SMEM_PER_BLOCK
 
 
@@ -126,7 +131,7 @@ def refusals(problem: ContractionProblem, c: HopperConfiguration, sm: SmVersion)
         yield "a cluster shares one operand"
     if c.split > 1 and (c.pingpong or c.cluster_m * c.cluster_n > 1):
         yield "blocks that divide k share nothing else"
-    line = 128 // ITEM_BYTES[problem.a.dtype]
+    line = 128 // ITEM_BYTES["bfloat16" if c.ahead else problem.a.dtype]
     sides = (a_contiguous_k, c.tile_m, c.cluster_n), (b_contiguous_k, c.tile_n, c.cluster_m)
     for contiguous_k, lines, parts in sides:
         if lines % (parts * (8 if contiguous_k else line)) and (parts > 1 or not contiguous_k):
@@ -135,7 +140,9 @@ def refusals(problem: ContractionProblem, c: HopperConfiguration, sm: SmVersion)
         yield f"{c.rows} rows of a transposed result are not whole lines"
     if c.parts > 1 and c.pingpong:
         yield "the parts of a factor belong to a tile that the warpgroups share"
-    if c.sums_per_thread > (128 if c.parts > 1 else 208):
+    if c.ahead and (isinstance(problem.b, Seen) or len(problem.batch) >= MOST_TMA_BATCH_DIMS):
+        yield "a tensor map has no dimension left for parts"
+    if c.sums_per_thread > (128 if c.splits else 208):
         yield f"{c.sums_per_thread} registers a thread for sums spill"
     if c.stages < 2:
         yield "loads need a second stage"

@@ -10,12 +10,12 @@ from cutesmith.devices import RESERVED_SMEM_PER_BLOCK, SmVersion, parse_arch
 from cutesmith.patterns.contraction.analysis import ContractionProblem, Seen
 from cutesmith.patterns.contraction.hopper.legality import (
     copied_factors,
+    item_bytes,
     other_bytes,
     refusals,
     shared_bytes,
     stage_bytes,
 )
-from cutesmith.patterns.graph.dtypes import ITEM_BYTES
 from cutesmith.patterns.pattern_plan import HopperConfiguration as Tiles
 
 FEW_ROWS = 128
@@ -36,7 +36,7 @@ LOADED_BYTES = 74.0
 STEP_CYCLES = 100.0
 """Of a k-tile for its barriers."""
 PARTS_CYCLES = 700.0
-"""Of a k-tile of float32, beside its products: for its parts (medians of four sizes on an H100, evals/results/h100)."""
+"""Of a k-tile of float32, beside its products, where the kernel splits (medians of four sizes on an H100)."""
 TILE_CYCLES = 520.0
 EPILOGUE_CYCLES = 11_500.0
 """For 128 x 192 sums of a warpgroup; hidden behind the other one where they take turns."""
@@ -67,7 +67,7 @@ class Prediction:
 
 def proposals(problem: ContractionProblem, sm: SmVersion, most: int = MOST_CANDIDATES) -> list[Tiles]:
     """The configurations that can be a kernel, the least predicted time first; no more than `most`."""
-    forms = (_filled(problem, _for_dtype(problem, c), sm, blocks) for c, blocks in _candidates(problem))
+    forms = (_filled(problem, form, sm, n) for c, n in _candidates(problem) for form in _for_dtype(problem, c))
     found = [c for c in dict.fromkeys(forms) if not any(refusals(problem, c, sm))]
     return sorted(found, key=lambda c: predict(problem, c).seconds)[:most]
 
@@ -83,9 +83,13 @@ def _candidates(problem: ContractionProblem) -> Iterator[tuple[Tiles, int]]:
         yield from ((tiles, blocks) for blocks in ((1, 2) if tiles.warpgroups == 1 else (1,)))
 
 
-def _for_dtype(problem: ContractionProblem, c: Tiles) -> Tiles:
-    """The same tile for float32, whose numbers are split into parts: 128 bytes of k, and shared by the warpgroups."""
-    return replace(c, tile_k=32, pingpong=False, parts=3) if problem.a.dtype == "float32" else c
+def _for_dtype(problem: ContractionProblem, c: Tiles) -> Iterator[Tiles]:
+    """The same tile for float32, whose numbers are split into parts, by the kernel or ahead; warpgroups share it."""
+    if problem.a.dtype != "float32":
+        yield c
+    else:
+        split = replace(c, tile_k=32, pingpong=False, parts=3)
+        yield from (split, replace(split, ahead=True))
 
 
 def _square() -> Iterator[Tiles]:
@@ -141,20 +145,34 @@ def predict(problem: ContractionProblem, c: Tiles) -> Prediction:
     waves = max(1, math.ceil(tiles * c.split / resident))  # a result without elements has no tile
     # A wgmma of 64 x n x 16 takes n / 2 cycles, or as long as its operands take to read, 128 bytes a cycle.
     multiply = c.tile_m / 64 * max(c.tile_n / 2, 16 + c.tile_n / 4) * c.tile_k / 16 * len(c.products)
-    load = (c.tile_m / c.cluster_n + c.tile_n / c.cluster_m) * c.tile_k * ITEM_BYTES[problem.a.dtype] / LOADED_BYTES
-    step = STEP_CYCLES + (PARTS_CYCLES if c.parts > 1 else 0.0)
+    load = (c.tile_m / c.cluster_n + c.tile_n / c.cluster_m) * c.tile_k * item_bytes(problem, c) / LOADED_BYTES
+    step = STEP_CYCLES + (PARTS_CYCLES if c.splits else 0.0)
     own = _steps(problem, c) / c.split * (max(multiply, load) * at_once + step) + TILE_CYCLES
     own += 0.0 if c.pingpong else EPILOGUE_CYCLES * c.rows * c.tile_n / (128 * 192)
     own += SPLIT_CYCLES * math.log2(c.split)
     work = {
         "loads from L2" if load > multiply else "multiplications": waves * own / CLOCK,
-        "bytes of device memory": problem.graph.moved_bytes / BANDWIDTH,
+        "bytes of device memory": (problem.graph.moved_bytes + sum(_more_bytes(problem, c))) / BANDWIDTH,
         "the card's power": 2 * problem.m * problem.n * problem.k * problem.batches * len(c.products) / MOST_FLOPS,
     }
     seconds = LAUNCH_SECONDS + sum(part**SHARPNESS for part in work.values()) ** (1 / SHARPNESS)
-    seconds += sum(COPY_SECONDS + 2 * matrix.bytes / BANDWIDTH for matrix in copied_factors(problem))
+    seconds += sum(COPY_SECONDS + moved / BANDWIDTH for moved in _bytes_before(problem, c))
     busy = tiles * c.split / (waves * resident)
     return Prediction(seconds, tiles, waves, busy, max(work, key=lambda name: work[name]))
+
+
+def _more_bytes(problem: ContractionProblem, c: Tiles) -> Iterator[float]:
+    """What the kernel reads beside the function's own bytes: parts are half as long again as their number."""
+    if c.ahead:
+        yield from (side.bytes * (c.parts / 2 - 1) for side in (problem.a, problem.b))
+
+
+def _bytes_before(problem: ContractionProblem, c: Tiles) -> Iterator[float]:
+    """What each launch before the kernel moves: it copies or splits a factor."""
+    if c.ahead:
+        yield from (side.bytes * (1 + c.parts / 2) for side in (problem.a, problem.b))
+    else:
+        yield from (2 * side.bytes for side in copied_factors(problem))
 
 
 def _steps(problem: ContractionProblem, c: Tiles) -> float:
@@ -179,6 +197,9 @@ def reasons(problem: ContractionProblem, c: Tiles) -> list[str]:
     ]
     if c.cluster_m * c.cluster_n > 1:
         lines.append("Two blocks of a cluster load what they share once: less traffic from L2, and less power.")
+    if c.ahead:
+        lines.append("Launches before it split each number of both factors into parts.")
+        return lines
     for matrix in copied_factors(problem):
         lines.append(f"{matrix.argument} is copied first, {matrix.bytes / 1e6:.3g} MB: TMA cannot read it in place.")
     return lines
