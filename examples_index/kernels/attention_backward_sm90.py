@@ -64,15 +64,15 @@ def pin(operand: cute.Tensor):
 
 
 @cute.jit
-def mask_scores(scores: cute.Tensor, coordinates: cute.Tensor, keys: Int32, causal: cutlass.Constexpr):
-    """-inf where the key does not exist or, if causal, comes after the query."""
-    for i in cutlass.range(cute.size(scores), unroll_full=True):
+def mask(probabilities: cute.Tensor, coordinates: cute.Tensor, keys: Int32, causal: cutlass.Constexpr):
+    """0 where the key does not exist or, if causal, comes after the query; also where its query's lse is NaN."""
+    for i in cutlass.range(cute.size(probabilities), unroll_full=True):
         key, query = coordinates[i]
         last = keys - 1
         if const_expr(causal):
             last = cutlass.min(last, query)
         if key > last:
-            scores[i] = -Float32.inf
+            probabilities[i] = Float32(0.0)
 
 
 @cute.jit
@@ -295,12 +295,6 @@ def backward_kernel(
             multiply(first_score, score_mma, dP, tSrV, tSrdO[None, None, None, state.index])
             warpgroup.wait_group(1)  # the scores are here
 
-            whole = (n + 1) * BN <= keys
-            if const_expr(causal):
-                whole = whole & (tile * bq >= (n + 1) * BN - 1)
-            if not whole:
-                coordinates = cute.local_tile(cS, (PART, bq), (n * MATH_WARPGROUPS + mine, tile))
-                mask_scores(scores, score_mma.get_slice(lane).partition_C(coordinates), keys, causal)
             for v in range_constexpr(bq // 8):
                 for odd in range_constexpr(2):
                     column = scores[(odd, None, v), 0, 0]
@@ -308,6 +302,12 @@ def backward_kernel(
                     for key in range_constexpr(2):  # no score is above its log-sum-exp but by rounding
                         power = cute.arch.fmin(column[key] * scale_log2 - lse, Float32(0.0), nan=True)
                         column[key] = cute.math.exp2(power, fastmath=True)
+            whole = (n + 1) * BN <= keys
+            if const_expr(causal):
+                whole = whole & (tile * bq >= (n + 1) * BN - 1)
+            if not whole:
+                coordinates = cute.local_tile(cS, (PART, bq), (n * MATH_WARPGROUPS + mine, tile))
+                mask(scores, score_mma.get_slice(lane).partition_C(coordinates), keys, causal)
             rP.store(scores.load().to(dtype))
             pin(rP)
             warpgroup.wait_group(0)

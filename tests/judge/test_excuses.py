@@ -241,6 +241,9 @@ def test_a_mean_of_what_a_norm_gives_is_noise_of_any_float32_order_but_no_number
         assert said_of(reference, tmp_path, values, noise, derived=False, strict=True).violation is None, seed
         for wrong in (noise + 1e-5, torch.zeros(2) + 1e-3):
             assert said_of(reference, tmp_path, values, wrong, derived=False, strict=True).violation, seed
+        kernelbench = {"rtol": 1e-4, "atol": 1e-4}
+        assert said_of(reference, tmp_path, values, noise, strict=True, **kernelbench).violation is None, seed
+        assert said_of(reference, tmp_path, values, noise + 1e-5, strict=True, **kernelbench).violation, seed
 
 
 def test_the_sign_of_an_infinite_product_is_open_where_roundings_decide_it(tmp_path):
