@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import ast
 import fnmatch
-import hashlib
 import json
 import math
 import multiprocessing
@@ -26,17 +25,15 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 os.environ.setdefault("CUTE_DSL_ARCH", "sm_90a")
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-import cutlass.cute as cute  # noqa: E402
 import torch  # noqa: E402
 import torch.nn.functional as F  # noqa: E402, N812
-from races import FLUSH_BYTES, Race, module_of, relative_error  # noqa: E402
+from races import FLUSH_BYTES, Race, Tensor, compile_ahead, kernel_of, made, relative_error  # noqa: E402
 
 from cutesmith.devices import parse_arch  # noqa: E402
 from cutesmith.patterns.contraction.hopper.legality import obstacles  # noqa: E402
@@ -65,18 +62,12 @@ SQUARES = [(4096, 4096, 4096), (8192, 8192, 8192)]
 
 
 @dataclass(frozen=True)
-class Tensor:
-    """An argument: random normal numbers times `scale`."""
+class Argument:
+    """A tensor of random normal numbers times `scale`, and its name."""
 
     name: str
     shape: tuple[int, ...]
     scale: float = 1.0
-
-    def make(self, dtype: torch.dtype, device: str) -> torch.Tensor:
-        """On the GPU with values; on the CPU, where only its layout counts, without."""
-        if device == "cpu":
-            return torch.empty(self.shape, dtype=dtype)
-        return (torch.randn(self.shape, device=device) * self.scale).to(dtype)
 
 
 @dataclass(frozen=True)
@@ -88,7 +79,7 @@ class Case:
     n: int
     k: int
     expression: str
-    tensors: tuple[Tensor, ...]
+    tensors: tuple[Argument, ...]
     dtype: str = "bfloat16"
     fused: bool = False
 
@@ -108,16 +99,16 @@ class Case:
         exec(self.source(), names)  # noqa: S102
         return names["reference_fn"]  # type: ignore[no-any-return]
 
-    def inputs(self, device: str) -> list[torch.Tensor]:
-        """Arguments."""
-        return [tensor.make(getattr(torch, self.dtype), device) for tensor in self.tensors]
+    def arguments(self) -> list[Tensor]:
+        """Of its type."""
+        return [Tensor(each.shape, getattr(torch, self.dtype), each.scale) for each in self.tensors]
 
 
 def product(
-    m: int, n: int, k: int, name: str = "", expression: str = "x @ weight.t()", *more: Tensor, **rest: Any
+    m: int, n: int, k: int, name: str = "", expression: str = "x @ weight.t()", *more: Argument, **rest: Any
 ) -> Case:
     """A case with x (m, k) and weight (n, k)."""
-    tensors = (Tensor("x", (m, k)), Tensor("weight", (n, k), k**-0.5), *more)
+    tensors = (Argument("x", (m, k)), Argument("weight", (n, k), k**-0.5), *more)
     return Case(name or f"gemm_{m}x{n}x{k}", m, n, k, expression, tensors, **rest)
 
 
@@ -126,20 +117,22 @@ def cases() -> Iterator[Case]:
     yield from (product(*shape) for shape in [*SQUARES, *LLM_SHAPES])
     yield product(4096, 4096, 4096, "fp16_4096", dtype="float16")
     square = (4096, 4096)
-    yield Case("nn_4096", 4096, 4096, 4096, "x @ weight", (Tensor("x", square), Tensor("weight", square, 1 / 64)))
-    yield Case("tn_4096", 4096, 4096, 4096, "x.t() @ weight", (Tensor("x", square), Tensor("weight", square, 1 / 64)))
+    yield Case("nn_4096", 4096, 4096, 4096, "x @ weight", (Argument("x", square), Argument("weight", square, 1 / 64)))
     yield Case(
-        "tt_4096", 4096, 4096, 4096, "x.t() @ weight.t()", (Tensor("x", square), Tensor("weight", square, 1 / 64))
+        "tn_4096", 4096, 4096, 4096, "x.t() @ weight", (Argument("x", square), Argument("weight", square, 1 / 64))
     )
-    batch = (Tensor("x", (64, 1024, 1024)), Tensor("weight", (64, 1024, 1024), 1 / 32))
+    yield Case(
+        "tt_4096", 4096, 4096, 4096, "x.t() @ weight.t()", (Argument("x", square), Argument("weight", square, 1 / 64))
+    )
+    batch = (Argument("x", (64, 1024, 1024)), Argument("weight", (64, 1024, 1024), 1 / 32))
     yield Case("bmm_64x1024", 1024, 1024, 1024, "torch.bmm(x, weight)", batch)
     m, n, k = 8192, 16384, 4096
-    bias = Tensor("bias", (n,))
+    bias = Argument("bias", (n,))
     gelu = 'F.gelu(F.linear(x, weight, bias), approximate="tanh")'
     yield product(m, n, k, f"bias_gelu_{m}x{n}x{k}", gelu, bias, fused=True)
     yield product(2048, n, k, f"bias_gelu_2048x{n}x{k}", gelu, bias, fused=True)
     for m, n, k in ((8192, 4096, 14336), (8192, 4096, 4096), (2048, 4096, 4096)):
-        added = Tensor("residual", (m, n))
+        added = Argument("residual", (m, n))
         yield product(m, n, k, f"residual_{m}x{n}x{k}", "x @ weight.t() + residual", added, fused=True)
     yield from float32_cases()
 
@@ -151,13 +144,13 @@ def float32_cases() -> Iterator[Case]:
     """Products of float32: squares and shapes of KernelBench, each major of both factors, a batch, an epilogue."""
     for m, n, k in FLOAT32_SHAPES:
         yield product(m, n, k, f"fp32_{m}x{n}x{k}", dtype="float32")
-    square = (Tensor("x", (4096, 4096)), Tensor("weight", (4096, 4096), 1 / 64))
+    square = (Argument("x", (4096, 4096)), Argument("weight", (4096, 4096), 1 / 64))
     for name, expression in (("nn", "x @ weight"), ("tn", "x.t() @ weight"), ("tt", "x.t() @ weight.t()")):
         yield Case(f"fp32_{name}_4096", 4096, 4096, 4096, expression, square, dtype="float32")
-    batch = (Tensor("x", (64, 1024, 1024)), Tensor("weight", (64, 1024, 1024), 1 / 32))
+    batch = (Argument("x", (64, 1024, 1024)), Argument("weight", (64, 1024, 1024), 1 / 32))
     yield Case("fp32_bmm_64x1024", 1024, 1024, 1024, "torch.bmm(x, weight)", batch, dtype="float32")
     gelu = "F.gelu(F.linear(x, weight, bias))"
-    yield product(1024, 8192, 8192, "fp32_bias_gelu", gelu, Tensor("bias", (8192,)), dtype="float32", fused=True)
+    yield product(1024, 8192, 8192, "fp32_bias_gelu", gelu, Argument("bias", (8192,)), dtype="float32", fused=True)
 
 
 @dataclass
@@ -168,18 +161,14 @@ class Built:
     configuration: HopperConfiguration
     section: Path
     predicted_us: float
-    code: str  # the name of the function that was compiled: cases share it whose sections differ in comments only
+    code: str  # equal where sections differ in comments only
+    compiled: Path | None = None  # the section of this code that was compiled
     failed: str = ""
 
     @property
     def name(self) -> str:
         """One to each."""
         return self.section.stem
-
-    @property
-    def object_file(self) -> Path:
-        """Where the process that compiles leaves the code."""
-        return self.section.with_name(f"{self.code}.o")
 
 
 def render(case: Case, folder: Path, most: int) -> list[Built] | str:
@@ -196,36 +185,11 @@ def render(case: Case, folder: Path, most: int) -> list[Built] | str:
             section = folder / f"{case.name}_{place}.py"
             text = plan.render(configuration)
             section.write_text(text)
-            code = f"k{hashlib.sha256(ast.unparse(ast.parse(text)).encode()).hexdigest()[:16]}"
+            code = ast.unparse(ast.parse(text))
             found.append(Built(case, configuration, section, predict(plan.problem, configuration).seconds * 1e6, code))
         return found
     except Exception as error:  # noqa: BLE001
         return f"{type(error).__name__}: {error}"
-
-
-class Exported(Exception):
-    """The kernel is compiled and in its object file."""
-
-
-def compile_one(built: Built) -> Built:
-    """Compile without a GPU: only the layouts of the inputs count."""
-    module, compile_it = module_of(built.section), cute.compile
-
-    def export(*arguments: Any, **options: Any) -> Any:
-        compile_it(*arguments, **options).export_to_c(str(built.object_file), built.code)
-        raise Exported
-
-    cute.compile = export  # type: ignore[assignment]
-    torch.cuda.get_device_properties = lambda _: SimpleNamespace(multi_processor_count=132)  # type: ignore[assignment]
-    try:
-        module.kernel_fn(*built.case.inputs("cpu"))
-    except Exported:
-        return built
-    except Exception as error:  # noqa: BLE001
-        built.failed = f"{type(error).__name__}: {error}"[:500]
-    finally:
-        cute.compile = compile_it
-    return built
 
 
 def build(chosen: Sequence[Case], folder: Path, most: int, jobs: int) -> tuple[list[Built], dict[str, str]]:
@@ -234,19 +198,12 @@ def build(chosen: Sequence[Case], folder: Path, most: int, jobs: int) -> tuple[l
         rendered = pool.starmap(render, [(case, folder, most) for case in chosen], chunksize=1)
         refused = {case.name: r for case, r in zip(chosen, rendered, strict=True) if isinstance(r, str)}
         built = [one for r in rendered if not isinstance(r, str) for one in r]
-        unique = {one.code: one for one in built}
-        failed = {one.code: one.failed for one in pool.map(compile_one, unique.values(), chunksize=1)}
+    unique = {one.code: one for one in built}
+    failed = compile_ahead([(one.section, one.case.arguments()) for one in unique.values()], jobs)
     for one in built:
-        one.failed = failed[one.code]
+        one.compiled = unique[one.code].section
+        one.failed = failed.get(one.compiled, "")
     return built, refused
-
-
-def loaded(built: Built) -> Callable[..., torch.Tensor]:
-    """The `kernel_fn` of a compiled configuration."""
-    module = module_of(built.section)
-    code = cute.runtime.load_module(str(built.object_file), enable_tvm_ffi=True)
-    module.specialise = lambda *_: getattr(code, built.code)
-    return module.kernel_fn  # type: ignore[no-any-return]
 
 
 def quack_of(case: Case) -> Callable[..., torch.Tensor] | None:
@@ -270,13 +227,13 @@ def quack_of(case: Case) -> Callable[..., torch.Tensor] | None:
 
 def run_case(case: Case, builts: list[Built], options: argparse.Namespace, flush: torch.Tensor) -> dict[str, Any]:
     """Check every kernel of a case, then time those that are right and the baselines."""
-    function, inputs = case.function(), case.inputs("cuda")
+    function, inputs = case.function(), made(case.arguments(), "cuda")
     exact = function(*(value.double() for value in inputs))
     contenders: dict[str, Callable[..., torch.Tensor]] = {"eager": function}
     wrong, errors = {}, {"eager": relative_error(function(*inputs), exact)}
     for built in builts:
         try:
-            kernel = loaded(built)
+            kernel = kernel_of(built.compiled)
             errors[built.name] = error = relative_error(kernel(*inputs), exact)
         except Exception as failure:  # noqa: BLE001
             wrong[built.name] = f"{type(failure).__name__}: {failure}"[:300]

@@ -5,7 +5,8 @@
 Kernels are compiled first, in several processes and without the GPU. Each one's result is compared with float64, then
 all of a case race on the same random normal inputs (`races.py`). OUT/patterns.json holds every sample in microseconds
 with the time that was predicted, OUT/patterns.md the table. `--kernel NAME=FILE` adds a file to the cases whose names
-begin with NAME. `--general` adds the form of products that serves every architecture, where sm_90a's own is chosen.
+begin with NAME. `--general` adds the form of products that serves every architecture, and that whose kernel splits
+float32 itself.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ from cutesmith.patterns.contraction.plan import ContractionPlan  # noqa: E402
 from cutesmith.patterns.contraction.proposals import proposals  # noqa: E402
 from cutesmith.patterns.cutting.machine import H200  # noqa: E402
 from cutesmith.patterns.match import whole_or_cut  # noqa: E402
+from cutesmith.patterns.pattern_plan import HopperConfiguration  # noqa: E402
 from cutesmith.patterns.tracing.trace import trace_function  # noqa: E402
 
 ARCH = "sm_90a"
@@ -70,6 +72,9 @@ def build(case: Case, folder: Path, more: dict[str, Path], options: argparse.Nam
                 key = str(tuple(configuration.to_dict().values()))
                 built.files[key] = _written(plan.render(configuration), case, folder)
             if options.general and isinstance(plan, ContractionPlan):
+                tiles = [c for c in plan.configurations(ARCH) if isinstance(c, HopperConfiguration)]
+                if tiles and tiles[0].ahead and (split := next((c for c in tiles if c.splits), None)):
+                    built.files["split by the kernel"] = _written(plan.render(split), case, folder)
                 sm = parse_arch(ARCH).sm
                 other = next(c for c in proposals(plan.problem) if not any(refusals(plan.problem, c, sm)))
                 built.files["general form"] = _written(plan.render(other), case, folder)
@@ -174,7 +179,7 @@ def main() -> int:
     )
     parser.add_argument("--rounds", type=int, default=11)
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--general", action="store_true", help="also the general form of products")
+    parser.add_argument("--general", action="store_true", help="also other forms of products")
     parser.add_argument("--no-gpu", action="store_true", help="render and compile alone")
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
