@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
+from cutesmith.devices import parse_arch
 from cutesmith.errors import UnmatchedError
 from cutesmith.patterns.attention import plan as attention
 from cutesmith.patterns.chains import split_rows, totals
@@ -18,6 +19,7 @@ from cutesmith.patterns.cutting.machine import H200
 from cutesmith.patterns.cutting.rewriting import with_long_sums_in_parts, with_vectors_as_rows
 from cutesmith.patterns.cutting.sharing import with_shared_kernels
 from cutesmith.patterns.elementwise import plan as elementwise
+from cutesmith.patterns.graph.dtypes import FLOATS8
 from cutesmith.patterns.graph.nodes import Graph
 from cutesmith.patterns.pattern_plan import PatternPlan
 from cutesmith.patterns.rows import plan as rows
@@ -30,6 +32,9 @@ NEEDS_MODEL = (
     "The offline generator knows products of matrices, attention, elementwise functions, reductions, "
     "totals of those, and what can be cut into them; for anything else a model has to write the kernel."
 )
+
+CONVERTS_FLOAT8 = 89
+"""The first compute capability with instructions for float8."""
 
 P = TypeVar("P", bound=PatternPlan[Any])
 
@@ -56,6 +61,11 @@ def plan_kernel(graph: Graph, arch: str) -> PatternPlan[Any]:
 
     A graph that no pattern takes as a whole is cut into launches. Raises UnmatchedError with the operations in the way.
     """
+    if parse_arch(arch).sm.number < CONVERTS_FLOAT8:
+        eighths = [node for node in graph.nodes() if node.dtype in FLOATS8]
+        if eighths:
+            wrong = f"{eighths[0].dtype} at {eighths[0].where}: {arch} cannot convert it, sm_89 and later can"
+            raise UnmatchedError(wrong, operation=eighths[0].where)
     plan = whole_or_cut(graph)
     if not plan.configurations(arch):
         raise UnmatchedError(f"the pattern {plan.pattern} has no configuration for {arch}", operation=plan.pattern)

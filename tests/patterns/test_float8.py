@@ -71,6 +71,13 @@ def test_e5m2_is_not_stored():
         trace_function(lambda x: x.to(E5M2), (normal(8),))
 
 
+def test_an_architecture_that_cannot_convert_float8_is_named():
+    graph = trace_function(lambda x, y: x.to(torch.bfloat16) @ y.to(torch.bfloat16), (bits(16, 16), bits(16, 16)))
+    with pytest.raises(UnmatchedError, match="float8_e4m3fn at input: sm_80 cannot convert it"):
+        plan_kernel(graph, "sm_80")
+    assert plan_kernel(graph, "sm_89").configurations("sm_89")
+
+
 def quantised(x):
     largest = x.float().abs().amax(-1, keepdim=True)
     mantissa, exponent = torch.frexp(largest)

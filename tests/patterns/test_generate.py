@@ -28,6 +28,7 @@ from cutesmith.verdicts import (
     ExitCode,
     GenerateVerdict,
     LintVerdict,
+    Mechanism,
     Timing,
     VerifyVerdict,
 )
@@ -163,6 +164,7 @@ class ScriptedStages:
     medians: list[float]
     wrong: tuple[int, ...] = ()
     broken: tuple[int, ...] = ()
+    too_large: tuple[int, ...] = ()  # for the memory that there is
     stop: str = ""
     benchmarked: ExitCode = ExitCode.PASSED
     verified: list[int] = field(default_factory=list)
@@ -182,7 +184,12 @@ class ScriptedStages:
     def verify(self, candidate: Candidate) -> VerifyVerdict:
         self.verified.append(candidate.number)
         code = ExitCode.WRONG_RESULT if candidate.number in self.wrong else ExitCode.PASSED
-        verdict = VerifyVerdict(exit_code=code, summary=f"verify {code.name}", path="k", ran_on="gpu")
+        mechanism = ""
+        if candidate.number in self.too_large:
+            code, mechanism = ExitCode.CRASHED, Mechanism.MEMORY_LIMIT.value
+        verdict = VerifyVerdict(
+            exit_code=code, summary=f"verify {code.name}", path="k", ran_on="gpu", mechanism=mechanism
+        )
         candidate.verdicts.append(verdict)
         return verdict
 
@@ -265,6 +272,7 @@ def test_times_from_the_cache_are_called_so_and_what_they_chose_is_verified(tmp_
     [
         (ScriptedStages(medians=[1.0, 2.0], wrong=(1, 2)), ExitCode.WRONG_RESULT, "verify WRONG_RESULT"),
         (ScriptedStages(medians=[1.0], broken=(1,)), ExitCode.DOES_NOT_COMPILE, "compile DOES_NOT_COMPILE"),
+        (ScriptedStages(medians=[1.0], too_large=(1,)), ExitCode.UNAVAILABLE, "has too little memory"),
     ],
 )
 def test_no_kernel_that_held_has_its_exit_code(

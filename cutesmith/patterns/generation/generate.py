@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib.util
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -23,10 +23,11 @@ from cutesmith.patterns.generation.target import Target, choose_target, describe
 from cutesmith.runtime.tuning import Progress as Progress
 from cutesmith.runtime.tuning import silent
 from cutesmith.runtime.tuning_cache import TuningCache
-from cutesmith.verdicts import BenchmarkVerdict, ExitCode, GenerateVerdict, Verdict, VerifyVerdict
+from cutesmith.verdicts import BenchmarkVerdict, ExitCode, GenerateVerdict, Mechanism, Verdict, VerifyVerdict
 
 CONFIGURATIONS = 8
 VERIFY_ATTEMPTS = 4
+OUT_OF_MEMORY = (Mechanism.MEMORY_LIMIT.value, Mechanism.GPU_MEMORY.value)
 NOT_EXECUTED = "nothing was executed: this machine has no GPU that runs {arch}"
 
 
@@ -101,6 +102,14 @@ def _unmatched(problem: str | Path, refusal: UnmatchedError, seconds: float) -> 
         unmatched=refusal.operation or refusal.message,
         seconds=seconds,
     )
+
+
+def _without_memory(failed: Verdict) -> Verdict:
+    """The failure; where memory ran out it is the machine's, as a drafted kernel holds its tensors alone."""
+    if getattr(failed, "mechanism", "") not in OUT_OF_MEMORY:
+        return failed
+    told = f"this machine has too little memory for it: {failed.summary.splitlines()[0]}"
+    return replace(failed, exit_code=ExitCode.UNAVAILABLE, summary=told)
 
 
 @dataclass
@@ -250,7 +259,7 @@ class Generation:
             cheating = self.benchmark is not None and self.benchmark.exit_code == ExitCode.REJECTED
             return self.benchmark if cheating else None
         failures = [candidate.failed for candidate in self.candidates if candidate.failed is not None]
-        return failures[0] if failures else None
+        return _without_memory(failures[0]) if failures else None
 
     def _summary(self, blocked: Verdict | None) -> str:
         name = self.problem.name
