@@ -1,6 +1,6 @@
 # Every target does its own set-up: Linux, python3 (3.10 to 3.13) and make are all that a machine needs.
 #
-#   make demo       three PyTorch functions become kernels, in cutesmith-out/demo/
+#   make demo       five PyTorch functions become kernels, in cutesmith-out/demo/
 #   make test       ruff, mypy and the tests that are fast: within five minutes on two cores
 #   make test-all   the other tests
 #   make selftest   the judge against kernels that cheat and honest ones that resemble them
@@ -21,7 +21,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 DEMO := cutesmith-out/demo
-DEMO_PROBLEMS := level1/softmax level1/gelu_tanh level2/residual_rms_norm
+DEMO_PROBLEMS := level1/softmax level1/gelu_tanh level2/residual_rms_norm level3/gemm_bias_gelu level3/causal_conv1d_silu
 
 .PHONY: demo test test-all selftest gpu-test live docs lint clean setup
 .DEFAULT_GOAL := test

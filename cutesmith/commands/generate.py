@@ -77,6 +77,7 @@ def main(argv: list[str]) -> int:
             benchmark=not options.no_benchmark,
             use_cache=not options.no_cache,
             confine_problem=options.confine_problem,
+            tf32=options.precision == "tf32",
             progress=progress,
             render=render_report,
         )

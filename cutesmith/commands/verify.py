@@ -44,6 +44,7 @@ def main(argv: list[str]) -> int:
     asked = VerifyOptions(
         rtol=options.rtol,
         atol=options.atol,
+        tf32=options.precision == "tf32",
         arch=options.arch,
         seeds=options.seeds,
         sanitize=options.sanitize,

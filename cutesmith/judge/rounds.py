@@ -48,6 +48,7 @@ START_SECONDS = 300.0  # importing PyTorch and the DSL from a cold disk on a bus
 class VerifyOptions:
     """How to verify: tolerances (None: the file's, else those of the dtype), input draws a set, seconds a call.
 
+    `tf32`: the user accepts products of factors that are rounded to tf32; float32 results are judged by that.
     `quick` draws only what moves or scales floats as a whole, for an inner loop. A problem in the kernel's own file is
     confined as the kernel is, any other only with `confine_problem`.
     `orders`: in how many orders of completion the emulated GPU runs launches with bulk copies (emulator's Settings).
@@ -57,6 +58,7 @@ class VerifyOptions:
 
     rtol: float | None = None
     atol: float | None = None
+    tf32: bool = False
     arch: str | None = None
     seeds: int = 2
     timeout: float = 120.0
@@ -224,8 +226,10 @@ class Round:
             keep=True,
         )
         derived = key in (DERIVED, OTHER_DERIVED)
-        given = {"rtol": self.options.rtol, "atol": self.options.atol}
-        tolerances = Tolerances(**given, derived=derived, default=default, strict=strict)
+        asked = self.options
+        tolerances = Tolerances(
+            rtol=asked.rtol, atol=asked.atol, tf32=asked.tf32, derived=derived, default=default, strict=strict
+        )
         judged = reference_call(self.reference, Judge(key, report.outputs, report.is_tuple, tolerances, unwritten))
         for output in report.outputs:
             self.sums.pop(output.file, None)

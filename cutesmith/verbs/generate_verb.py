@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from cutesmith.verbs.definition import Option, Tool, Verb, positive
-from cutesmith.verbs.kernel_verbs import MCP_ARCH, MCP_ON, ON
+from cutesmith.verbs.kernel_verbs import MCP_ARCH, MCP_ON, ON, PRECISION
 
 AGENTS = "draft: patterns, no model; claude; openai:MODEL; auto: claude when a key is present; script:FILE; replay:DIR"
 MOST_TRIED = 8  # configurations of a pattern
@@ -31,6 +31,7 @@ GENERATE = Verb(
         OUT,
         replace(ON, help="execute on the GPU or the emulated one, or compile only"),
         CONFIGURATIONS,
+        PRECISION,
         Option("--no-benchmark", type=bool, help="skip the comparison with eager and torch.compile"),
         Option("--no-cache", type=bool, help="time the configurations again"),
         Option("--confine-problem", type=bool, help="trust the problem no more than its kernel"),

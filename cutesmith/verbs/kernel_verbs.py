@@ -98,6 +98,12 @@ passes, and after a change of tiling, stages or layouts to see what it costs."""
 
 RTOL = Option("--rtol", type=float, metavar="R", help="relative tolerance (default: the file's, or by dtype)")
 ATOL = Option("--atol", type=float, metavar="A", help="absolute, scaled down for small references")
+PRECISION = Option(
+    "--precision",
+    choices=("float32", "tf32"),
+    default="float32",
+    help="tf32: products may round factors of float32 to 11 bits, and results are judged by what that costs",
+)
 VERSION_NOTE = Option("--note", default="", help="one line that says what this version is, kept with its checkpoint")
 SANITIZE = Option("--sanitize", type=bool, help="also run compute-sanitizer memcheck and racecheck")
 
@@ -118,6 +124,7 @@ VERIFY = Verb(
         ON,
         RTOL,
         ATOL,
+        PRECISION,
         ARCH,
         Option("--seeds", type=int, default=2, metavar="N", help="draws of each input set (default: 2)"),
         Option(

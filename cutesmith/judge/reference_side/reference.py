@@ -347,7 +347,11 @@ class Reference:
         rtol = known.get("rtol") if tolerances.rtol is None else tolerances.rtol
         atol = known.get("atol") if tolerances.atol is None else tolerances.atol
         stated = [
-            replace(tolerance_for(own.dtype, rtol, atol), derived=tolerances.derived, nan_decides=tolerances.strict)
+            replace(
+                tolerance_for(own.dtype, rtol, atol, tf32=tolerances.tf32),
+                derived=tolerances.derived,
+                nan_decides=tolerances.strict,
+            )
             for own in native
         ]
         results = compared(

@@ -167,6 +167,7 @@ class Judged:
 class Tolerances:
     """Relative and absolute tolerance, None for those of the file or of the dtype; `derived` and `default` as there.
 
+    `tf32`: float32 results may come of factors that were rounded to tf32.
     Without `strict`, elements that the reference gives NaN for are not decided.
     """
 
@@ -175,6 +176,7 @@ class Tolerances:
     derived: bool = False
     default: bool = False
     strict: bool = True
+    tf32: bool = False
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,8 @@
 
 A tile of the tensor core wastes all but a column of its work on a vector, and the product is no more than one visit to
 the matrix: what a row kernel does at memory speed. A small result of long sums keeps few multiprocessors busy; cut
-along k it is a batch of products, whose results a pointwise kernel adds up, in the same order every time.
+along k it is a batch of products, whose results a pointwise kernel adds up, in the same order every time. Where the
+user asks for it, factors of float32 may be rounded to tf32.
 """
 
 from __future__ import annotations
@@ -41,6 +42,11 @@ def with_long_sums_in_parts(graph: Graph) -> Graph:
     return _rewritten(graph, _parts, fixed=True)
 
 
+def with_tf32(graph: Graph) -> Graph:
+    """The graph with products of float32 that may round their factors to tf32; itself where it has none."""
+    return _rewritten(graph, _of_rounded_factors)
+
+
 def _rewritten(graph: Graph, change: Callable[[GraphBuilder, Node], Node | None], *, fixed: bool = False) -> Graph:
     build, changed = GraphBuilder(), list[Node]()
 
@@ -55,6 +61,14 @@ def _rewritten(graph: Graph, change: Callable[[GraphBuilder, Node], Node | None]
     if not changed:
         return graph
     return replace(rewritten, fixed_shapes=True) if fixed else rewritten
+
+
+def _of_rounded_factors(build: GraphBuilder, node: Node) -> Node | None:
+    attrs = Contraction.of(node)
+    if attrs.tf32 or any(side.dtype != "float32" for side in node.inputs):
+        return None
+    build.origin = node.origin
+    return build.node("contract", node.inputs, node.shape, node.dtype, replace(attrs, tf32=True))
 
 
 def _row_sums(build: GraphBuilder, node: Node) -> Node | None:

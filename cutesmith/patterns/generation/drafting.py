@@ -19,6 +19,9 @@ from cutesmith.sandbox.worker import Limits, Worker, confine
 from cutesmith.verdicts import ExitCode
 
 TRACE_SECONDS = 300.0
+ROUNDED = (
+    "Asked for by --precision tf32: products round factors of float32 to tf32, 11 bits; verify it with that option too."
+)
 
 
 @dataclass(frozen=True)
@@ -65,10 +68,13 @@ class TraceProblem(Request[Draft | Unmatched]):
     path: str
     arch: str
     limit: int
+    tf32: bool = False
 
 
-def draft_kernels(problem: str | Path, arch: str, *, limit: int) -> Draft:
+def draft_kernels(problem: str | Path, arch: str, *, limit: int, tf32: bool = False) -> Draft:
     """Kernel files for the problem, at most `limit`, written for an architecture such as "sm_90a".
+
+    `tf32`: products may round factors of float32 to tf32, whatever PyTorch's flags say.
 
     Raises ContractError (the file breaks the contract or its reference raises), UnmatchedError (no pattern takes it)
     and CandidateError (running the file crashed or timed out).
@@ -82,7 +88,7 @@ def draft_kernels(problem: str | Path, arch: str, *, limit: int) -> Draft:
         )
     with Worker(drafter, limits=Limits(wall_seconds=TRACE_SECONDS), subject=path.name) as worker:
         try:
-            reply = worker.call(TraceProblem(str(path), arch, limit))
+            reply = worker.call(TraceProblem(str(path), arch, limit, tf32))
         except CandidateError as error:
             raised = error.exit_code == ExitCode.CRASHED and worker.alive  # it leaves the process alive
             if raised or error.exit_code == ExitCode.USAGE:
@@ -117,7 +123,7 @@ class Drafter:
         try:
             with cuda_as_cpu(fake=True, arch=request.arch):
                 loaded = load_file(request.path)
-                plan = plan_problem(loaded, request.arch)
+                plan = plan_problem(loaded, request.arch, tf32=request.tf32)
             rendered, skipped = render_valid(plan, request.arch, request.limit)
         except UnmatchedError as refusal:
             return Unmatched(refusal.message, refusal.operation, refusal.hint)
@@ -130,7 +136,7 @@ class Drafter:
                 pattern=plan.pattern,
                 configuration=section.configuration.to_dict(),
                 arch=request.arch,
-                reasons=_reasons(plan, section, len(kernels)),
+                reasons=f"{_reasons(plan, section, len(kernels))} {ROUNDED if request.tf32 else ''}".strip(),
             )
             kernels.append(replace(section, source=source))
         return Draft(

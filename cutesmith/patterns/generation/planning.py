@@ -9,6 +9,8 @@ from typing import Any, cast
 from cutesmith.errors import UnmatchedError
 from cutesmith.patterns.chains.chain import ChainPlan, SinglePlan
 from cutesmith.patterns.chains.variants import VariantsPlan
+from cutesmith.patterns.cutting.rewriting import with_tf32
+from cutesmith.patterns.graph.nodes import Graph
 from cutesmith.patterns.match import plan_kernel
 from cutesmith.patterns.pattern_plan import PatternPlan
 from cutesmith.patterns.tracing.trace import trace_problem
@@ -16,24 +18,37 @@ from cutesmith.patterns.tracing.variants import trace_variants
 from cutesmith.problems.loading import LoadedFile
 
 
-def plan_problem(loaded: LoadedFile, arch: str) -> PatternPlan[Any]:
-    """The plan of a problem's function for an architecture; UnmatchedError with all operations in the way."""
+def plan_problem(loaded: LoadedFile, arch: str, *, tf32: bool = False) -> PatternPlan[Any]:
+    """The plan of a problem's function for an architecture; UnmatchedError with all operations in the way.
+
+    `tf32`: products may round factors of float32 to tf32; a function without such products is refused.
+    """
     try:
         graph = trace_problem(loaded)
     except UnmatchedError as refusal:
         try:
-            return _plan_of_variants(loaded, arch)
+            return _plan_of_variants(loaded, arch, tf32=tf32)
         except UnmatchedError:
             raise refusal from None
     if graph.checked:
         with contextlib.suppress(UnmatchedError):  # the other sets of inputs have no kernel
-            return _plan_of_variants(loaded, arch)
-    return plan_kernel(graph, arch)
+            return _plan_of_variants(loaded, arch, tf32=tf32)
+    return plan_kernel(_rounding(graph) if tf32 else graph, arch)
 
 
-def _plan_of_variants(loaded: LoadedFile, arch: str) -> PatternPlan[Any]:
+def _rounding(graph: Graph) -> Graph:
+    rounding = with_tf32(graph)
+    if rounding is graph:
+        wrong = "--precision tf32 changes nothing: the function multiplies no matrices of float32"
+        raise UnmatchedError(wrong, operation="--precision tf32", hint="Leave the option out.")
+    return rounding
+
+
+def _plan_of_variants(loaded: LoadedFile, arch: str, *, tf32: bool) -> PatternPlan[Any]:
     """One kernel checks the sizes that it holds; of several, the sizes choose one."""
     variants = trace_variants(loaded)
+    if tf32:
+        variants = replace(variants, graphs={sizes: _rounding(graph) for sizes, graph in variants.graphs.items()})
     if len(variants.graphs) == 1 and all(dim >= 0 for _, dim in variants.places):
         return plan_kernel(next(iter(variants.graphs.values())), arch)
     chosen = {sizes: replace(graph, held=frozenset()) for sizes, graph in variants.graphs.items()}

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cutesmith.compiling.compilation import compile_siblings
+from cutesmith.judge.reference_side.requests import Tolerances
 from cutesmith.judge.rounds import VerifyOptions
 from cutesmith.judge.verification import verify_kernel
 from cutesmith.lint import lint_file
@@ -28,7 +29,8 @@ SEEDS = 2
 class Stages:
     """Lint, compile, verify, time and benchmark for one target; each adds its verdict to the candidate.
 
-    `cache` remembers races; without it each race is run and forgotten. `confine_problem`: the problem is untrusted.
+    `cache` remembers races; without it each race is run and forgotten. `tf32`: results are judged as those of tf32.
+    `confine_problem`: the problem is untrusted.
     Verification takes it from the kernel's own file and confines it in any case.
     """
 
@@ -37,6 +39,7 @@ class Stages:
     draft: Draft
     cache: TuningCache | None = None
     confine_problem: bool = False
+    tf32: bool = False
 
     def lint(self, candidates: list[Candidate], report: Report) -> None:
         """Static checks; no candidate is run."""
@@ -61,7 +64,7 @@ class Stages:
         return verdict
 
     def _verify(self, path: Path, place: str) -> VerifyVerdict:
-        options = VerifyOptions(arch=self.target.arch, seeds=SEEDS, preload=import_for_gpu)
+        options = VerifyOptions(arch=self.target.arch, seeds=SEEDS, tf32=self.tf32, preload=import_for_gpu)
         return verify_kernel(path, options, on=place)
 
     def time(self, candidates: list[Candidate]) -> str:
@@ -76,7 +79,7 @@ class Stages:
 
     def benchmark(self, path: Path) -> BenchmarkVerdict:
         """The chosen kernel beside its baselines and the floor; what the graph says of the work fills the gaps."""
-        options = BenchmarkOptions(arch=self.target.arch)
+        options = BenchmarkOptions(arch=self.target.arch, tolerances=Tolerances(tf32=self.tf32))
         verdict = benchmark_kernel(path, options, problem=self.problem, confine_problem=self.confine_problem)
         return replace(
             verdict,
