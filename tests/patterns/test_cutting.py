@@ -282,3 +282,38 @@ def test_a_sum_of_one_value_a_row_is_not_a_sum_over_its_columns():
     assert isinstance(plan, ChainPlan) and len(plan.launches) == 2
     (ours,) = interpret_chain(plan, (normal(6, 8),))
     torch.testing.assert_close(ours, *exactly(function, (normal(6, 8),)))
+
+
+def balanced(scores):
+    """Four rounds of Sinkhorn's balancing, in logarithms."""
+    for _ in range(4):
+        scores = scores - torch.logsumexp(scores, dim=-1, keepdim=True)
+        scores = scores - torch.logsumexp(scores, dim=-2, keepdim=True)
+    return scores
+
+
+def test_each_step_of_an_iteration_reads_the_one_before_it():
+    inputs = (normal(2, 5, 9),)
+    plan = whole_or_cut(trace_function(balanced, inputs))
+    assert [launch.plan.pattern for launch in plan.launches] == ["rows", "columns"] * 4
+    assert all(len(launch.sources) == 1 for launch in plan.launches)
+    (ours,) = interpret_chain(plan, inputs)
+    torch.testing.assert_close(ours, balanced(inputs[0].double()), rtol=1e-6, atol=1e-6, check_dtype=False)
+
+
+def potentials(scores):
+    """The same by sums of rows and of columns: each step reads the scores too."""
+    rows = columns = torch.zeros((), dtype=scores.dtype)
+    for _ in range(3):
+        rows = -torch.logsumexp(scores + columns, dim=-1, keepdim=True)
+        columns = -torch.logsumexp(scores + rows, dim=-2, keepdim=True)
+    return scores + rows + columns
+
+
+def test_no_value_is_stored_by_two_launches():
+    inputs = (normal(2, 5, 9),)
+    plan = whole_or_cut(trace_function(potentials, inputs))
+    made = {(launch.plan.graph.outputs[0].op, launch.sources) for launch in plan.launches}
+    assert len(made) == len(plan.launches)
+    (ours,) = interpret_chain(plan, inputs)
+    torch.testing.assert_close(ours, potentials(inputs[0].double()), rtol=1e-6, atol=1e-6, check_dtype=False)

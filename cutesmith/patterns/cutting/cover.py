@@ -38,7 +38,8 @@ def cut(graph: Graph, matchers: Sequence[Matcher]) -> ChainPlan:
     Raises UnmatchedError with every operation that stands in the way.
     """
     graph = _with_copies(graph)
-    ways = [Regions(graph, fused=True), Regions(graph, fused=False)]
+    fused = Regions(graph, fused=True)
+    ways = [fused, *([Regions(graph, fused=False)] if fused.found else [])]
     if attended := _attended(graph):
         taken = [product for pair in attended for product in pair]
         ways.insert(0, Regions(graph, fused=True, taken=taken))
@@ -124,6 +125,7 @@ class _Cover:
     stored: dict[int, Node] = field(default_factory=dict)
     pieces: list[_Piece] = field(default_factory=list)
     refused: list[Node] = field(default_factory=list)
+    alone: dict[tuple[int, frozenset[int]], bool] = field(default_factory=dict)  # by a node and what its piece reads
 
     def plan(self) -> ChainPlan:
         """The chain, or UnmatchedError."""
@@ -187,6 +189,10 @@ class _Cover:
         """Launches that leave the target in memory; what they store in between is theirs alone."""
         if self._matched([target], self.matchers) or self._cut_once(target):
             return
+        if waist := self._last_waist(target):
+            self.stored[id(waist)] = waist
+            self._cover(waist)
+            return
         for inner in (_frontier(target), [child for child in target.inputs if child.op not in LEAVES]):
             cuts = [
                 base_of(node)
@@ -195,8 +201,9 @@ class _Cover:
             ]
             if cuts and self._matched([target], self.matchers, also=cuts):
                 for node in cuts:
-                    self.stored[id(node)] = node
-                    self._cover(node)
+                    if id(node) not in self.stored:  # else one before it needed it too
+                        self.stored[id(node)] = node
+                        self._cover(node)
                 return
         self.refused.append(target)
         for node in (base_of(child) for child in target.inputs):
@@ -212,13 +219,40 @@ class _Cover:
             if node is not target and node.op not in LEAVES
         ]
         for node in reversed([node for node in inside if node.op not in ("reshape", "stored")]):
-            before = len(self.pieces)
-            if self._matched([target], self.matchers, also=[node]):
-                if self._matched([node], self.matchers):
-                    self.stored[id(node)] = node
-                    return True
-                del self.pieces[before:]
+            if self._stands_alone(node) and self._matched([target], self.matchers, also=[node]):
+                assert self._matched([node], self.matchers)
+                self.stored[id(node)] = node
+                return True
         return False
+
+    def _last_waist(self, target: Node) -> Node | None:
+        """The furthest value that is all a launch for the target reads, as a step of an iteration reads the one before.
+
+        A reduction or the like lies between, as pointwise work is cheaper repeated. That launch is kept.
+        """
+        found, launch = None, list[_Piece]()
+        open_ends, is_more = _read_by(target), False
+        for node in reversed(_between(self.regions.order, [target], self.stored)[:-1]):
+            is_work = node.op not in (*LEAVES, "reshape", "stored")
+            is_waist = is_work and is_more and open_ends == {id(node)}
+            if is_waist and self._matched([target], self.matchers, also=[node]):
+                found, launch = node, [self.pieces.pop()]
+            elif is_waist and found:
+                break
+            is_more |= is_work and not node.is_pointwise
+            if node.op not in LEAVES:
+                open_ends = open_ends - {id(node)} | _read_by(node)
+        self.pieces += launch
+        return found
+
+    def _stands_alone(self, node: Node) -> bool:
+        """Whether a pattern takes the piece that makes a value, which is asked again for every later target."""
+        given = {key: each for key, each in self.stored.items() if each is not node}
+        key = id(node), frozenset(id(base_of(each)) for each in _first_stored([node], given))
+        if key not in self.alone:
+            self.alone[key] = self._matched([node], self.matchers)
+            del self.pieces[len(self.pieces) - self.alone[key] :]
+        return self.alone[key]
 
     def _matched(self, outputs: list[Node], matchers: Sequence[Matcher], also: Sequence[Node] = ()) -> bool:
         """Whether a pattern takes the piece that makes these values of stored ones, and `also` of those; it is kept."""
@@ -291,6 +325,11 @@ def _first_stored(outputs: Sequence[Node], stored: Mapping[int, Node]) -> Iterat
             yield node
         else:
             stack.extend(node.inputs)
+
+
+def _read_by(node: Node) -> set[int]:
+    """The ids of what a node is made of, without numbers and coordinates."""
+    return {id(child) for child in node.inputs if child.op == "input" or child.op not in LEAVES}
 
 
 def _is_among(node: Node, nodes: Sequence[Node]) -> bool:
