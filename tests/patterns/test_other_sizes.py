@@ -88,9 +88,9 @@ def test_what_a_kernel_does_not_broadcast_it_refuses(tmp_path):
 def test_rows_and_columns_of_a_square_weight_are_not_taken_for_one_size(tmp_path):
     function = lambda x, weight, scale: (x @ weight.t()) * scale  # noqa: E731
     shapes = (9, 16), (16, 16), (16,)
-    with emulated_device("sm_80"):
+    with emulated_device("sm_90a"):
         kernel = first_kernel(
-            plan_kernel(trace_function(function, [*itertools.starmap(normal, shapes)]), "sm_80"), tmp_path
+            plan_kernel(trace_function(function, [*itertools.starmap(normal, shapes)]), "sm_90a"), tmp_path
         )
         given = [normal(5, 16), normal(1, 16), normal(1)]  # one output
         torch.testing.assert_close(kernel.kernel_fn(*map(move, given)).cpu(), function(*given))
