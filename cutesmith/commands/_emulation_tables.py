@@ -19,18 +19,17 @@ from cutesmith.verdicts import (
 )
 
 WIDTH = 100
-H200_BYTES_PER_SECOND = 4.2e12  # of a large copy, measured
 _MOST_LINES, _FEW_LINES = 12, 5
 _MOST_ADVICE = 10
 _BAR = 20
 _VALUES_AT = 60
 _LONGEST_NAME = 40
-_WITHOUT_LINE = "loops and library calls to which the DSL gives no line of their own"
+_WITHOUT_LINE = "loops and library calls: the DSL gives no line of their own"
 
 
-def table(verdict: EmulateVerdict) -> Iterator[str]:
-    """The verdict as lines for people."""
-    yield from launch_table(verdict)
+def table(verdict: EmulateVerdict, *, gpu: str | None = None) -> Iterator[str]:
+    """The verdict as lines for people; predictions for one `gpu` of its architecture, or for all that are known."""
+    yield from launch_table(verdict, gpu=gpu)
     yield from trace_lines(verdict)
     if not verdict.passed and not any(launch.faults for launch in verdict.launches):
         yield from log_lines(verdict.log_tail)
@@ -40,7 +39,7 @@ def table(verdict: EmulateVerdict) -> Iterator[str]:
         yield from _wrapped(verdict.hint)
 
 
-def launch_table(verdict: EmulateVerdict, *, brief: bool = False) -> Iterator[str]:
+def launch_table(verdict: EmulateVerdict, *, brief: bool = False, gpu: str | None = None) -> Iterator[str]:
     """What ran, and what each launch did; a `brief` profile is its bound, what to change, and the busiest lines."""
     if verdict.inputs:
         yield f"inputs: {verdict.inputs}"
@@ -49,7 +48,7 @@ def launch_table(verdict: EmulateVerdict, *, brief: bool = False) -> Iterator[st
     for number, launch in enumerate(verdict.launches):
         yield from _launch_lines(number, launch, verdict)
         if launch.profile:
-            yield from _profile_lines(launch.profile, verdict)
+            yield from _profile_lines(launch.profile, verdict, gpu)
             yield from _busiest_lines(launch.profile, verdict.path) if brief else _counts(launch.profile, verdict.path)
 
 
@@ -82,10 +81,10 @@ def describe(fault: EmulatedFault) -> str:
 # ------------------------------------------------------------------------------------------------------------ profile
 
 
-def _profile_lines(profile: EmulatedProfile, verdict: EmulateVerdict) -> Iterator[str]:
+def _profile_lines(profile: EmulatedProfile, verdict: EmulateVerdict, gpu: str | None) -> Iterator[str]:
     """What bounds the launch, and what to change."""
     yield ""
-    yield from _bound_lines(profile, verdict)
+    yield from _bound_lines(profile, verdict, gpu)
     yield "  what to change, worst first (% of the modelled clocks at stake)"
     if not profile.advice:
         yield "    nothing stands out: requests are coalesced, banks free of conflicts"
@@ -115,20 +114,31 @@ def _counts(profile: EmulatedProfile, path: str) -> Iterator[str]:
     yield from _machine_lines(profile)
 
 
-def _bound_lines(profile: EmulatedProfile, verdict: EmulateVerdict) -> Iterator[str]:
-    """Which is the tighter floor: the busiest pipe, or the tensors' bytes."""
-    if not verdict.arch.startswith("sm_90") or not verdict.tensor_bytes or len(verdict.launches) > 1:
-        return
-    asked = sum(count for name, count in profile.bytes.items() if name.startswith("global"))
-    pipe, memory = profile.floor_us, 1e6 * verdict.tensor_bytes / H200_BYTES_PER_SECOND
-    bound = "memory" if memory >= pipe else next(iter(profile.clocks))
-    text = (
-        f"bound by {bound}: on an H200 with every multiprocessor busy, {memory:.2g} µs for "
-        f"{_bytes(verdict.tensor_bytes)} of inputs and outputs at 4.2 TB/s, {pipe:.2g} µs in the busiest pipe; "
-        f"lanes ask for {_bytes(asked)} of global memory, {asked / verdict.tensor_bytes:.2g} × these tensors"
-    )
-    yield from _wrapped(text, "  ", "    ")
-    yield ""
+def _bound_lines(profile: EmulatedProfile, verdict: EmulateVerdict, gpu: str | None) -> Iterator[str]:
+    """Which is the tighter floor on each GPU, the busiest pipe or the tensors' bytes; of the whole inputs too."""
+    chosen = [one for one in verdict.predictions if gpu is None or one.product.lower() == gpu]
+    for one in chosen:
+        bound = "memory" if one.memory_us >= one.pipe_us else next(iter(profile.clocks))
+        text = (
+            f"{one.product}: bound by {bound}; {one.memory_us:.2g} µs for {_bytes(verdict.tensor_bytes)} of inputs and "
+            f"outputs at {one.bytes_per_second / 1e12:.3g} TB/s ({one.source}), {one.pipe_us:.2g} µs in the busiest "
+            "pipe of all multiprocessors"
+        )
+        yield from _wrapped(text, "  ", "    ")
+        if one.times != 1.0:
+            least = one.times * max(one.memory_us, one.pipe_us)
+            text = (
+                f"the whole inputs have {one.times:.4g} × these bytes: about {least:.3g} µs if work grows as they do; "
+                "work that each block does once, such as a prologue, weighs less there (--full counts it all)"
+            )
+            yield from _wrapped(text, "    ", "    ")
+    if chosen:
+        asked = sum(count for name, count in profile.bytes.items() if name.startswith("global"))
+        times = asked / verdict.tensor_bytes
+        yield from _wrapped(
+            f"lanes ask for {_bytes(asked)} of global memory, {times:.2g} × these tensors", "  ", "    "
+        )
+        yield ""
 
 
 def _source_lines(profile: EmulatedProfile, path: str, *, most: int) -> Iterator[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import textwrap
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -25,7 +26,15 @@ from cutesmith.lint import lint_file
 from cutesmith.timing.benchmark import QUICK_ROUNDS, BenchmarkOptions, benchmark_kernel
 from cutesmith.timing.entries import import_for_gpu
 from cutesmith.verbs.kernel_verbs import CHECK
-from cutesmith.verdicts import BenchmarkVerdict, CheckVerdict, CompileVerdict, ExitCode, LintVerdict, VerifyVerdict
+from cutesmith.verdicts import (
+    BenchmarkVerdict,
+    CaseOutcome,
+    CheckVerdict,
+    CompileVerdict,
+    ExitCode,
+    LintVerdict,
+    VerifyVerdict,
+)
 
 DESCRIPTION = """\
 Take a kernel file through all stages: lint, compile for one architecture, verify, benchmark, and a checkpoint of what
@@ -41,7 +50,9 @@ EXAMPLES = (
     "cutesmith check kernel.py --problem problem.py --on emulator",
 )
 
-MOST_LINES, WIDTH = 30, 200  # of one stage's details: with a line for each stage they fill a screen
+MOST_LINES, WIDTH = 30, 160  # of one stage's details: with a line for each stage they fill a screen
+MOST_DECLINED = 12
+_BENEATH: dict[str, Any] = {"initial_indent": " " * 11, "subsequent_indent": " " * 13}
 Stage = LintVerdict | CompileVerdict | VerifyVerdict | BenchmarkVerdict
 TABLES: dict[str, Callable[[Any], Iterator[str]]] = {
     "lint": lint_table,
@@ -141,10 +152,22 @@ def _kept(verdict: CheckVerdict, data: bytes, note: str) -> CheckVerdict:
     return replace(verdict, checkpoint=kept.number)
 
 
+def _declined(verified: VerifyVerdict) -> str:
+    """The cases and draws that the kernel refused, which it need not take; the first few where they are many."""
+    names = [case.name for case in verified.cases if case.outcome is CaseOutcome.DECLINED]
+    names += [f"{name} for `{kind.name}`" for kind in verified.kinds for name in kind.declined]
+    if (rest := len(names) - MOST_DECLINED) > 0:
+        names[MOST_DECLINED:] = [f"and {rest} more (cutesmith verify names them)"]
+    return "; ".join(names)
+
+
 def table(verdict: CheckVerdict) -> Iterator[str]:
     """A line for each stage, then the details of the one that ended it; at most a screen."""
     for stage in verdict.stages:
-        yield f"{stage.stage:<11}{stage.status}: {stage.summary.splitlines()[0]} ({stage.seconds:.1f} s)"[:WIDTH]
+        line = f"{stage.stage:<11}{stage.status}: {stage.summary.splitlines()[0]} ({stage.seconds:.1f} s)"
+        yield from textwrap.wrap(line, WIDTH, subsequent_indent=" " * 11)
+        if isinstance(stage, VerifyVerdict) and (declined := _declined(stage)):
+            yield from textwrap.wrap(f"declined by the kernel: {declined}", WIDTH, **_BENEATH)
     if verdict.untimed:
         yield f"{'benchmark':<11}{verdict.untimed}"
     if verdict.checkpoint:

@@ -84,7 +84,7 @@ def main(argv: list[str]) -> int:
         orders=options.orders,
         timeout=options.timeout,
     )
-    return report(verdict, as_json=options.json, lines=table(verdict))
+    return report(verdict, as_json=options.json, lines=table(verdict, gpu=options.gpu))
 
 
 def _emulate_script(options: argparse.Namespace) -> int:

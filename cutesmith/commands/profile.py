@@ -58,15 +58,15 @@ def main(argv: list[str]) -> int:
             confine_problem=options.confine_problem,
         ),
     )
-    return report(verdict, as_json=options.json, lines=table(verdict))
+    return report(verdict, as_json=options.json, lines=table(verdict, gpu=options.gpu))
 
 
-def table(verdict: ProfileVerdict) -> Iterator[str]:
-    """The verdict as lines for people."""
+def table(verdict: ProfileVerdict, *, gpu: str | None = None) -> Iterator[str]:
+    """The verdict as lines for people; predictions of the emulated GPU's counts for one `gpu`, or for all."""
     if verdict.note:
         yield from wrap(f"note: {verdict.note}", WIDTH)
     if verdict.emulated is not None:
-        yield from launch_table(verdict.emulated, brief=True)
+        yield from launch_table(verdict.emulated, brief=True, gpu=gpu)
         # Where to read on about the kinds of remarks that the table above has.
         if first := {remark.kind: remark.reference for remark in reversed(verdict.advice)}:
             yield from ("", "  read on in references/")

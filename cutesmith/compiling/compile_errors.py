@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import traceback
 from dataclasses import dataclass
@@ -16,6 +17,11 @@ from cutesmith.verdicts import ExitCode
 MAX_MESSAGE = 6000
 
 
+NESTING = (
+    "The two operands' shapes, in this order, nest differently. A piece of `cute.zipped_divide(t, (n,))` has the shape "
+    "(n,), one of a layout `(n, m)` or a tensor made with the shape n has n: give both the same nesting, such as "
+    "`cute.make_rmem_tensor((n,), …)`, or `cute.make_tensor(t.iterator, cute.make_layout((n, m)))` for the division."
+)
 _UNSTABLE = re.compile(r"`([A-Za-z_]\w*)` has type `([^`]+)` on one path and `([^`]+)`")
 
 
@@ -58,6 +64,7 @@ def describe_error(error: BaseException, path: Path, *, compiling: bool) -> Comp
     code = type(cause).__name__
     if compiling or isinstance(cause, DSLBaseError):
         message = plain_text(str(cause)).strip() or code
+        message = f"{message}\n{NESTING}" if _nests_differently(cause) else message
         named = (getattr(cause, name, None) for name in ("code", "error_code", "backend"))
         code, line = str(next(filter(None, named), code)), _line(cause, path, message)
         unstable = _UNSTABLE.search(message) if code == "TYPE_UNSTABLE_JOIN" else None
@@ -87,6 +94,14 @@ def describe_error(error: BaseException, path: Path, *, compiling: bool) -> Comp
         line=_line(cause, path, ""),
         wants_values=_wants_values(cause),
     )
+
+
+def _nests_differently(error: BaseException) -> bool:
+    """Whether the DSL combined two shapes leaf by leaf, and one has a tuple where the other has a number."""
+    from cutlass.cute.tuple import transform_leaf
+
+    raised = [frame.f_code for frame, _ in traceback.walk_tb(error.__traceback__)][-1:]
+    return isinstance(error, TypeError) and raised == [inspect.unwrap(transform_leaf).__code__]
 
 
 def _wants_values(error: BaseException) -> bool:

@@ -70,7 +70,8 @@ CS424 = Rule(
     "min_blocks_per_mp asks the driver while compiling",
     "It calls cuDeviceGet while the host function is traced, so that nothing compiles on a machine without a "
     "driver (DynamicLibNotFoundError).",
-    "Set `preferred_smem_carveout=…` in the launch as well, which avoids the query, or leave min_blocks_per_mp out.",
+    "Set `preferred_smem_carveout` in the launch as well, which avoids the query: the percentage of an SM's memory "
+    "that is shared memory rather than L1, such as 50. Or leave min_blocks_per_mp out.",
     _HOST + ".launch(grid=[1, 1, 1], block=[32, 1, 1], min_blocks_per_mp=2)\n",
     _HOST + ".launch(\n"
     "                grid=[1, 1, 1], block=[32, 1, 1], min_blocks_per_mp=2, preferred_smem_carveout=50\n"

@@ -11,6 +11,7 @@ from cutesmith.emulator.requirements import import_emulator, require_emulator
 from cutesmith.errors import CandidateError, told_of
 from cutesmith.judge.rounds import START_SECONDS, loading, too_slow
 from cutesmith.problems import contract
+from cutesmith.profiling.predictions import predictions_of
 from cutesmith.profiling.requests import Emulate, Emulated, Prepare, Start, TraceRequest
 from cutesmith.sandbox.failures import own_code
 from cutesmith.sandbox.messages import HandlerMaker
@@ -93,6 +94,7 @@ def concluded(blank: EmulateVerdict, reply: Emulated, log_tail: str) -> EmulateV
         inputs=reply.inputs,
         full_inputs=reply.full_inputs,
         tensor_bytes=reply.tensor_bytes,
+        predictions=predictions_of(reply, blank.arch),
         launches=reply.launches,
         trace=reply.trace,
         traced=reply.traced,

@@ -71,7 +71,7 @@ class Emulation:
             self.tracer = Tracer(wanted.block, wanted.warp, **shown)
         self.device: EmulatedDevice | None = None
         self.inputs = self.full_inputs = self.size = ""
-        self.tensor_bytes = 0
+        self.tensor_bytes, self.shrunk = 0, 1.0
         for path, source in request.sources.items():
             contract.hold(path, source)
         self.confinement = confine()
@@ -86,6 +86,7 @@ class Emulation:
             inputs=self.inputs,
             full_inputs=self.full_inputs,
             tensor_bytes=self.tensor_bytes,
+            shrunk=self.shrunk,
             launches=tuple(self._launch(number, report) for number, report in enumerate(reports)),
             trace=tuple(_step(step, self.path) for step in self.tracer.steps) if self.tracer else (),
             traced=_place_of(self.tracer) if self.tracer else "",
@@ -131,13 +132,19 @@ class Emulation:
             self.tensor_bytes += _bytes_of(outputs)
 
     def _inputs(self, problem: Any, *, full: bool) -> list[Any]:
-        """The inputs of `get_inputs()`, with fewer rows unless all are asked for or the reference needs them."""
+        """The inputs of `get_inputs()`; unless all are asked for, of its EMULATED_SIZES, or with fewer rows where the
+        reference takes them."""
         values = contract.check_inputs(problem.get_inputs())
         fitted = Fitted(values, size_of(values, EMULATED_ELEMENTS, "not shrunk, as --full asks"))
-        if not full:
+        declared = getattr(problem.module, "EMULATED_SIZES", None)
+        if not full and isinstance(declared, dict):
+            smaller = contract.check_inputs(problem.get_inputs(**declared))
+            fitted = Fitted(smaller, size_of(smaller, EMULATED_ELEMENTS))
+        elif not full:
             fitted = fit(values, EMULATED_ELEMENTS, lambda smaller: _refusal(problem.reference_fn, smaller))
         if summarize(fitted.values) != summarize(values):
             self.full_inputs = summarize(values)
+            self.shrunk = _bytes_of(values) / max(1, _bytes_of(fitted.values))
         self.inputs, self.size = summarize(fitted.values), fitted.size
         self.tensor_bytes = _bytes_of(fitted.values)
         return fitted.values

@@ -93,6 +93,14 @@ H200 = KnownRates(
     },
     source="measured on an H200",
 )
+H100 = KnownRates(
+    product="H100",
+    sm=90,
+    bytes_per_second=3.35e12,
+    flops_per_second={name: H200.peak_flops_per_second[name] for name in ("bfloat16", "float16")},
+    peak_flops_per_second=H200.peak_flops_per_second,
+    source="of the data sheet of an H100 SXM5 80 GB, which no kernel reaches",
+)
 _A100_PEAKS = {**_halves(312e12), "int8": 624e12, "float32": 156e12, "float64": 19.5e12}
 A100 = KnownRates(
     product="A100",
@@ -111,7 +119,7 @@ B200 = KnownRates(
     peak_flops_per_second=_B200_PEAKS,
     source="of the data sheet of a B200 at 1000 W, which no kernel reaches",
 )
-RATES = (H200, A100, B200)
+RATES = (H200, H100, A100, B200)
 """Data sheets state twice these peaks, for 2:4 sparse operands; float32 is multiplied as TF32 there."""
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from cutesmith.compiling.compilation import DEFAULT_TIMEOUT
 from cutesmith.devices import DEFAULT_ARCHS
+from cutesmith.profiling.predictions import PRODUCTS
 from cutesmith.timing.contest import QUICK_ROUNDS, ROUNDS
 from cutesmith.verbs.definition import Option, Tool, Verb
 
@@ -256,6 +257,8 @@ SCRIPT = Option(
 READ = Option("--read", repeated=True, metavar="PATH", help="a further file or folder that the script may read")
 ENVIRONMENT = Option("--env", repeated=True, metavar="NAME=VALUE", help="a variable of the script's environment")
 
+CARD = Option("--gpu", choices=PRODUCTS, help="predict for this GPU alone (default: each whose rates are known)")
+
 EMULATE = Verb(
     "emulate",
     options=(
@@ -270,6 +273,7 @@ EMULATE = Verb(
         LAUNCH,
         STEPS,
         replace(ARCH, help="architecture (default: sm_90a)"),
+        CARD,
         Option("--full", type=bool, help="run the inputs as they are, however large"),
         Option("--seed", type=int, default=0, metavar="N", help="seed of torch for get_inputs() (default: 0)"),
         ORDERS,
@@ -339,6 +343,7 @@ PROFILE = Verb(
         CONFINE_PROBLEM,
         PROFILE_ON,
         replace(ARCH, help="architecture (default: the GPU's, else sm_90a)"),
+        CARD,
         Option("--ncu", metavar="PATH", help="the ncu to use (default: that on PATH)"),
         Option("--report", metavar="FILE", help="keep ncu's report (.ncu-rep) for its own viewer"),
         Option("--full", type=bool, help="on the emulated GPU: all inputs, however large"),

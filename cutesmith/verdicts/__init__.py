@@ -34,6 +34,7 @@ from cutesmith.verdicts.emulation import EmulatedLine as EmulatedLine
 from cutesmith.verdicts.emulation import EmulatedProfile as EmulatedProfile
 from cutesmith.verdicts.emulation import EmulateVerdict as EmulateVerdict
 from cutesmith.verdicts.emulation import MbarrierRing as MbarrierRing
+from cutesmith.verdicts.emulation import Prediction as Prediction
 from cutesmith.verdicts.emulation import ScriptFault as ScriptFault
 from cutesmith.verdicts.emulation import ScriptKernel as ScriptKernel
 from cutesmith.verdicts.emulation import ScriptTest as ScriptTest

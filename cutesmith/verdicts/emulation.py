@@ -156,10 +156,27 @@ class TraceStep:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Prediction:
+    """The least time of the only launch on one product: its tensors' bytes at `bytes_per_second`, its busiest pipe.
+
+    `source` says where that rate is from. Where the inputs were shrunk, `times` is how many bytes more the whole ones
+    have, and the least time of these is that many times as long if work grows as bytes do.
+    """
+
+    product: str
+    bytes_per_second: float
+    source: str
+    memory_us: float
+    pipe_us: float
+    times: float
+
+
+@dataclass(frozen=True, kw_only=True)
 class EmulateVerdict(Verdict):
     """What one call of `kernel_fn` did on the emulated GPU: no word on whether its result is right.
 
     `inputs` are what ran, `full_inputs` what `get_inputs()` gave if they were shrunk. `trace`: steps of one warp.
+    `predictions`: of a profile of one launch on sm_90, for each product whose rates are known.
     """
 
     stage: ClassVar[str] = "emulate"
@@ -169,6 +186,7 @@ class EmulateVerdict(Verdict):
     inputs: str = ""
     full_inputs: str = ""
     tensor_bytes: int = 0  # of inputs and outputs
+    predictions: tuple[Prediction, ...] = ()
     launches: tuple[EmulatedLaunch, ...] = ()
     trace: tuple[TraceStep, ...] = ()
     traced: str = ""  # such as "launch 0, block 0, warp 0, values of lane 0"

@@ -10,7 +10,7 @@ import pytest
 
 from cutesmith.checkpoints import CheckpointStore
 from cutesmith.commands.check import MOST_LINES, CheckOptions, _kept, check_kernel, main, table
-from cutesmith.verdicts import CheckVerdict, ExitCode, Finding, LintVerdict, VerifyVerdict
+from cutesmith.verdicts import CaseOutcome, CaseReport, CheckVerdict, ExitCode, Finding, LintVerdict, VerifyVerdict
 
 RELU = (Path(__file__).parents[1] / "kernels" / "relu_tvm_ffi.py").read_text(encoding="utf-8")
 PASSED = CheckVerdict(
@@ -76,6 +76,18 @@ def test_the_details_of_a_stage_fit_a_screen():
     shown = list(table(replace(PASSED, exit_code=ExitCode.LINT, summary="90 errors", stages=(lint,))))
     assert len(shown) == MOST_LINES + 3 and max(map(len, shown)) <= 200
     assert shown[-2] == "… 60 more lines: cutesmith lint kernel.py"
+
+
+def test_a_long_line_is_wrapped_and_declined_cases_are_named():
+    (verified,) = PASSED.stages
+    assert isinstance(verified, VerifyVerdict)
+    cases = [CaseReport(name=f"rows of {n}", inputs="", outcome=CaseOutcome.DECLINED) for n in range(14)]
+    verified = replace(verified, summary=f"{'verified ' * 30}by the file's own reference", cases=tuple(cases))
+    shown = list(table(replace(PASSED, stages=(verified,))))
+    text = " ".join(" ".join(shown).split())
+    assert max(map(len, shown)) <= 160
+    assert "by the file's own reference" in text
+    assert "declined by the kernel: rows of 0; rows of 1; " in text and "rows of 11; and 2 more (" in text
 
 
 def test_what_was_edited_meanwhile_or_cannot_be_written_is_not_kept(write_file):

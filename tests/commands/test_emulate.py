@@ -92,6 +92,22 @@ def test_profile_for_a_person(profiled):
     assert max(map(len, text.splitlines())) <= WIDTH
 
 
+def test_predictions_name_the_card_its_rate_and_the_whole_inputs(capsys, write_file):
+    source = (EMULATED / "memory_patterns.py").read_text()
+    assert "def get_inputs():" in source
+    start, _, rest = source.partition("def get_inputs():")
+    path = write_file(f'{start}EMULATED_SIZES = {{"times": 1}}\n\n\ndef get_inputs(times=4):{rest}')
+    path.write_text(path.read_text().replace("torch.ones(2048", "torch.ones(2048 * times"))
+    code, fields = emulated(capsys, path, "--profile")
+    assert (code, fields["inputs"], fields["full_inputs"]) == (0, "float32[2048]", "float32[8192]")
+    assert [(one["product"], one["times"]) for one in fields["predictions"]] == [("H200", 4.0), ("H100", 4.0)]
+    assert fields["predictions"][1]["memory_us"] == pytest.approx(1e6 * 4 * (2048 + 128) / 3.35e12, rel=0.5)
+    assert main([str(path), "--profile", "--gpu", "h100"]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert "H100: bound by" in text and "at 3.35 TB/s (of the data sheet" in text and "H200" not in text
+    assert "the whole inputs have 4 × these bytes" in text
+
+
 def test_script_traces_from_another_folder(run_script, tmp_path):
     arguments = [EMULATED / "asserts_and_prints.py", "--trace", "--lane", "1"]
     done = run_script("emulate_kernel", *arguments, cwd=tmp_path)

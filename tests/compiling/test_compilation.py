@@ -284,6 +284,16 @@ def test_every_variant_that_the_input_sets_need_is_built(compiled, write_file):
     assert [kernel["launches"] for kernel in kernels] == [1, 1]
 
 
+def test_shapes_that_nest_differently_are_explained(compiled, write_file):
+    source = VARIANTS.replace(
+        "y[cute.arch.thread_idx()[0]] = x[cute.arch.thread_idx()[0]] + x[cute.arch.thread_idx()[0]]",
+        "y[0] = (cute.make_rmem_tensor(4, x.element_type).load() + cute.zipped_divide(x, (4,))[None, 0].load())[0]",
+    )
+    report = compiled(write_file(source))
+    assert report["exit_code"] == ExitCode.DOES_NOT_COMPILE
+    assert "doesn't match: (4, (4,))" in report["error"] and "nest differently" in report["error"]
+
+
 def test_an_error_of_an_input_set_names_it(compiled, write_file):
     report = compiled(write_file(VARIANTS + "    yield [torch.ones(32, device='cuda', dtype=torch.int8)]\n"))
     assert report["exit_code"] == ExitCode.CRASHED

@@ -138,6 +138,8 @@ def _cure(access: AccessProfile) -> str:
     if stride is None:
         return "addresses of a warp share banks: swizzle the layout"
     apart = f"consecutive lanes are {abs(stride)} bytes apart"
+    if abs(stride) == access.size:
+        return "groups of neighbouring lanes go to rows that share banks: let the lanes of a quarter warp read one row"
     if abs(stride) < BANKS * WORD:
         return f"{apart}: give them neighbouring elements, or each one vector of up to {WIDEST} bytes"
     return f"{apart}: pad the row stride by {max(WORD, access.size)} bytes or swizzle the layout"
@@ -157,8 +159,8 @@ def _instruction_remarks(line: LineProfile) -> Iterator[_Remark]:
 _PIPES = {
     "shuffle": "{count} warp shuffles and votes: let each lane reduce more elements in registers first, so that fewer "
     "are left for the warp",
-    "special function": "{count} special-function instructions at 16 lanes a clock: use exp2 with a folded scale, one "
-    "reciprocal instead of divisions, and compute each value once",
+    "special function": "{count} special-function instructions at 16 lanes a clock: where it is not so yet, exp2 with "
+    "a folded scale, one reciprocal instead of divisions, each value computed once",
     "conversion": "{count} conversions at half rate: convert packed pairs (f16x2, bf16x2), and only once",
     "fp64": "{count} float64 instructions: is a Python float or a float64 constant in the expression?",
 }
