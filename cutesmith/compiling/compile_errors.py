@@ -8,7 +8,7 @@ import traceback
 from dataclasses import dataclass
 from pathlib import Path
 
-from cutesmith.errors import ContractError
+from cutesmith.errors import ContractError, UnavailableError
 from cutesmith.problems.loading import LoadError
 from cutesmith.sandbox.readable import refusal
 from cutesmith.unicode import plain_text
@@ -52,8 +52,8 @@ class CompileError:
 def describe_error(error: BaseException, path: Path, *, compiling: bool) -> CompileError:
     """Classify an exception that running the file raised; `compiling` says whether it left a compilation.
 
-    The DSL's errors and whatever a compilation raises mean "does not compile" (4), a broken contract 2, the rest
-    "crashed" (5) with the traceback's tail.
+    The DSL's errors and whatever a compilation raises mean "does not compile" (4), a broken contract 2, what no GPU of
+    the architecture has 7, the rest "crashed" (5) with the traceback's tail.
     """
     from cutlass.base_dsl.common import DSLBaseError
 
@@ -61,6 +61,9 @@ def describe_error(error: BaseException, path: Path, *, compiling: bool) -> Comp
     cause = error.__cause__ if isinstance(error, LoadError) and error.__cause__ is not None else error
     if isinstance(cause, ContractError):
         return CompileError(exit_code=ExitCode.USAGE, code="CONTRACT", message=str(cause), line=0)
+    if isinstance(cause, UnavailableError):
+        line = _line(cause, path, "")
+        return CompileError(exit_code=cause.exit_code, code="UNAVAILABLE", message=str(cause), line=line)
     code = type(cause).__name__
     if compiling or isinstance(cause, DSLBaseError):
         message = plain_text(str(cause)).strip() or code

@@ -172,6 +172,7 @@ class EmulatedDevice:
             )
 
         before = Snapshot.take(self._allocations) if self.settings.sanitize else None
+        self._allocations.touch()
         run = prepare(self.settings, self.observer)
         if self._some_blocks and not depends_on_other_blocks(program):
             run.chosen = some_clusters(run.geometry)

@@ -70,6 +70,11 @@ class KernelFault(EmulationError):
         super().__init__(message, hint=hint)
         self.findings = findings
 
+    def describe(self, path: Path) -> str:
+        """What ended the launch, with its line in the file `path`."""
+        fatal = (finding for finding in self.findings if finding.message == self.message)
+        return next((finding.describe(path) for finding in fatal), self.message)
+
 
 class UnsupportedInstruction(EmulationError):
     """An instruction that is not executed yet, or several: `forms` are their names with place and reason."""

@@ -80,7 +80,7 @@ def _draws(turn: Round, names: Sequence[str]) -> list[Draw]:
     seed = new_seed()
     for name in names:
         key = KEYS[len(drawn)]
-        inputs = turn.draw(key, derive=name, begins=not drawn, seed=seed)
+        inputs = turn.draw(key, derive=name, begins=not drawn, seed=seed, resized=turn.shorter)
         if inputs.accepted:
             drawn.append(Draw(name, key, inputs))
         else:
@@ -99,6 +99,8 @@ def _run(turn: Round, case: DerivedCase, drawn: Sequence[Draw]) -> CaseReport:
         for i, (draw, poison) in enumerate(zip(calls, cycle(POISONS)))
     )
     reply = turn.run(report.name, drawn[0].inputs, Run(steps, may_decline=case.may_decline, may_raise=case.may_raise))
+    if turn.shorter and reply.ring and not reply.ring.wrapped:
+        turn.shorter = ()  # that size does not decide the trips
     return judge_derived(turn, report, reply, case, draws=calls)
 
 

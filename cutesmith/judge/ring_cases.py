@@ -63,8 +63,23 @@ class RingCases:
                 yield from self._on_both_sides(size)
                 return
         yield self._tried({}).case  # its own trips at least, in other orders
-        if base.trips <= base.stages:
+        if not base.wrapped:
             yield self._never_wrapped("no size that was changed adds to its trips")
+
+    def shorter(self) -> tuple[tuple[int, int], ...]:
+        """A size that no output has, and the length with 2 stages + 1 trips where it has more than twice as many.
+
+        Other values show as much with it: each stage is used twice at least. None where the reference refuses it.
+        """
+        ring = self.turn.base.ring
+        if ring is None or not self.resizable or ring.trips <= 2 * _enough(ring):
+            return ()
+        for size in self._sizes()[:1]:
+            other = _another(size, ring)
+            if self._is_inner(size) and other * ring.trips == size * _enough(ring):
+                resized = ((size, other),)
+                return resized if self.turn.draw(DERIVED, resized=resized).accepted else ()
+        return ()
 
     def _on_both_sides(self, size: int) -> Iterator[CaseReport]:
         """Trips on both sides of the stages, once a size is known that decides them."""
@@ -79,15 +94,15 @@ class RingCases:
 
     @property
     def _wrapped(self) -> list[MbarrierRing]:
-        """The rings that a case went round more than once: their stages are all there."""
-        return [ring for ring in self.seen.values() if ring.trips > ring.stages]
+        """The rings whose stages are all there."""
+        return [ring for ring in self.seen.values() if ring.wrapped]
 
     def _next(self) -> int:
         """The next length to try, 0 where there is none."""
         if not self._wrapped:
             return 2 * max(self.seen)
         stages, reached = self._wrapped[0].stages, {ring.trips for ring in self.seen.values()}
-        wanted = {stages, stages + 1, 2 * stages + 1} - reached
+        wanted = {stages, stages + 1, _enough(self._wrapped[0])} - reached
         wanted |= set() if min(reached) < stages else {stages - 1}
         lengths = (self._length_for(trips) for trips in sorted(wanted))
         return next((length for length in lengths if length and length not in self.seen), 0)
@@ -107,8 +122,11 @@ class RingCases:
         """Distinct sizes above 1 of the inputs, those that no output has before the others, long ones first."""
         drawn = self.turn.draw(DERIVED)
         inputs = {size for value in drawn.inputs if not isinstance(value, Scalar) for size in value.shape if size > 1}
-        outputs = {size for output in self.turn.base.steps[0].outputs for size in output.shape}
-        return sorted(inputs, key=lambda size: (size in outputs, -size))
+        return sorted(inputs, key=lambda size: (not self._is_inner(size), -size))
+
+    def _is_inner(self, size: int) -> bool:
+        """Whether no output has it."""
+        return all(size not in output.shape for output in self.turn.base.steps[0].outputs)
 
     def _tried(self, sizes: dict[int, int]) -> _Tried:
         """One case with these sizes instead of others."""
@@ -140,7 +158,12 @@ class RingCases:
 
 def _another(size: int, ring: MbarrierRing) -> int:
     """Twice the size, or less where its ring wrapped: the size of 2 stages + 1 trips if it is proportional to them."""
-    if ring.trips <= ring.stages:
+    if not ring.wrapped:
         return 2 * size
-    fewer, rest = divmod(size * (2 * ring.stages + 1), ring.trips)
+    fewer, rest = divmod(size * _enough(ring), ring.trips)
     return fewer if not rest and fewer < size else size // 2
+
+
+def _enough(ring: MbarrierRing) -> int:
+    """Trips in which each stage is used twice at least, and one three times."""
+    return 2 * ring.stages + 1

@@ -77,7 +77,7 @@ class Round:
     `base` is what a call on `get_inputs()` of `base_elements` cost. `ran_as` has the shapes of the largest input, at
     full size and then as it ran. `recompiled`: what the kernel compiles to, where it cannot be asked. `sums` are the
     checksums of large outputs that were judged, by their files. `refused` has draws that the reference does not take,
-    and why; `declined` those that the kernel does not.
+    and why; `declined` those that the kernel does not. `shorter`: sizes that derived values get instead of others.
     """
 
     folder: Path
@@ -91,6 +91,7 @@ class Round:
     sums: dict[str, str] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
     declined: dict[str, str] = field(default_factory=dict)
+    shorter: tuple[tuple[int, int], ...] = ()
 
     def replay(self, name: str, index: int) -> CaseReport:
         """A, then B behind the same pointers, then A behind new ones: all three must be right.

@@ -219,6 +219,8 @@ class Judge:
             if not (self.cases[-1].passed and turn.base.steps):  # a call that fails at full size fails the kernel
                 return
             self.cases += whole.fewer_blocks_at_once()
+        rings = RingCases(turn, resizable=plan.resizable, fresh=not plan.shapes)
+        turn.shorter = rings.shorter() if plan.shapes and self.ran_on == "emulator" else ()
         for case in self._derived_cases(turn, plan):
             with self._sharing():
                 report = run_derived(turn, case)
@@ -226,7 +228,7 @@ class Judge:
             if self._settled() or not turn.reference.alive:
                 return
         if self.ran_on == "emulator" and all(case.passed for case in self.cases):
-            self.cases += RingCases(turn, resizable=plan.resizable, fresh=not plan.shapes).cases()
+            self.cases += rings.cases()
         if whole and all(case.passed for case in self.cases):
             self.cases += whole.longer()
         if whole and all(case.passed for case in self.cases):

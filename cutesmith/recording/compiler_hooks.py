@@ -55,7 +55,7 @@ class _Hooks:
     def install(self, patches: Patches) -> None:
         """Replace what a session needs; `patches` puts it back."""
         from cutlass._mlir_helpers import op
-        from cutlass.base_dsl import compile_backend, compiler, diagnostics, dsl, jit_executor
+        from cutlass.base_dsl import compile_backend, compiler, diagnostics, dsl, enums, jit_executor
         from cutlass.cutlass_dsl import cuda_jit_executor
 
         self._set_environment(patches, dsl.DSLSingletonMeta._instances.values())
@@ -74,6 +74,7 @@ class _Hooks:
             (jit_executor.JitCompiledFunction, "run_compiled_program", surfacing),
         ):
             patches.set(owner, name, wrap(getattr(owner, name)))
+        patches.set(enums.Arch, "from_string", staticmethod(_naming_unknown(enums.Arch.from_string)))
         if place := getattr(op, _PLACE, None):
             patches.set(op, _PLACE, _remembered(place))
         if framework := getattr(op, _FRAMEWORK, None):
@@ -227,6 +228,19 @@ def _from_pristine_options(patches: Patches, original: Any) -> Any:
         original(options, environment, function_name)
 
     return apply
+
+
+def _naming_unknown(original: Any) -> Any:
+    """The DSL's architecture of a name; of one that it lacks it says KeyError alone."""
+
+    def from_string(name: str) -> Any:
+        try:
+            return original(name)
+        except KeyError:
+            what = f"a kernel is to be compiled for {name}, which the DSL does not know"
+            raise UnavailableError(what, hint="Leave --gpu-arch out, and name the GPU by --arch.") from None
+
+    return from_string
 
 
 def _answer_hardware_info(patches: Patches, arch: str) -> None:

@@ -113,6 +113,11 @@ class MbarrierRing:
     filled: bool
     trips: int
 
+    @property
+    def wrapped(self) -> bool:
+        """Whether a block went round it more than once."""
+        return self.trips > self.stages
+
     def to_dict(self) -> dict[str, object]:
         """Ready for `strict_json`."""
         return vars(self)

@@ -1,10 +1,14 @@
 """Faults of a ring of mbarriers that the file's own sizes hide are found: it is tried on both sides of its stages."""
 
+from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from cutesmith.judge.ring_cases import RingCases
 from cutesmith.judge.verification import VerifyOptions, verify_kernel
+from cutesmith.verdicts import MbarrierRing
 
 FAULTS = Path(__file__).resolve().parents[2] / "evals" / "planted_faults"
 OPTIONS = VerifyOptions(quick=True, seeds=1)
@@ -47,3 +51,36 @@ def test_a_right_ring_passes_with_trips_on_both_sides(tmp_path):
     assert verdict.passed, verdict.summary
     remarks = [case.remark for case in verdict.cases if case.name.startswith("ring of mbarriers")]
     assert [int(remark.split()[0]) for remark in remarks] == [4, 8, 5, 9]
+
+
+@dataclass(frozen=True)
+class Turn:
+    """As much of a round as the choice of a shorter ring asks for: a product whose ring took some trips over 4096."""
+
+    trips: int
+    refuses: bool = False
+
+    @property
+    def base(self):
+        step = SimpleNamespace(outputs=[SimpleNamespace(shape=(16, 32))])
+        return SimpleNamespace(ring=MbarrierRing(0, 5, True, self.trips), steps=[step])
+
+    def draw(self, key, resized=()):
+        shapes = [(16, dict(resized).get(4096, 4096)), (32, 4096)]
+        return SimpleNamespace(
+            accepted=not (resized and self.refuses), inputs=[SimpleNamespace(shape=s) for s in shapes]
+        )
+
+
+@pytest.mark.parametrize(
+    ("turn", "resizable", "shorter"),
+    [
+        (Turn(64), True, ((4096, 704),)),  # 11 trips of 64 elements
+        (Turn(64), False, ()),
+        (Turn(64, refuses=True), True, ()),
+        (Turn(22), True, ()),  # not more than twice as many
+        (Turn(63), True, ()),  # not proportional to the size
+    ],
+)
+def test_derived_values_go_round_a_long_ring_twice_and_once_more(turn, resizable, shorter):
+    assert RingCases(turn, resizable, fresh=False).shorter() == shorter

@@ -25,7 +25,7 @@ _POISON = 0xFF
 Combine = Callable[[Array, Array], Array]  # what is held, what is given: what is held then
 
 
-@dataclass
+@dataclass(slots=True)
 class Landing:
     """One destination, the host address of the mbarrier that counts its bytes (0: none), and how it is named."""
 
@@ -34,7 +34,7 @@ class Landing:
     mbarrier: int = 0
 
 
-@dataclass
+@dataclass(slots=True)
 class Copy:
     """What one instruction asked for in the name of `lane`; `sharers` are lanes of its warp that asked for the same.
 
@@ -112,6 +112,10 @@ class CopyEngine(Unit):
                 landing.place.fill(self._memory, _POISON)
         self._under_way.append(copy)
         if grouped:
+            number = int(self._number[copy.lane])
+            if number >= 0 and self._groups[number].lanes == {copy.lane, *copy.sharers}:
+                self._groups[number].open.append(copy)
+                return
             for groups in self._groups_of(np.array([copy.lane, *copy.sharers])):
                 groups.open.append(copy)
 
@@ -181,7 +185,7 @@ class CopyEngine(Unit):
         if not self._under_way:
             return False
         self._abandon()
-        blocks = [int(self._wave.block_of_lane[copy.lane]) for copy in self._under_way]
+        blocks = self._wave.block_of_lane[[copy.lane for copy in self._under_way]].tolist()
         chosen = self._order.advancing(blocks, stalled=self.machine.stalled)
         for index in chosen:
             self._advance(self._under_way[index])

@@ -7,9 +7,8 @@ asked for (`Memory.requested`); bytes move later, without further checks.
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
 from operator import mul
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -34,8 +33,7 @@ class Place(Protocol):
         """Replace the bytes that exist."""
 
 
-@dataclass(frozen=True)
-class Sent:
+class Sent(NamedTuple):
     """The registers of a thread, on their way."""
 
     data: Array
@@ -49,8 +47,7 @@ class Sent:
         raise AssertionError("registers are not a destination")
 
 
-@dataclass(frozen=True)
-class SharedTile:
+class SharedTile(NamedTuple):
     """`size` bytes at a host address in shared memory; `order`: where each chunk of 16 bytes lies, None in order.
 
     With gaps between rows they spread over `span` bytes.
@@ -85,8 +82,7 @@ class SharedTile:
         return memory.wave.shared.reshape(-1)[start : start + (self.span or self.size)]
 
 
-@dataclass(frozen=True)
-class GlobalRows:
+class GlobalRows(NamedTuple):
     """Rows of a tile in global memory: host addresses `pointers` (n,), 0 where refused, of `length` bytes each.
 
     Row i of them is row `rows[i]` of the tile, from byte `left` on; `shape` is (rows, bytes) of the tile. What is not
@@ -115,12 +111,13 @@ class GlobalRows:
 
     def write(self, memory: Memory, tile: Array) -> None:
         """Write what is inside of the tensor."""
-        rows = tile.reshape(self.shape)[self.rows, self.left : self.left + self.length]
+        rows = tile.reshape(self.shape)
+        if (len(self.pointers), self.length) != self.shape:
+            rows = rows[self.rows, self.left : self.left + self.length]
         memory.scatter(self.pointers, rows)
 
 
-@dataclass(frozen=True)
-class Box:
+class Box(NamedTuple):
     """What a copy with a tensor map touches: addresses (n,) of rows, and their places in the tile as in GlobalRows."""
 
     addresses: Array

@@ -24,27 +24,26 @@ MOST_BYTES = 256 << 20  # of global memory: more is not copied, and every such r
 
 @dataclass
 class Snapshot:
-    """The bytes of all allocations, and which of them have been written, at one moment."""
+    """The bytes of all allocations, and which of them have been written, at one moment; no bytes where none have."""
 
-    _states: list[tuple[Allocation, Array, Array | None]]
+    _states: list[tuple[Allocation, Array | None, Array | None]]
 
     @classmethod
     def take(cls, allocations: Allocations) -> Snapshot | None:
         """None where there is too much to copy."""
         if sum(allocation.size for allocation in allocations.all) > MOST_BYTES:
             return None
-        return cls(
-            [(a, _bytes(a).copy(), None if a.initialised is None else a.initialised.copy()) for a in allocations.all]
-        )
+        return cls([_state(allocation) for allocation in allocations.all])
 
     def restore(self, fill: int | None = None) -> None:
         """Put everything back; with `fill`, that byte in unwritten memory."""
         for allocation, content, initialised in self._states:
-            _bytes(allocation)[:] = content
-            if initialised is not None and allocation.initialised is not None:
-                allocation.initialised[:] = initialised
+            if content is not None:
+                _bytes(allocation)[:] = content
+            if allocation.initialised is not None:
+                allocation.initialised[:] = 0 if initialised is None else initialised
                 if fill is not None:
-                    _bytes(allocation)[initialised == 0] = fill
+                    _bytes(allocation)[allocation.initialised == 0] = fill
 
     def agrees(self) -> bool:
         """Whether memory is now what it was then, leaving out unwritten bytes."""
@@ -53,6 +52,10 @@ class Snapshot:
     def changed(self) -> str | None:
         """The name of an allocation that is not what it was then, leaving out unwritten bytes."""
         for allocation, content, initialised in self._states:
+            if content is None:
+                if allocation.initialised is not None and allocation.initialised.any():
+                    return allocation.name
+                continue
             now = _bytes(allocation)
             if initialised is not None and allocation.initialised is not None:
                 if not np.array_equal(allocation.initialised, initialised):
@@ -61,6 +64,13 @@ class Snapshot:
             if not np.array_equal(now, content):
                 return allocation.name
         return None
+
+
+def _state(allocation: Allocation) -> tuple[Allocation, Array | None, Array | None]:
+    if allocation.untouched:
+        return allocation, None, None
+    flags = allocation.initialised
+    return allocation, _bytes(allocation).copy(), None if flags is None else flags.copy()
 
 
 def _bytes(allocation: Allocation) -> Array:

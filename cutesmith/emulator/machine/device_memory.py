@@ -57,4 +57,5 @@ class DeviceMemory:
         offset = address - allocation.address
         if writes and allocation.initialised is not None:
             allocation.initialised[offset : offset + size] = 1
+            allocation.untouched = False
         return allocation.host + offset

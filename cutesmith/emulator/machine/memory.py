@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Hashable, Sequence
 from functools import cache
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -179,21 +180,24 @@ class Memory:
         until `landed`; updates (ATOMIC) are not.
         """
         in_flight = kind is Access.WRITE and space is Space.SHARED
-        count = sum(len(each.addresses) for each in asked)
+        ends = list(accumulate(len(each.addresses) for each in asked))
+        count = ends[-1]
         words = np.empty((5, count), np.int64)  # lanes, addresses, cells, sizes, and the host addresses that come back
-        bounds, start = [], 0
-        for each in asked:
-            bounds.append(slice(start, start := start + len(each.addresses)))
-            cell = _engine_cell(cells.PENDING, cells.MAX_TIME) if in_flight else _cell_of(each.request)
-            lanes = each.request.lane if each.lanes is None else each.lanes
-            for row, value in zip(words, (lanes, each.addresses.view(np.int64), cell, each.size), strict=False):
-                row[bounds[-1]] = value
+        pending = _engine_cell(cells.PENDING, cells.MAX_TIME)
+        each_has = np.array(
+            [(each.request.lane, pending if in_flight else _cell_of(each.request), each.size) for each in asked]
+        )
+        words[[0, 2, 3]] = np.repeat(each_has.T, np.diff(ends, prepend=0), axis=1)
+        words[1] = np.concatenate([each.addresses for each in asked]).view(np.int64)
+        for end, each in zip(ends, asked, strict=True):
+            if each.lanes is not None:
+                words[0, end - len(each.addresses) : end] = each.lanes
         first, stride = words.ctypes.data, 8 * count
         *arrays, last = (first + row * stride for row in range(len(words)))
         scalars = (count, int(space), asked[0].request.site, int(kind))
         _function("access_requests")(self._engine_address, *arrays, *scalars, last)
         pointers = words[4].view(np.uint64)
-        return [pointers[part] for part in bounds]
+        return [pointers[end - len(each.addresses) : end] for end, each in zip(ends, asked, strict=True)]
 
     def engines_see_alike(self, lanes: Array) -> bool:
         """Whether these lanes of one block come after the same, as far as requests to engines go."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -133,8 +134,7 @@ class LaneRequest:
         self.batch.machine.unit(CopyEngine).begin(copy, grouped=not any(target.mbarrier for target in targets))
 
 
-@dataclass(frozen=True)
-class Wanted:
+class Wanted(NamedTuple):
     """`size` bytes of shared memory that a lane wants to be read or filled: `order`, `span` as in SharedTile.
 
     `mbarrier`: the shared address of the one that counts them.

@@ -162,21 +162,24 @@ def _phases_ended(batch: LaneBatch) -> tuple[Array, Array]:
     _, address, phase, *_ = batch.instruction.operands
     by_parity = "parity" in batch.instruction.modifiers
     phases = batch.read(phase, np.uint32 if by_parity else np.uint64)
-    over = np.ones(len(batch.lanes), bool)
+    asked = (phases if by_parity else phases >> np.uint64(PARITY_SHIFT)) & phases.dtype.type(1)
     pointers = _host_addresses(batch, address, Access.MBARRIER)
-    relaxed = "relaxed" in batch.instruction.modifiers
+    tell = batch.memory.see if "relaxed" in batch.instruction.modifiers else batch.memory.acquire
     order = np.argsort(pointers, kind="stable")
-    starts = np.flatnonzero(np.diff(pointers[order], prepend=0)).tolist()  # each mbarrier once; 0 is left out
+    ordered, lanes, bits = pointers[order], batch.lanes[order], asked[order].astype(bool)
+    over = np.ones(len(order), bool)
+    starts = np.flatnonzero(np.diff(ordered, prepend=0)).tolist()  # each mbarrier once; 0 is left out
     for start, end in zip(starts, [*starts[1:], len(order)], strict=True):
-        indices, pointer = order[start:end], int(pointers[order[start]])
-        barrier = _mbarrier_at(batch, int(indices[0]), pointer)
-        if barrier is not None:
-            asked = phases[indices].astype(np.uint64) >> np.uint64(0 if by_parity else PARITY_SHIFT) & np.uint64(1)
-            over[indices] = asked != barrier.parity
-            if over[indices].any():
-                tell = batch.memory.see if relaxed else batch.memory.acquire
-                tell(batch.lanes[indices[over[indices]]], pointer)
-    return over, pointers
+        barrier = _mbarrier_at(batch, int(order[start]), pointer := int(ordered[start]))
+        if barrier is None:
+            continue
+        ended = ~bits[start:end] if barrier.parity else bits[start:end]
+        over[start:end] = ended
+        if count := int(np.count_nonzero(ended)):
+            tell(lanes[start:end] if count == end - start else lanes[start:end][ended], pointer)
+    result = np.empty(len(order), bool)
+    result[order] = over
+    return result, pointers
 
 
 @lane_operation("mbarrier.pending_count")

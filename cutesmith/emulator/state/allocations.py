@@ -22,7 +22,7 @@ class Allocation:
 
     `name` is what a person calls it, such as "input 0" or "output 0". `element`: bytes of its element type. `fresh`:
     allocated without values, so that each byte must be written before it is read; `initialised` (uint8 a byte) says
-    which have been. `owner` keeps the bytes alive.
+    which have been; none has while it is `untouched`. `owner` keeps the bytes alive.
     """
 
     address: int
@@ -33,10 +33,11 @@ class Allocation:
     fresh: bool = False
     owner: Any = None
     initialised: Array | None = field(init=False, default=None)
+    untouched: bool = field(init=False, default=False)
 
     def __post_init__(self) -> None:
         if self.fresh:
-            self.initialised = np.zeros(self.size, np.uint8)
+            self.initialised, self.untouched = np.zeros(self.size, np.uint8), True
 
     @property
     def end(self) -> int:
@@ -57,7 +58,7 @@ class Allocation:
 
     def written_by_host(self) -> None:
         """All bytes have values now."""
-        self.initialised = None
+        self.initialised, self.untouched = None, False
 
 
 class Allocations:
@@ -100,6 +101,11 @@ class Allocations:
     def all(self) -> list[Allocation]:
         """Every allocation, by address."""
         return [self._by_address[address] for address in sorted(self._by_address)]
+
+    def touch(self) -> None:
+        """A launch begins, which may write anywhere."""
+        for allocation in self._by_address.values():
+            allocation.untouched = False
 
     def variables(self, module: object, variables: Iterable[Variable]) -> dict[str, int]:
         """Addresses of a module's `.global` and `.const` variables by name; they keep their values over launches."""

@@ -374,8 +374,11 @@ def candidate_code(path: Path) -> Iterator[None]:
         if error.__cause__ is None:
             raise
         raise describe_failure(path, error.__cause__) from error
+    except KernelFault as error:
+        mechanism, text = Mechanism.EMULATED_SANITIZER, error.describe(path)
+        raise CandidateError(text, error.exit_code, hint=error.hint, mechanism=mechanism) from error
     except CutesmithError as error:  # the emulated GPU's own: they say what is wrong, and their exit code is theirs
-        mechanism = Mechanism.EMULATED_SANITIZER if isinstance(error, KernelFault) else Mechanism.EXCEPTION
+        mechanism = Mechanism.EXCEPTION
         raise CandidateError(error.message, error.exit_code, hint=error.hint, mechanism=mechanism) from error
     except (Exception, SystemExit) as error:
         raise describe_failure(path, error) from error

@@ -214,16 +214,16 @@ class Reference:
         else:
             fitted = self._fit(self.whole.values, DERIVED_ELEMENTS if name else EMULATED_ELEMENTS)
             values = resize(self.whole.values, found.sizes) if found else fitted
+        if request.resized and not (name and self.other and not self.other.keeps_sizes(name)):
+            values = resize(values, dict(request.resized))
+            if why := self._refusal(values):
+                return requests.Drawn(accepted=False, why=why)
         if name:
             assert self.other is not None, "the plan comes first"
             before, (values, why) = values, self.other.draw(name, values)
             if why:
                 return requests.Drawn(accepted=False, why=why)
             changed = self.other.changes(name, before, values)
-        if request.resized:
-            values = resize(values, dict(request.resized))
-            if why := self._refusal(values):
-                return requests.Drawn(accepted=False, why=why)
         self.drawn[request.key] = values
         release_unused()
         return replace(self._told(request, values, found), changed=changed)

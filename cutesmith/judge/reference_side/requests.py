@@ -82,7 +82,7 @@ class Draw(Request[Drawn]):
     `derive` names a draw of a derived case; the one that `begins` a run makes room. `longer` keeps that size whole,
     `beyond` has so many elements; then `elements` bounds the inputs, and with `columns` these may change. With
     `some_blocks` the reference may take longer, as not all blocks run. `resized`: sizes of the inputs, and those that
-    they get instead.
+    they get instead; draws that set sizes themselves leave it out.
     """
 
     key: str
