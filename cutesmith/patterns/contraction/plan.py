@@ -15,7 +15,7 @@ from cutesmith.patterns.contraction.analysis import ContractionProblem, analyse
 from cutesmith.patterns.contraction.arithmetic import Arithmetic, arithmetic_of
 from cutesmith.patterns.contraction.epilogue import Output
 from cutesmith.patterns.contraction.hopper.kernel import HOPPER_NAMES, hopper_context
-from cutesmith.patterns.contraction.hopper.legality import copied_factors, obstacles, stores_plainly
+from cutesmith.patterns.contraction.hopper.legality import copied_factors, moved_outputs, obstacles
 from cutesmith.patterns.contraction.hopper.legality import shared_bytes as hopper_shared_bytes
 from cutesmith.patterns.contraction.hopper.proposals import LAUNCH_SECONDS, predict
 from cutesmith.patterns.contraction.hopper.proposals import proposals as hopper_proposals
@@ -52,7 +52,7 @@ class ContractionPlan(GraphPlan):
         """Tiles that the architecture can run, the best guess first; of sm_90a's own form where that serves."""
         sm = parse_arch(arch).sm
         found = [] if any(obstacles(self.problem, sm)) else hopper_proposals(self.problem, sm)
-        if found and not copied_factors(self.problem) and not stores_plainly(self.problem):
+        if found and not copied_factors(self.problem) and not moved_outputs(self.problem):
             return found
         others = [c for c in proposals(self.problem) if not any(refusals(self.problem, c, sm))]
         with_copies = predict(self.problem, found[0]).seconds if found else math.inf

@@ -26,6 +26,9 @@ FLOPS_PER_SECOND = {
 LOADS_PER_SECOND = 16 * 1.7e9
 """Of a multiprocessor, an estimate: 32 lanes, each of which loads and then stores to shared memory."""
 
+WAIT_SECONDS = 0.6e-6
+"""For a k-tile whose elements are too narrow for cp.async (a 1 x 1 convolution of 1024 channels on an H100)."""
+
 TILES = (
     (128, 128, 2, 2), (128, 64, 2, 2), (64, 128, 2, 2), (64, 64, 2, 2), (32, 64, 1, 4), (64, 32, 4, 1), (32, 32, 2, 2),
     (16, 64, 1, 4), (256, 128, 4, 2), (128, 256, 2, 4),
@@ -56,7 +59,9 @@ def predicted_seconds(problem: ContractionProblem, c: ContractionConfiguration) 
     waves, busy = math.ceil(blocks / SM_COUNT), min(1.0, blocks / SM_COUNT)
     arithmetic = waves * 2 * c.tile_m * c.tile_n * problem.k / (FLOPS_PER_SECOND[arithmetic_of(problem)] / SM_COUNT)
     loads = waves * problem.k * (c.tile_m / problem.a.vector() + c.tile_n / problem.b.vector()) / LOADS_PER_SECOND
-    return max(arithmetic + loads, problem.graph.moved_bytes / (BYTES_PER_SECOND * max(busy, 1e-3)))
+    narrow = any(side.vector() * ITEM_BYTES[side.dtype] < 4 for side in (problem.a, problem.b))
+    waits = math.ceil(problem.k / c.tile_k) * WAIT_SECONDS if narrow else 0.0
+    return max(arithmetic + loads, waits, problem.graph.moved_bytes / (BYTES_PER_SECOND * max(busy, 1e-3)))
 
 
 def _predicted_cost(problem: ContractionProblem, c: ContractionConfiguration) -> float:

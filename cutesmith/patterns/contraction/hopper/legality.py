@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from cutesmith.devices import RESERVED_SMEM_PER_BLOCK, SmVersion
 from cutesmith.patterns.contraction.analysis import ContractionProblem, Matrix, Seen
 from cutesmith.patterns.contraction.arithmetic import Arithmetic, arithmetic_of
+from cutesmith.patterns.contraction.epilogue import Output
 from cutesmith.patterns.graph.dtypes import ITEM_BYTES
 from cutesmith.patterns.pattern_plan import HopperConfiguration
 
@@ -80,9 +81,9 @@ def _tma_reaches(matrix: Matrix) -> bool:
     return matrix.contiguous is not None and matrix.vector() * ITEM_BYTES[matrix.dtype] == TMA_BYTES
 
 
-def stores_plainly(problem: ContractionProblem) -> bool:
-    """Whether rows of an output do not start where TMA can write."""
-    return any(problem.n * ITEM_BYTES[output.dtype] % TMA_BYTES for output in problem.epilogue.outputs)
+def moved_outputs(problem: ContractionProblem) -> list[Output]:
+    """The outputs whose rows do not start where TMA can write: a launch moves rows together after the product."""
+    return [output for output in problem.epilogue.outputs if problem.n * ITEM_BYTES[output.dtype] % TMA_BYTES]
 
 
 def k_major(problem: ContractionProblem) -> tuple[bool, bool]:

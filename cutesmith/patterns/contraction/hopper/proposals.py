@@ -11,11 +11,13 @@ from cutesmith.patterns.contraction.analysis import ContractionProblem, Seen
 from cutesmith.patterns.contraction.hopper.legality import (
     copied_factors,
     item_bytes,
+    moved_outputs,
     other_bytes,
     refusals,
     shared_bytes,
     stage_bytes,
 )
+from cutesmith.patterns.graph.dtypes import ITEM_BYTES
 from cutesmith.patterns.pattern_plan import HopperConfiguration as Tiles
 
 FEW_ROWS = 128
@@ -156,7 +158,7 @@ def predict(problem: ContractionProblem, c: Tiles) -> Prediction:
         "the card's power": 2 * problem.m * problem.n * problem.k * problem.batches * len(c.products) / MOST_FLOPS,
     }
     seconds = LAUNCH_SECONDS + sum(part**SHARPNESS for part in work.values()) ** (1 / SHARPNESS)
-    seconds += sum(COPY_SECONDS + moved / BANDWIDTH for moved in _bytes_before(problem, c))
+    seconds += sum(COPY_SECONDS + moved / BANDWIDTH for moved in _bytes_beside(problem, c))
     busy = tiles * c.split / (waves * resident)
     return Prediction(seconds, tiles, waves, busy, max(work, key=lambda name: work[name]))
 
@@ -167,8 +169,10 @@ def _more_bytes(problem: ContractionProblem, c: Tiles) -> Iterator[float]:
         yield from (side.bytes * (c.parts / 2 - 1) for side in (problem.a, problem.b))
 
 
-def _bytes_before(problem: ContractionProblem, c: Tiles) -> Iterator[float]:
-    """What each launch before the kernel moves: it copies or splits a factor."""
+def _bytes_beside(problem: ContractionProblem, c: Tiles) -> Iterator[float]:
+    """What each launch beside the kernel moves: it copies or splits a factor, or moves rows of a result together."""
+    size = problem.batches * problem.m * problem.n
+    yield from (2.0 * size * ITEM_BYTES[output.dtype] for output in moved_outputs(problem))
     if c.ahead:
         yield from (side.bytes * (1 + c.parts / 2) for side in (problem.a, problem.b))
     else:
@@ -197,6 +201,8 @@ def reasons(problem: ContractionProblem, c: Tiles) -> list[str]:
     ]
     if c.cluster_m * c.cluster_n > 1:
         lines.append("Two blocks of a cluster load what they share once: less traffic from L2, and less power.")
+    if moved_outputs(problem):
+        lines.append("A launch after it moves rows of the result together, which TMA stores apart.")
     if c.ahead:
         lines.append("Launches before it split each number of both factors into parts.")
         return lines
