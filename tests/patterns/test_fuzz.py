@@ -54,19 +54,48 @@ OPERATIONS = {
     ),
     "number in the middle": ("*x.median(-1), *y.median(0, keepdim=True), x.median(), y.median()", MIDDLES),
     "the k-th number": ("*x.kthvalue(5), *y.kthvalue(2, 0)", MIDDLES),
+    "means of what a total of another shape scales": (
+        "F.group_norm(x * y.sum(), 1)",
+        (torch.randn(1, 5), torch.randn(7, 1)),
+    ),
     "extreme of truths": ("(x > 0).max(-1).values", (PAIRS[0],)),
+}
+SPECIAL_IMAGES = SPECIAL.repeat(20)[:240].clone().view(2, 3, 5, 8).clamp(-1e15, 1e15)
+ODD_INPUTS = {
+    "rows that overlap": ("x.relu() + x.sum(-1, keepdim=True)", (torch.randn(200).as_strided((64, 100), (1, 1)),)),
+    "images that overlap": ("F.max_pool2d(x, 2)", (torch.randn(64).as_strided((2, 3, 6, 8), (4, 3, 2, 1)),)),
+    "a product of rows that overlap": ("x @ x.mT", (torch.randn(200).as_strided((32, 64), (2, 1)),)),
+    "read backwards": ("x.flip(-1).softmax(-1).flip(0)", (torch.randn(7, 100),)),
+    "special numbers in a product": ("x @ y", PAIRS),
+    "special numbers in a convolution": ("F.conv2d(x, y, padding=1)", (SPECIAL_IMAGES, torch.ones(4, 3, 3, 3))),
+    "special numbers in windows": ("F.max_pool2d(x, 3, 2, 1), F.avg_pool2d(x, 2)", (SPECIAL_IMAGES,)),
+    "special numbers in a scan": ("x.cumsum(-1), x.cummax(0).values, y.logcumsumexp(0)", PAIRS),
+    "special numbers sorted": ("x.sort(dim=-1, stable=True).values, y.topk(3, 0).values", PAIRS),
+    "special numbers in attention": (
+        "F.scaled_dot_product_attention(x, y, y)",
+        (SPECIAL_IMAGES, torch.randn(2, 3, 9, 8)),
+    ),
+    "no images": ("F.conv1d(x, y, z) + 1", (torch.empty(0, 2, 9), torch.randn(4, 2, 3), torch.randn(4))),
+    "no keys": ("x.softmax(-1), x.sum(-1)", (torch.empty(3, 0),)),
+    "no rows of many": ("x.softmax(-1), x.cumsum(0), x.sort(-1).values", (torch.empty(0, 64),)),
 }
 IMPORTS = "import torch\nimport torch.nn.functional as F\n"
 SEEDS = range(50)
 
 
-@pytest.mark.parametrize("name", OPERATIONS)
+@pytest.mark.parametrize("name", [*OPERATIONS, *(pytest.param(name, marks=pytest.mark.slow) for name in ODD_INPUTS)])
 def test_an_operation_is_pytorch_s(name, tmp_path):
-    code, inputs = OPERATIONS[name]
-    source = f"{IMPORTS}def reference_fn({', '.join('xy'[: len(inputs)])}):\n    return {code}\n"
+    code, inputs = {**OPERATIONS, **ODD_INPUTS}[name]
+    source = f"{IMPORTS}def reference_fn({', '.join('xyz'[: len(inputs)])}):\n    return {code}\n"
     coarsest = inputs[0].dtype if inputs[0].is_floating_point() else torch.float64
     outcome = check(Case(0, source, inputs, coarsest), tmp_path)
     assert outcome.status == "held", outcome.reason
+
+
+def test_a_convolution_without_channels_is_refused(tmp_path):
+    source = f"{IMPORTS}def reference_fn(x, y):\n    return F.conv1d(x, y)\n"
+    outcome = check(Case(0, source, (torch.empty(2, 0, 9), torch.empty(4, 0, 3))), tmp_path)
+    assert outcome.status == "refused" and "convolves images without channels" in outcome.reason
 
 
 def test_a_seed_is_the_same_case_again():

@@ -40,8 +40,6 @@ class Case:
     coarsest: torch.dtype = torch.float64
     """Of the float types that values on the way have."""
     families: tuple[str, ...] = ()
-    tf32: bool = False
-    """Whether PyTorch on a GPU rounds operands on the way: those of float32 convolutions."""
 
     @property
     def description(self) -> str:
@@ -78,9 +76,8 @@ def _composed(seed: int, d: Draws, anchor: str) -> Case | None:
     used = "\n".join(lines)
     if len(lines) < 2 or anchor not in families or not all(_reads(used, f"x{n}") for n in range(len(d.inputs))):
         return None
-    tf32 = "convolutions" in families and any(value.dtype == torch.float32 for value in d.values.values())
     source = _source(d, lines)
-    return Case(seed, source, tuple(d.inputs), _coarsest(d.values.values()), tuple(dict.fromkeys(families)), tf32)
+    return Case(seed, source, tuple(d.inputs), _coarsest(d.values.values()), tuple(dict.fromkeys(families)))
 
 
 def _reads(text: str, name: str) -> bool:

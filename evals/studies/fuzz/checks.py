@@ -67,7 +67,7 @@ def check(case: Case, folder: Path, on: str = "emulator") -> Outcome:
             found = _results(kernel, case.inputs, folder, on)
         except Exception as error:  # the class of whatever the kernel's host code or its execution raised
             return outcome(FAILED, _told(error))
-        problem = differences(reference, case.inputs, found, case.coarsest, tf32=case.tf32)
+        problem = differences(reference, case.inputs, found, case.coarsest)
     return outcome(WRONG, problem) if problem else outcome(HELD)
 
 

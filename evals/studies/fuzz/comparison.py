@@ -15,30 +15,22 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 EPSILON = {torch.bfloat16: 2.0**-8, torch.float16: 2.0**-11, torch.float32: 4e-6, torch.float64: 1e-13}
 NUDGE = {torch.bfloat16: 2.0**-16, torch.float16: 2.0**-16, torch.float32: 2.0**-21, torch.float64: 2.0**-48}
-TF32 = 2.0**-11
-"""How much PyTorch's convolutions of float32 on a GPU round their operands."""
 
 
 def differences(
-    function: Callable[..., Any],
-    inputs: Sequence[torch.Tensor],
-    found: Sequence[torch.Tensor],
-    coarsest: torch.dtype,
-    *,
-    tf32: bool = False,
+    function: Callable[..., Any], inputs: Sequence[torch.Tensor], found: Sequence[torch.Tensor], coarsest: torch.dtype
 ) -> str:
     """What is wrong with these results of the function, "" for nothing; `coarsest` is of the dtypes on the way."""
     with sdpa_kernel(SDPBackend.MATH):  # the CPU's own attention makes 0 of a query of NaN
         own = listed(function(*inputs))
         exact = listed(function(*map(wide, inputs)))
-        nudged = [listed(function(*(_nudged(value, sign, tf32) for value in inputs))) for sign in (1, -1, 0)]
-    epsilon = max(EPSILON[coarsest], TF32 * tf32)
+        nudged = [listed(function(*(_nudged(value, sign) for value in inputs))) for sign in (1, -1, 0)]
     if len(own) != len(found):
         return f"{len(found)} results, {len(own)} expected"
     for place, (ours, theirs) in enumerate(zip(found, own, strict=True)):
         if (ours.shape, ours.dtype) != (theirs.shape, theirs.dtype):
             return f"shape: {ours.dtype}{list(ours.shape)} for {theirs.dtype}{list(theirs.shape)}"
-        wrong = _wrong(ours, theirs, exact[place], [each[place] for each in nudged], epsilon)
+        wrong = _wrong(ours, theirs, exact[place], [each[place] for each in nudged], EPSILON[coarsest])
         if wrong.any():
             at = int(wrong.flatten().nonzero()[0])
             values = " ".join(f"{float(t.flatten()[at]):.9g}" for t in (ours, theirs, exact[place]))
@@ -84,10 +76,9 @@ def wide(value: torch.Tensor) -> torch.Tensor:
     return value.double() if value.is_floating_point() else value
 
 
-def _nudged(value: torch.Tensor, sign: int, tf32: bool) -> torch.Tensor:
+def _nudged(value: torch.Tensor, sign: int) -> torch.Tensor:
     """The same numbers but for their last digits, in float64; `sign` 0: up and down by turns."""
     if not value.is_floating_point():
         return value
     signs = torch.randint(0, 2, value.shape).double() * 2 - 1 if sign == 0 else torch.full(value.shape, float(sign))
-    nudge = max(NUDGE[value.dtype], TF32 / 2 if tf32 and value.dtype == torch.float32 else 0.0)
-    return value.double() * (1 + signs * nudge)
+    return value.double() * (1 + signs * NUDGE[value.dtype])

@@ -66,7 +66,7 @@ SCANS = """
 {0}.flip({dim}).cumsum({dim}).flip({dim}) {0}.cumsum({dim})-{0} {0}.cummax({dim}).indices
 """.split()
 SELECTION = """
-{0}.sort({dim},stable=True).values {0}.sort({dim},descending=True,stable=True).values
-{0}.sort({dim},stable=True).indices {0}.argsort({dim},stable=True) {0}.topk(1,{dim},largest=False).values
+{0}.sort(dim={dim},stable=True).values {0}.sort(dim={dim},descending=True,stable=True).values
+{0}.sort(dim={dim},stable=True).indices {0}.argsort(dim={dim},stable=True) {0}.topk(1,{dim},largest=False).values
 {0}.topk(({0}.shape[{dim}]+1)//2,{dim}).values {0}.kthvalue(1,{dim}).values {0}.median({dim}).values
 """.split()

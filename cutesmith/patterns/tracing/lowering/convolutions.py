@@ -34,6 +34,8 @@ def _convolution(
     build, rank, shape = low.build, len(stride), tuple(low.shapes[0])
     taps, channels = weight.shape[2:], x.shape[1] // groups
     outputs = shape[1] // groups
+    if not channels:
+        raise build.unmatched("convolves images without channels")
     if transposed:
         weight = build.reshape(weight, (groups, channels, outputs, *taps))
         weight = push_permute(build, weight, [0, 2, 1, *range(3, 3 + rank)])
