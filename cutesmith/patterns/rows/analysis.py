@@ -245,7 +245,7 @@ def _check_reductions(analysis: RowsAnalysis, reductions: Sequence[Node]) -> Non
             others = f"others reduce {analysis.over} of {shape}"
             reduced = f"{node.where} reduces dimensions {sorted(Reduction.of(node).dims)}"
             raise UnmatchedError(f"{reduced}, {others}", operation=node.op)
-        if wanted and analysis.sizes(shape, analysis.reduced) != analysis.columns_shape:
+        if wanted and any(shape[d] == 1 != analysis.shape[d] for d in analysis.reduced):
             wrong = f"{node.where} reduces {shape}, others all of {analysis.columns_shape}"
             raise UnmatchedError(wrong, operation=node.op)
         if analysis.columns != 1 and not wanted:
