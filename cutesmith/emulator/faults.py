@@ -64,16 +64,11 @@ def own_line(location: Location | None, path: Path) -> str:
 
 
 class KernelFault(EmulationError):
-    """The kernel is at fault: `findings` say how; the first fatal one ended the launch."""
+    """The kernel is at fault: `findings` say how; `fatal` is the one that ended the launch."""
 
-    def __init__(self, message: str, findings: tuple[Finding, ...], hint: str = "") -> None:
-        super().__init__(message, hint=hint)
-        self.findings = findings
-
-    def describe(self, path: Path) -> str:
-        """What ended the launch, with its line in the file `path`."""
-        fatal = (finding for finding in self.findings if finding.message == self.message)
-        return next((finding.describe(path) for finding in fatal), self.message)
+    def __init__(self, fatal: Finding, findings: tuple[Finding, ...]) -> None:
+        super().__init__(fatal.message)
+        self.fatal, self.findings = fatal, findings
 
 
 class UnsupportedInstruction(EmulationError):

@@ -70,6 +70,13 @@ class KnownRates:
     peak_flops_per_second: Mapping[str, float] = field(default_factory=dict)
     source: str
 
+    def of(self, device_name: str) -> bool:
+        """Whether a GPU of that name is this product, and not a board of it with a slower memory."""
+        return self.product in device_name and not any(board in device_name.upper() for board in _OTHER_BOARDS)
+
+
+_OTHER_BOARDS = ("PCIE", "NVL")
+
 
 def _halves(rate: float) -> dict[str, float]:
     return {"bfloat16": rate, "float16": rate}
@@ -131,5 +138,5 @@ def known_rates(arch: str, device_name: str = "") -> KnownRates | None:
     """
     if device_name:
         sm = sm_of_name(device_name)
-        return next((rates for rates in RATES if sm and rates.sm == sm.number and rates.product in device_name), None)
+        return next((rates for rates in RATES if sm and rates.sm == sm.number and rates.of(device_name)), None)
     return next((rates for rates in RATES if rates.sm == parse_arch(arch).sm.number), None)

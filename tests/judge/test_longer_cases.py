@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from cutesmith.emulator.errors import LaunchRefused
-from cutesmith.emulator.faults import KernelFault
+from cutesmith.emulator.faults import FaultKind, Finding, KernelFault
 from cutesmith.judge.candidate_side.trial import declines
 from cutesmith.judge.reference_side import full_inputs
 from cutesmith.judge.reference_side.cases import fit
@@ -277,6 +277,9 @@ MISTAKES = (NameError("x"), UnboundLocalError("x"), AttributeError("x"), TypeErr
 OTHERS = (ZeroDivisionError(), RecursionError(), SystemExit(), RuntimeError("CUDA error: 700"), wrapped(NameError("x")))
 
 
+OUTSIDE = Finding(FaultKind.OUT_OF_BOUNDS, "reads beyond input 0", None, (0, 0, 0), (0, 0, 0))
+
+
 def test_refusals_are_told_from_mistakes():
     for error in (
         *REFUSALS,
@@ -285,7 +288,7 @@ def test_refusals_are_told_from_mistakes():
         wrapped(ValueError("37 columns")),
     ):
         assert declines(error), error
-    for error in (*MISTAKES, *OTHERS, KernelFault("out of bounds", ()), None):
+    for error in (*MISTAKES, *OTHERS, KernelFault(OUTSIDE, (OUTSIDE,)), None):
         assert not declines(error), error
     try:
         try:

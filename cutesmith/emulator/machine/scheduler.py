@@ -91,7 +91,7 @@ class Scheduler:
             self._machine.memory.drain()
             fatal = self._wave.findings.fatal
             if fatal:
-                raise KernelFault(fatal[0].message, self._wave.findings.all)
+                raise KernelFault(fatal[0], self._wave.findings.all)
             if self.steps > self._settings.step_limit:
                 raise self._endless_loop()
             self._impatient_rounds *= not moved
@@ -209,4 +209,4 @@ class Scheduler:
         findings = self._wave.findings
         for finding, site in explain(self._machine, self._stuck()):
             findings.add(finding, site)
-        return KernelFault(next(f.message for f in findings.all if f.kind == FaultKind.DEADLOCK), findings.all)
+        return KernelFault(next(f for f in findings.all if f.kind == FaultKind.DEADLOCK), findings.all)
