@@ -61,8 +61,9 @@ CASES = {
 
 def run(plan, configuration, inputs, folder):
     assert not [*obstacles(plan.problem, SM90), *refusals(plan.problem, configuration, SM90)]
-    with emulated_device("sm_90a"):
+    with emulated_device("sm_90a") as device:
         (out,) = as_list(load(plan.render(configuration), folder).kernel_fn(*map(move, inputs)))
+    assert list(device.findings) == []
     return out.cpu()
 
 
