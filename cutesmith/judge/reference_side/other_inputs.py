@@ -190,8 +190,10 @@ class OtherInputs:
                 continue
             numbers = other.unique().cpu()
             numbers = numbers[(numbers < 0) | (above & (numbers > value.max().cpu()))]
+            if not numbers.numel():
+                continue
             few = _on_the_cpu(resize(inputs, next(iter(smaller_sizes(inputs, FEW_ELEMENTS)), {})))
-            if not numbers.numel() or self._why_refused(few):
+            if self._why_refused(few):
                 continue
             few = [old if isinstance(old, torch.Tensor) else new for old, new in zip(few, drawn)]
             for chosen in numbers[torch.linspace(0, len(numbers) - 1, min(MOST_BEYOND, len(numbers))).long()]:

@@ -86,8 +86,9 @@ def unsettled(
     roundings = Roundings(FEW_ROUNDINGS * (SHORT_SUM if short else HALF_UNIT))
     found = [_still(result).bool() for result in exact]
     for seed in torch.randint(1 << 31, (DRAWS,)).tolist():
-        for place, result in enumerate(_rounded(function, values, roundings, seed) or ()):
-            found[place] = found[place] | _of_another_kind(result, exact[place])
+        results = _rounded(function, values, roundings, seed) or ()
+        if len(results) == len(exact):
+            found = [before | _of_another_kind(now, wide) for before, now, wide in zip(found, results, exact)]
     return [each.reshape(-1) for each in found]
 
 

@@ -29,7 +29,7 @@ def inlined(section: str) -> str:
             names = [node for node in ast.walk(function) if isinstance(node, ast.Name)]
             uses = Counter((node.id, isinstance(node.ctx, ast.Store)) for node in names)
             once = {name for name, stored in uses if stored and uses[name, True] == uses[name, False] == 1}
-            for block in _blocks(function):
+            for block in blocks(function):
                 _shorten(block, lines, {name for name in once if _GENERATED.match(name)})
     return "\n".join(line for line in lines if line != _GONE)
 
@@ -37,7 +37,8 @@ def inlined(section: str) -> str:
 _GONE = "\0"
 
 
-def _blocks(function: ast.FunctionDef) -> Iterator[list[ast.stmt]]:
+def blocks(function: ast.FunctionDef) -> Iterator[list[ast.stmt]]:
+    """The lists of statements in a function, its own first."""
     for node in ast.walk(function):
         for part in ("body", "orelse"):
             block = getattr(node, part, None)

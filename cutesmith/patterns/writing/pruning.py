@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from cutesmith.patterns.writing.constants import Constants, Value, known, simplified
+from cutesmith.patterns.writing.inlining import blocks
 from cutesmith.patterns.writing.naming import KERNEL_NAME
 from cutesmith.problems.contract import defined_names, module_scope, parse
 
@@ -227,7 +228,7 @@ class _Source:
         if any(not isinstance(node, ast.Name) for node in inner):
             return
         read = {node.id for node in inner if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Store)}
-        for block in _blocks(function):
+        for block in blocks(function):
             dead = [each for each in block if isinstance(each, ast.Assign) and _is_unread(each, read)]
             for each in dead:
                 yield [self._removal(each, stands_alone=len(block) == 1)]
@@ -305,14 +306,6 @@ def _own_nodes(function: ast.FunctionDef) -> Iterator[ast.AST]:
         yield node
         if not isinstance(node, (ast.FunctionDef, ast.Lambda)):
             pending += ast.iter_child_nodes(node)
-
-
-def _blocks(function: ast.FunctionDef) -> Iterator[list[ast.stmt]]:
-    for node in ast.walk(function):
-        for part in ("body", "orelse"):
-            block = getattr(node, part, None)
-            if isinstance(block, list) and block:
-                yield block
 
 
 def _is_name(node: ast.expr, name: str) -> bool:
