@@ -9,7 +9,6 @@ import torch
 import torch.nn.functional as F
 
 from cutesmith.devices import parse_arch
-from cutesmith.emulator.device import emulated_device
 from cutesmith.patterns.contraction.hopper.legality import copied_factors, obstacles, refusals, shared_bytes
 from cutesmith.patterns.contraction.hopper.proposals import MOST_CANDIDATES, predict, proposals
 from cutesmith.patterns.contraction.plan import match
@@ -17,7 +16,7 @@ from cutesmith.patterns.pattern_plan import ContractionConfiguration
 from cutesmith.patterns.pattern_plan import HopperConfiguration as Tiles
 from cutesmith.patterns.tracing.trace import trace_function
 from cutesmith.recording.open_session import session
-from tests.patterns.running import as_list, exactly, like, load, move, normal
+from tests.patterns.running import as_list, emulated_hopper, exactly, like, load, move, normal
 
 BF16, F16 = torch.bfloat16, torch.float16
 SM90 = parse_arch("sm_90a").sm
@@ -97,7 +96,7 @@ def test_results(name, tmp_path):
     function, inputs, configuration = CASES[name]
     plan = plan_of(function, *inputs)
     assert not [*obstacles(plan.problem, SM90), *refusals(plan.problem, configuration, SM90)]
-    with emulated_device("sm_90a"):
+    with emulated_hopper():
         outs = as_list(load(plan.render(configuration), tmp_path).kernel_fn(*map(move, inputs)))
     for ours, theirs in zip(outs, exactly(function, inputs), strict=True):
         assert (ours.shape, ours.dtype) == (theirs.shape, theirs.dtype)
@@ -118,7 +117,7 @@ def test_results(name, tmp_path):
 )
 def test_the_kernel_serves_what_tma_cannot_address(inputs, tmp_path):
     plan = plan_of(linear_gelu, bf16(64, 64), bf16(64, 64), bf16(64))
-    with emulated_device("sm_90a"):
+    with emulated_hopper():
         out = load(plan.render(replace(SHARED, stages=2)), tmp_path).kernel_fn(*map(move, inputs)).cpu()
     torch.testing.assert_close(out, *exactly(linear_gelu, inputs), rtol=1e-2, atol=0.1)
 

@@ -10,13 +10,12 @@ import torch
 import torch.nn.functional as F
 
 from cutesmith.devices import parse_arch
-from cutesmith.emulator.device import emulated_device
 from cutesmith.patterns.contraction.hopper.legality import copied_factors, obstacles, refusals
 from cutesmith.patterns.contraction.hopper.proposals import predict, proposals
 from cutesmith.patterns.contraction.plan import match
 from cutesmith.patterns.pattern_plan import HopperConfiguration as Tiles
 from cutesmith.patterns.tracing.trace import trace_function
-from tests.patterns.running import close, exactly, load, move, normal
+from tests.patterns.running import close, emulated_hopper, exactly, load, move, normal
 
 BF16, F16 = torch.bfloat16, torch.float16
 SM90 = parse_arch("sm_90a").sm
@@ -71,7 +70,7 @@ def test_results(name, tmp_path):
     function, inputs, configuration = CASES[name]
     plan = match(trace_function(function, inputs))
     assert not [*obstacles(plan.problem, SM90), *refusals(plan.problem, configuration, SM90)]
-    with emulated_device("sm_90a"):
+    with emulated_hopper():
         out = load(plan.render(configuration), tmp_path).kernel_fn(*map(move, inputs)).cpu()
     close(1e-6, of_largest=True)(out, *exactly(function, inputs))
 
@@ -79,7 +78,7 @@ def test_results(name, tmp_path):
 @pytest.mark.slow
 def test_one_kernel_serves_other_sizes_and_layouts(tmp_path):
     source = match(trace_function(relu, LAST)).render(HALF)
-    with emulated_device("sm_90a"):
+    with emulated_hopper():
         kernel = load(source, tmp_path)
         for x in (image(5, 20, 8, 16, last=False), image(1, 136, 16, 3), image(1, 8, 1, 1)):
             inputs = x, weights(24, x.shape[1], 3, 3), normal(24, dtype=BF16)
@@ -91,7 +90,7 @@ def test_values_that_are_not_finite_come_out_as_in_pytorch(tmp_path):
     x, w, b = (value.clone() for value in FLOAT32)
     x[1, 3, 4, 5], x[0, 0, 0, 0], w[3, 2, 1, 1] = math.inf, math.nan, -math.inf
     plan = match(trace_function(strided, (x, w, b)))
-    with emulated_device("sm_90a"):
+    with emulated_hopper():
         out = load(plan.render(SINGLE), tmp_path).kernel_fn(*map(move, (x, w, b))).cpu()
     exact = strided(x.double(), w.double(), b.double()).float()
     torch.testing.assert_close(out, exact, rtol=1e-5, atol=1e-5, equal_nan=True)
