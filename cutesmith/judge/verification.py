@@ -61,6 +61,10 @@ EXIT_CODES = {
 }  # of a verdict whose worst case came out so
 MODES = ("auto", "gpu", "emulator", "compile", "cpu")
 NO_GPU_AT_ALL = "this machine has no NVIDIA GPU; use --on emulator"
+ONE_CODE = (
+    "Let one kernel serve all sizes: sizes are arguments of it, not constants that it is compiled for. Or let a small "
+    "case take that code: one of get_input_sets(), or get_inputs() by EMULATED_SIZES."
+)
 NOT_EXECUTED = "compiled and checked, but nothing was executed: this machine has no NVIDIA GPU, and"
 
 
@@ -321,7 +325,8 @@ class Judge:
             done += "" if self.shapes else " for these sizes"
             whose = ", by the file's own reference" if self.own_problem else ""
             if missing := [case.remark for case in self.cases if case.outcome is CaseOutcome.NOT_EXECUTED]:
-                text = f"{self.path.name}: not verified: {missing[0]}, which was not executed; else {self._counted()}"
+                told = f"not verified: {missing[0]}, which no case executed; else {self._counted()}"
+                text = f"{self.path.name}: {told}\n{ONE_CODE}"
                 return self._ended(ExitCode.UNAVAILABLE, text, mechanism=Mechanism.FULL_SIZE_LAUNCHES, log_tail=tail)
             return self._ended(ExitCode.PASSED, f"{self.path.name}: {done}, {self._counted()}{whose}", log_tail=tail)
         worst = deciding(wrong)

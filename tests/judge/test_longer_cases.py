@@ -185,7 +185,7 @@ def test_what_takes_only_more_than_the_emulated_gpu_affords_is_not_verified(writ
     verdict = verdict_at_length(write_file, REFUSAL=REFUSES.format("!= 4096"))
     assert (verdict.exit_code, verdict.status) == (ExitCode.UNAVAILABLE, "unavailable"), verdict.summary
     assert "not verified: at full size 4096x2048 (in its place the kernel declines 64x2048: " in verdict.summary
-    assert "ValueError: other rows), which was not executed" in verdict.summary
+    assert "ValueError: other rows), which no case executed" in verdict.summary
     assert [case.outcome for case in verdict.cases] == [CaseOutcome.NOT_EXECUTED, CaseOutcome.RECORDED]
 
 

@@ -8,7 +8,7 @@ from cutesmith import resources
 from cutesmith.agent.texts.bounded_text import bounded
 from cutesmith.agent.texts.profile_texts import emulate_lines, profile_lines, script_lines
 from cutesmith.agent.texts.stage_texts import Verdict, benchmark_lines, compile_lines, lint_lines, verify_lines
-from cutesmith.verdicts import ExitCode
+from cutesmith.verdicts import ExitCode, Mechanism
 
 LOG_LINES = 25
 LOG_CHARACTERS = 2000
@@ -91,6 +91,8 @@ def _advice(verdict: Verdict) -> Iterator[str]:
     if code == ExitCode.REJECTED:
         rule = f"Rule {verdict['rule']}. " if verdict.get("rule") else ""
         yield rule + REJECTED
+    elif code == ExitCode.UNAVAILABLE and verdict.get("mechanism") == Mechanism.FULL_SIZE_LAUNCHES:
+        return  # its sentence says what to do
     elif code == ExitCode.UNAVAILABLE and verdict["stage"] in ("verify", "benchmark"):
         yield NOT_EXECUTED if verdict["stage"] == "verify" else NO_GPU
     elif code in HINTS:

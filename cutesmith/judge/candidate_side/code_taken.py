@@ -59,10 +59,16 @@ class CodeTaken:
         """What this takes and the other does not, a clause each."""
         launches = sorted(self.launches - other.launches, key=lambda one: (one.name, one.opcodes, one.block))
         known = {(launched.name, launched.opcodes) for launched in other.launches}
+        strange = [launched.name for launched in launches if (launched.name, launched.opcodes) not in known]
+        names = {launched.name for launched in other.launches}
+        new, changed = (_named([n for n in strange if (n in names) is compiled]) for compiled in (False, True))
+        blocks = [_clause(launched) for launched in launches if (launched.name, launched.opcodes) in known]
         lines = sorted({line for line, _ in self.branches - other.branches})
         decided = sorted({(d.name, d.line) for d in self.undecided(other) if (d.name, d.opcodes) in known})
         return (
-            *dict.fromkeys(_clause(launched, known) for launched in launches),
+            *([f"{new} is launched"] if new else []),
+            *([f"{changed} is compiled into other instructions"] if changed else []),
+            *dict.fromkeys(blocks),
             *(f"{name} takes another path at {line}" for name, line in decided),
             *([f"host code branches to line {', '.join(map(str, lines))}"] if lines else []),
         )
@@ -96,8 +102,11 @@ def opcodes_of(module: Module, kernel: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def _clause(launched: Launched, known: set[tuple[str, str]]) -> str:
-    if (launched.name, launched.opcodes) not in known:
-        return f"another kernel is launched ({launched.name})"
+def _named(names: list[str]) -> str:
+    """Each name once, as one list."""
+    return ", ".join(dict.fromkeys(names))
+
+
+def _clause(launched: Launched) -> str:
     threads = "x".join(map(str, launched.block))
     return f"{launched.name} is launched {'several times ' if launched.several else ''}with {threads} threads"
