@@ -47,6 +47,11 @@ OPERATIONS = _terms(
     Term("reduction", "sum, max or mean along an axis", ("reduce", "sum", "max", "amax", "argmax", "mean", "row sum")),
     Term("scan", "prefix sum and its like", ("cumsum", "prefix sum", "cumulative")),
     Term("topk", "the k largest of a row", ("top-k", "top k", "router", "moe router", "moe routing", "gating network")),
+    Term(
+        "hadamard",
+        "butterflies along a row: partners are a power of two apart",
+        ("butterfly", "butterflies", "walsh", "fast transform", "fft", "fourier transform"),
+    ),
     Term("sort", "sorting network", ("bitonic sort", "argsort")),
     Term("elementwise", "each output element from one of each input", ("pointwise", "add", "relu", "gelu")),
     Term("convolution", "sliding window product", ("conv", "conv1d", "conv2d", "implicit gemm", "depthwise")),
