@@ -9,6 +9,10 @@ from __future__ import annotations
 import ctypes
 from dataclasses import dataclass, field
 
+import numpy as np
+
+from cutesmith.emulator.program.abi import Array
+
 COUNT_BITS, BYTES_BITS = 20, 21
 MOST_ARRIVALS = (1 << COUNT_BITS) - 1
 MOST_BYTES = (1 << COUNT_BITS) - 1
@@ -23,6 +27,17 @@ class MbarrierError(Exception):
     """What an mbarrier does not take; the text says why."""
 
 
+def new_words(counts: Array) -> Array:
+    """uint64 words of mbarriers that need `counts` arrivals in each phase, 1 to MOST_ARRIVALS."""
+    words: Array = counts.astype(np.uint64) * np.uint64(1 | 1 << COUNT_BITS) | np.uint64(_MARK << _MARK_SHIFT)
+    return words
+
+
+def parities(words: Array) -> tuple[Array, Array]:
+    """bool (n,) twice: which words are mbarriers, and the parities of their current phases."""
+    return words >> np.uint64(_MARK_SHIFT) == _MARK, (words >> np.uint64(PARITY_SHIFT) & np.uint64(1)).astype(bool)
+
+
 @dataclass
 class Mbarrier:
     """An mbarrier's state. `missing` arrivals and `bytes` (may be negative) keep the phase from completing.
@@ -35,13 +50,6 @@ class Mbarrier:
     bytes: int
     parity: int
     phases: int = field(default=0, compare=False)
-
-    @classmethod
-    def new(cls, count: int) -> Mbarrier:
-        """One that needs `count` arrivals in each phase."""
-        if not 1 <= count <= MOST_ARRIVALS:
-            raise MbarrierError(f"an mbarrier for {count} arrivals: 1 to {MOST_ARRIVALS}")
-        return cls(count, count, 0, 0)
 
     @classmethod
     def unpack(cls, word: int) -> Mbarrier | None:

@@ -8,59 +8,51 @@ once it wraps, a release that is missing at the end) show on one side of trips =
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable
+
+import numpy as np
 
 from cutesmith.emulator.machine.machine import Machine, Unit
-from cutesmith.emulator.program.abi import SHARED_BASE
-from cutesmith.emulator.state.wave import Wave
+from cutesmith.emulator.program.abi import SHARED_BASE, Array
 from cutesmith.verdicts import MbarrierRing
 
 _BARRIER_BYTES = 8
 
 
-@dataclass
-class _State:
-    """An mbarrier of one block."""
-
-    count: int
-    filled: bool = False
-
-
 class Mbarriers(Unit):
-    """The mbarriers that were initialised, by host address."""
+    """The mbarriers that were initialised, by host address: for how many arrivals; and which were told of bytes."""
 
     def __init__(self, machine: Machine) -> None:
         super().__init__(machine)
-        self._known: dict[int, _State] = {}
+        self._counts: dict[int, int] = {}
+        self._filled: set[int] = set()
         self._before = len(machine.memory.phases_over)
 
-    def initialised(self, pointer: int, count: int) -> None:
-        """There is one for `count` arrivals now."""
-        self._known[pointer] = _State(count)
+    def initialised(self, pointers: Array, counts: Array) -> None:
+        """There are some for so many arrivals now."""
+        self._counts.update(zip(pointers.tolist(), counts.tolist(), strict=True))
+        self._filled.difference_update(pointers.tolist())
 
     def counts_bytes(self, pointer: int) -> None:
         """It was told to expect bytes."""
-        if pointer in self._known:
-            self._known[pointer].filled = True
+        self._filled.add(pointer)
 
-    def rings(self) -> Iterator[MbarrierRing]:
-        """Those of all blocks of the wave, arrays of one included."""
-        phases = Counter(self.machine.memory.phases_over[self._before :])
-        arrays: list[list[int]] = []
-        for pointer, state in sorted(self._known.items()):
-            last = arrays[-1][-1] if arrays else None
-            follows = last is not None and pointer - last == _BARRIER_BYTES and self._known[last] == state
-            if not follows:
-                arrays.append([])
-            arrays[-1].append(pointer)
-        for array in arrays:
-            trips = sum(phases[pointer] for pointer in array)
-            yield MbarrierRing(_place(self.machine.wave, array[0]), len(array), self._known[array[0]].filled, trips)
-
-
-def _place(wave: Wave, pointer: int) -> int:
-    return int(pointer - wave.shared.ctypes.data) % int(wave.shared.shape[1]) - SHARED_BASE
+    def rings(self) -> list[MbarrierRing]:
+        """Those of all blocks of the wave, arrays of one included; of equal ones one."""
+        wave, over = self.machine.wave, Counter(self.machine.memory.phases_over[self._before :])
+        pointers = sorted(self._counts)
+        rows = [(pointer, self._counts[pointer], pointer in self._filled, over[pointer]) for pointer in pointers]
+        table = np.array(rows, np.int64).reshape(-1, 4)
+        steps = np.diff(table, axis=0)
+        follows = (steps[:, 0] == _BARRIER_BYTES) & (steps[:, 1:3] == 0).all(axis=1)
+        starts = np.append(np.zeros(min(1, len(table)), np.int64), 1 + np.flatnonzero(~follows))
+        places = (table[starts, 0] - wave.shared_start) % wave.shared.shape[1] - SHARED_BASE
+        lengths = np.diff(np.append(starts, len(table)))
+        ends = np.add.reduceat(table[:, 3], starts) if len(table) else lengths
+        found = zip(places.tolist(), lengths.tolist(), table[starts, 2].tolist(), ends.tolist(), strict=True)
+        return [
+            MbarrierRing(first, stages, bool(filled), trips) for first, stages, filled, trips in dict.fromkeys(found)
+        ]
 
 
 def longest(rings: Iterable[MbarrierRing]) -> tuple[MbarrierRing, ...]:

@@ -33,25 +33,34 @@ class Schedule:
     """Chooses who runs in a round."""
 
     def __init__(self, order: int, wave: Wave) -> None:
-        in_block = np.arange(wave.lane_count) % wave.threads_per_block // WARP
-        self._rank_of_lane = _ranks(order, wave.threads_per_block)[in_block] if order else None
-        self._block_of_lane, self._blocks, self._held = wave.block_of_lane, len(wave.blocks), 0
+        self._blocks, self._held = len(wave.blocks), 0
+        self._place_of_lane: Array | None = None  # block by block the ranks of its warps
+        if order:
+            ranks = _ranks(order, wave.threads_per_block)
+            in_block = np.arange(wave.lane_count) % wave.threads_per_block // WARP
+            self._place_of_lane = wave.block_of_lane * len(ranks) + ranks[in_block]
+            self._ranks = len(ranks)
 
     def choose(self, groups: Groups, *, fair: bool) -> tuple[Groups, Groups]:
         """Those of these lanes that run now, and those that are held back. `fair`: none are."""
         self._held = 0 if fair else self._held + 1
-        if self._rank_of_lane is None or fair or self._held > MOST_HELD:
+        if self._place_of_lane is None or fair or self._held > MOST_HELD:
             self._held = 0
             return groups, []
-        first = np.full(self._blocks, np.iinfo(np.int64).max)
-        for _, lanes in groups:
-            np.minimum.at(first, self._block_of_lane[lanes], self._rank_of_lane[lanes])
+        places = [self._place_of_lane[lanes] for _, lanes in groups]
+        can_run = np.zeros((self._blocks, self._ranks), bool)
+        for here in places:
+            can_run.reshape(-1)[here] = True
+        runs = (np.arange(self._ranks) == can_run.argmax(axis=1)[:, None]).ravel()
         chosen: Groups = []
         held: Groups = []
-        for basic_block, lanes in groups:
-            now = self._rank_of_lane[lanes] == first[self._block_of_lane[lanes]]
+        for (basic_block, lanes), here in zip(groups, places, strict=True):
+            now = runs[here]
+            if now.all():
+                chosen.append((basic_block, lanes))
+                continue
             chosen += [(basic_block, lanes[now])] if now.any() else []
-            held += [(basic_block, lanes[~now])] if not now.all() else []
+            held.append((basic_block, lanes[~now]))
         self._held *= bool(held)
         return chosen, held
 

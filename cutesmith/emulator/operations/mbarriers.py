@@ -7,12 +7,21 @@ GPU does after a time.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import pairwise
 
 import numpy as np
 
-from cutesmith.emulator.engines.mbarrier_state import NOT_ONE, PARITY_SHIFT, Mbarrier, MbarrierError
+from cutesmith.emulator.engines.mbarrier_state import (
+    MOST_ARRIVALS,
+    NOT_ONE,
+    PARITY_SHIFT,
+    Mbarrier,
+    MbarrierError,
+    new_words,
+    parities,
+)
 from cutesmith.emulator.faults import FaultKind, UnsupportedInstruction
 from cutesmith.emulator.machine.lanes import LaneBatch
 from cutesmith.emulator.machine.machine import Machine, Unit
@@ -34,14 +43,14 @@ _Act = Callable[[Mbarrier, int], None]  # with the index of the lane
 def initialise(batch: LaneBatch) -> None:
     """`mbarrier.init [a], count`."""
     address, count = batch.instruction.operands
-    counts = batch.read(count, np.uint32)
-    for index, pointer in _pointers(batch, address, Access.WRITE):
-        _checked(batch, index, partial(_create, batch.machine, pointer, int(counts[index])))
-
-
-def _create(machine: Machine, pointer: int, count: int) -> None:
-    Mbarrier.new(count).write(pointer)
-    machine.unit(Mbarriers).initialised(pointer, count)
+    counts, pointers = batch.read(count, np.uint32), _host_addresses(batch, address, Access.WRITE)
+    wrong = (pointers > 0) & ((counts < 1) | (counts > MOST_ARRIVALS))
+    for lane, asked in zip(batch.lanes[wrong], counts[wrong].tolist(), strict=True):
+        what = f"`{batch.instruction.full_opcode}`: an mbarrier for {asked} arrivals: 1 to {MOST_ARRIVALS}"
+        batch.wave.report(FaultKind.INVALID_OPERAND, what, np.array([lane]), batch.instruction)
+    sound = (pointers > 0) & ~wrong
+    batch.memory.scatter(pointers[sound], new_words(counts[sound]).view(np.uint8).reshape(-1, _SIZE))
+    batch.machine.unit(Mbarriers).initialised(pointers[sound], counts[sound])
 
 
 @lane_operation("mbarrier.inval")
@@ -164,22 +173,23 @@ def _phases_ended(batch: LaneBatch) -> tuple[Array, Array]:
     phases = batch.read(phase, np.uint32 if by_parity else np.uint64)
     asked = (phases if by_parity else phases >> np.uint64(PARITY_SHIFT)) & phases.dtype.type(1)
     pointers = _host_addresses(batch, address, Access.MBARRIER)
+    exists, parity = parities(batch.memory.gather(pointers, _SIZE).view(np.uint64)[:, 0])
+    for index in np.flatnonzero(~exists & (pointers > 0)).tolist():
+        _mbarrier_at(batch, index, int(pointers[index]))
+    ended = (asked.astype(bool) ^ parity) & exists
     tell = batch.memory.see if "relaxed" in batch.instruction.modifiers else batch.memory.acquire
+    for pointer, lanes in _by_mbarrier(pointers[ended], batch.lanes[ended]):
+        tell(lanes, pointer)
+    return ended | ~exists, pointers
+
+
+def _by_mbarrier(pointers: Array, lanes: Array) -> Iterator[tuple[int, Array]]:
+    """Each mbarrier, and which of the lanes are at it."""
     order = np.argsort(pointers, kind="stable")
-    ordered, lanes, bits = pointers[order], batch.lanes[order], asked[order].astype(bool)
-    over = np.ones(len(order), bool)
-    starts = np.flatnonzero(np.diff(ordered, prepend=0)).tolist()  # each mbarrier once; 0 is left out
-    for start, end in zip(starts, [*starts[1:], len(order)], strict=True):
-        barrier = _mbarrier_at(batch, int(order[start]), pointer := int(ordered[start]))
-        if barrier is None:
-            continue
-        ended = ~bits[start:end] if barrier.parity else bits[start:end]
-        over[start:end] = ended
-        if count := int(np.count_nonzero(ended)):
-            tell(lanes[start:end] if count == end - start else lanes[start:end][ended], pointer)
-    result = np.empty(len(order), bool)
-    result[order] = over
-    return result, pointers
+    ordered, lanes = pointers[order], lanes[order]
+    bounds = [*np.flatnonzero(np.diff(ordered, prepend=0)).tolist(), len(ordered)]  # no mbarrier lies at 0
+    for start, end in pairwise(bounds):
+        yield int(ordered[start]), lanes[start:end]
 
 
 @lane_operation("mbarrier.pending_count")
@@ -198,14 +208,16 @@ def _update(
 ) -> None:
     """Change the mbarrier of each lane, one lane after another; the states before go to `state`."""
     before = np.zeros(len(batch.lanes), np.uint64)
-    found = _pointers(batch, address, Access.MBARRIER)
+    pointers = _host_addresses(batch, address, Access.MBARRIER)
+    sound = np.flatnonzero(pointers)
     if releases:
         relaxed = "relaxed" in batch.instruction.modifiers
-        if found and not relaxed:
-            indices, pointers = (np.array(each, np.int64) for each in zip(*found, strict=True))
-            batch.memory.arriving(batch.lanes[indices], pointers, batch.instruction.number)
-        _tell(batch, found, batch.memory.release_fenced if relaxed else batch.memory.release)
-    for index, pointer in found:
+        if len(sound) and not relaxed:
+            batch.memory.arriving(batch.lanes[sound], pointers[sound].astype(np.int64), batch.instruction.number)
+        release = batch.memory.release_fenced if relaxed else batch.memory.release
+        for pointer, lanes in _by_mbarrier(pointers[sound], batch.lanes[sound]):
+            release(lanes, pointer)
+    for index, pointer in zip(sound.tolist(), pointers[sound].tolist(), strict=True):
         barrier = _mbarrier_at(batch, index, pointer)
         if barrier is None:
             continue
@@ -254,12 +266,3 @@ def _checked(batch: LaneBatch, index: int, act: Callable[[], None]) -> None:
     except MbarrierError as error:
         message = f"`{batch.instruction.full_opcode}`: {error}"
         batch.wave.report(FaultKind.INVALID_OPERAND, message, batch.lanes[index : index + 1], batch.instruction)
-
-
-def _tell(batch: LaneBatch, found: list[tuple[int, int]], tell: Callable[[Array, int], None]) -> None:
-    """Tell the race check who releases to, or acquires from, which mbarrier."""
-    by_mbarrier: dict[int, list[int]] = {}
-    for index, pointer in found:
-        by_mbarrier.setdefault(pointer, []).append(index)
-    for pointer, indices in by_mbarrier.items():
-        tell(batch.lanes[indices], pointer)

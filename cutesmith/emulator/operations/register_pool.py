@@ -19,12 +19,16 @@ LEAST, MOST, STEP = 24, 256, 8
 
 
 class _Pool(Unit):
-    """Registers that a thread of each warp of the wave may use, int64 (warps,); `changes` counts what was set."""
+    """Registers that a thread of each warp of the wave may use, int64 (warps,); `changes` counts what was set.
+
+    `left`: what warps of each block have given up and no other has taken, int64 (blocks,).
+    """
 
     def __init__(self, machine: Machine) -> None:
         super().__init__(machine)
         self.start = -(-machine.wave.registers // STEP) * STEP
         self.held = np.full(len(machine.wave.members), self.start, np.int64)
+        self.left = np.zeros(len(machine.wave.blocks), np.int64)
         self.changes = 0
 
     def of_block(self, warp: int) -> Array:
@@ -35,9 +39,10 @@ class _Pool(Unit):
 
     def set(self, warp: int, count: int) -> bool:
         """Give a warp so many; False where the block has too few left."""
-        others = self.of_block(warp)
-        if self.start and count > self.held[warp] and others.sum() - self.held[warp] + count > self.start * len(others):
+        block, more = self.machine.warps.block_of_warp[warp], count - self.held[warp]
+        if self.start and more > max(0, self.left[block]):
             return False
+        self.left[block] -= more
         self.held[warp] = count
         self.changes += 1
         return True
@@ -68,14 +73,16 @@ def set_registers(batch: LaneBatch) -> Array:
     if not LEAST <= count <= MOST or count % STEP:
         _report(batch, f"setmaxnreg to {count} registers: {LEAST} to {MOST} in steps of {STEP}", batch.lanes)
         return done
-    pool, warps = batch.machine.unit(_Pool), batch.machine.warps.warp_of_lane[batch.lanes]
-    for warp in np.unique(warps).tolist():
-        held, mine = int(pool.held[warp]), warps == warp
-        if pool.start and (count < held if increases else count > held):
-            what = "increases to fewer" if increases else "decreases to more"
-            _report(batch, f"setmaxnreg {what} registers ({count}) than a thread has ({held})", batch.lanes[mine])
-        else:
-            done[mine] = pool.set(warp, count)
+    pool, of_lane = batch.machine.unit(_Pool), batch.machine.warps.warp_of_lane[batch.lanes]
+    warps, indices = np.unique(of_lane, return_inverse=True)
+    held = pool.held[warps]
+    wrong = (count < held if increases else count > held) & bool(pool.start)
+    for warp, mine in zip(warps[wrong].tolist(), held[wrong].tolist(), strict=True):
+        what = "increases to fewer" if increases else "decreases to more"
+        lanes = batch.lanes[of_lane == warp]
+        _report(batch, f"setmaxnreg {what} registers ({count}) than a thread has ({mine})", lanes)
+    set_now = [refused or pool.set(warp, count) for warp, refused in zip(warps.tolist(), wrong.tolist(), strict=True)]
+    done = np.array(set_now, bool)[indices]
     return done
 
 

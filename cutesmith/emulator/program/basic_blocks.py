@@ -89,7 +89,7 @@ class Region:
     back_edges: frozenset[tuple[int, int]]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Program:
     """An entry function, ready for native code: basic block 0 is where threads start.
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from cutesmith.emulator.program.basic_blocks import BasicBlock, Program, SuspensionPoint
 from cutesmith.emulator.program.control_flow import successors
 from cutesmith.emulator.ptx.syntax import Instruction, Location
 
 _ORDERED = frozenset(("volatile", "acquire", "relaxed", "mmio"))
 _READING = frozenset(("ld", "atom", "mbarrier"))
+_PROGRAMS = 64  # kept: each is launched many times
 
 
+@lru_cache(_PROGRAMS)
 def waits_for_other_blocks(program: Program) -> bool:
     """Whether a loop reads global memory in a way that others may change meanwhile: atomics, volatile, acquire."""
     return any(

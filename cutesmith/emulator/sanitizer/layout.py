@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from functools import lru_cache
 
 import numpy as np
 
@@ -62,8 +63,12 @@ _STRONG_ORDERS = frozenset(("relaxed", "acquire", "release", "acq_rel", "volatil
 _RELEASING = frozenset(("release", "acq_rel"))
 
 
+@lru_cache(64)
 def site_flags(program: Program) -> Array:
-    """uint8 (MAX_SITE + 1,) of Site; an instruction beyond MAX_SITE shares the last, which never races."""
+    """uint8 (MAX_SITE + 1,) of Site; an instruction beyond MAX_SITE shares the last, which never races.
+
+    Not to be written: the launches of a program share them.
+    """
     flags = np.zeros(MAX_SITE + 1, np.uint8)
     for instruction in program.instructions[:MAX_SITE]:
         flags[instruction.number] = _flags(instruction)

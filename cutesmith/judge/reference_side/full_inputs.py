@@ -6,13 +6,15 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
 
-from cutesmith.judge.reference_side.cases import Values, count_elements
+from cutesmith.judge.draws.kinds import Structure, structure_of
+from cutesmith.judge.reference_side.cases import OF_A_BEGINNING, Values, count_elements
 from cutesmith.judge.reference_side.longer_cases import Growth, Longer, Sizes, long_sizes
 from cutesmith.judge.reference_side.requests import Draw
 from cutesmith.judge.transfer import tensors
@@ -36,6 +38,17 @@ class FullInputs:
     def declared(self) -> bool:
         """Whether the file says of which sizes smaller inputs are, so that no case may have others."""
         return not self.shrunk
+
+    @cached_property
+    def varied(self) -> bool:
+        """Whether other rows and columns of it are as good as another draw: floats in no order, all made smaller."""
+        return all(
+            isinstance(value, torch.Tensor)
+            and value.is_floating_point()
+            and any(size in self.shrunk for size in value.shape)
+            and structure_of(value) not in (*OF_A_BEGINNING, Structure.PERMUTATION)
+            for value in self.values
+        )
 
     def about(self) -> dict[str, Any]:
         """Which sizes longer cases keep, and how many elements there are."""

@@ -195,7 +195,8 @@ class Reference:
     def draw(self, request: requests.Draw) -> requests.Drawn:
         """Draw the inputs of a case under a key; write them as files, or say that the reference refuses them.
 
-        The cases of an emulated `get_inputs()` share one draw of its full size: that takes seconds.
+        The cases of an emulated `get_inputs()` share one draw of its full size, which takes seconds, and so do its own
+        draws where each takes rows and columns of its own.
         """
         seed_everything(request.seed)
         found = None
@@ -208,8 +209,7 @@ class Reference:
             self.results.pop(done, None)
             self.drawn.pop(done, None)
         self.tried = [(values, known) for values, known in self.tried if any(values is v for v in self.drawn.values())]
-        shares = name or found or (request.resized and request.index < 0)
-        if self.whole is None or self.whole.declared or not shares:
+        if self.whole is None or self.whole.declared or not self._shares(request):
             values = self._inputs(request.index)
         else:
             fitted = self._fit(self.whole.values, DERIVED_ELEMENTS if name else EMULATED_ELEMENTS)
@@ -227,6 +227,12 @@ class Reference:
         self.drawn[request.key] = values
         release_unused()
         return replace(self._told(request, values, found), changed=changed)
+
+    def _shares(self, request: requests.Draw) -> bool:
+        """Whether the inputs are taken from the last draw of `get_inputs()`."""
+        if request.derive or request.longer or request.beyond:
+            return True
+        return request.index < 0 and (bool(request.resized) or (self.whole is not None and self.whole.varied))
 
     def _told(self, request: requests.Draw, values: list[Any], found: Longer | None) -> requests.Drawn:
         """Write the inputs; say how many elements there are, and what they stand for where that is more."""
