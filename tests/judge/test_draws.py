@@ -1,28 +1,20 @@
-"""What is drawn for each kind of input, and what the reference decides of it."""
+"""What is drawn for each kind of input, and which structure of an input a draw keeps."""
 
 import pytest
 import torch
 import torch.nn.functional as F
 
-from cutesmith.errors import ContractError
 from cutesmith.judge.draws import values as v
-from cutesmith.judge.draws.cases import NEGATIVE_INDICES, REDRAWN, Drawing
+from cutesmith.judge.draws.cases import NEGATIVE_INDICES, Drawing
 from cutesmith.judge.draws.domains import declared
 from cutesmith.judge.draws.kinds import Kind, Role, Structure, kind_of, kinds_of, structure_of, with_ends_of
 from cutesmith.judge.draws.watching import Seen, watch
-from cutesmith.judge.reference_side.cases import resize
-from cutesmith.judge.reference_side.other_inputs import OtherInputs
-from cutesmith.judge.reference_side.problem_calls import native_outputs
 
+pytestmark = pytest.mark.usefixtures("seeded")
 SEEDED = torch.Generator().manual_seed(5)
 ROWS = torch.randn(64, 48, generator=SEEDED)
 NARROW = torch.randn(2, 30, 4, generator=SEEDED).to(torch.bfloat16)
 TRIANGLE = torch.ones(40, 40).tril()
-
-
-@pytest.fixture(autouse=True)
-def seeded():
-    torch.manual_seed(11)
 
 
 @pytest.mark.parametrize(
@@ -184,43 +176,6 @@ def test_other_numbers_of_groups_divide_as_many_channels_and_sizes_stay_affordab
     assert {16, 64} <= set(v.scalar_values(8)) and max(v.scalar_values(4096)) == 8192
 
 
-def other_inputs(reference, inputs, domain=None, *, gpu=False) -> OtherInputs:
-    return OtherInputs.of(
-        reference,
-        inputs,
-        inputs,
-        lambda values: native_outputs(reference, values),
-        gpu=gpu,
-        domain=domain,
-        sizes=False,
-    )
-
-
-def test_what_the_reference_refuses_is_left_out_with_its_reason():
-    labels = torch.randint(48, (64,))
-    other = other_inputs(lambda x, y: F.nll_loss(x, y), [ROWS, labels])
-    _, why = other.draw("whole range", [ROWS, labels])
-    assert "IndexError" in why
-    values, why = other.draw("special integers", [ROWS, labels])
-    assert not why and (values[1] == -100).any()
-
-
-def test_one_value_everywhere_is_drawn_positive_where_the_reference_takes_nothing_else():
-    ones = torch.ones(48)
-    other = other_inputs(lambda x, variance: x * torch.rsqrt(variance), [ROWS, ones])
-    values, why = other.draw(REDRAWN, [ROWS, ones])
-    assert not why and values[1].min() > 0 and values[1].std() > 0.1
-    assert torch.equal(values[0], ROWS)
-    plain = other_inputs(lambda x, weight: x * weight, [ROWS, ones])
-    assert plain.draw(REDRAWN, [ROWS, ones])[0][1].min() < 0
-
-
-def test_casts_that_pytorch_leaves_undefined_decide_nothing():
-    other = other_inputs(lambda x: x.round().to(torch.int8), [ROWS])
-    assert "undefined" in other.draw("large offset", [ROWS])[1]
-    assert other.draw("tiny values", [ROWS])[1] == ""
-
-
 def test_quick_draws_no_more_than_floats_moved_or_scaled_as_a_whole():
     kinds = kinds_of(lambda x, y, n: x, [ROWS, torch.arange(9), 3])
     assert [case.name for case in Drawing(kinds, Seen()).cases(quick=True)] == [
@@ -230,49 +185,6 @@ def test_quick_draws_no_more_than_floats_moved_or_scaled_as_a_whole():
         "NaN and Inf",
     ]
     assert Drawing(kinds[1:], Seen()).cases(quick=True) == []
-
-
-def masked_sum(x, mask, k):
-    return torch.where(mask, x, 0.0).sum(-1) * k
-
-
-@pytest.mark.parametrize(
-    ("domain", "unchanged"),
-    [
-        ({}, set()),
-        ({"mask": "causal"}, {"mask"}),
-        ({"mask": "fixed", "k": "fixed"}, {"mask", "k"}),
-        ({"k": "positive"}, set()),
-    ],
-)
-def test_what_a_problem_declares_keeps_its_inputs(domain, unchanged):
-    inputs = [torch.randn(40, 40), TRIANGLE.bool(), 3]
-    planned = other_inputs(masked_sum, inputs, domain).plan(inputs, quick=False)
-    of_values = {
-        kind.name: [draw for draw in kind.drawn if not draw.startswith(f"`{kind.name}` with")] for kind in planned.kinds
-    }
-    layouts = {"`mask` transposed", "`mask` one element past an aligned address"}
-    assert {name for name, draws in of_values.items() if set(draws) <= layouts} == unchanged
-    assert {kind.name: kind.domain for kind in planned.kinds if kind.domain} == domain
-
-
-@pytest.mark.parametrize(
-    ("domain", "words"),
-    [
-        ("causal", "is 'causal', no dict"),
-        ({"masks": "causal"}, "names 'masks', which reference_fn does not take"),
-        ({"mask": "lower"}, "says that mask is 'lower'"),
-        ({"x": "probability"}, "but get_inputs draws: float"),
-        ({"mask": "arange"}, "but get_inputs draws: boolean, a triangle"),
-        ({"x": "causal"}, "says that x is causal, but get_inputs draws: float"),
-        ({"x": "sorted"}, "says that x is sorted, but get_inputs draws: float"),
-        ({"x": "positive"}, "says that x is positive, but get_inputs draws: float"),
-        ({"mask": "positive"}, "says that mask is positive, but get_inputs draws: boolean"),
-    ],
-)
-def test_a_domain_that_its_own_draws_contradict_is_a_broken_contract(domain, words):
-    with pytest.raises(ContractError, match=words):
-        other_inputs(masked_sum, [torch.randn(40, 40), TRIANGLE.bool(), 3], domain)
 
 
 def test_a_probability_is_drawn_with_both_ends_and_neither_moved_nor_scaled():
@@ -298,28 +210,6 @@ def test_borders_and_lengths_keep_their_ends_and_their_sum():
     assert drawn.sum() == 64 and drawn.min() >= 0 and not torch.equal(drawn, lengths)
 
 
-@pytest.mark.parametrize("gpu", [False, True])  # on a GPU each way is tried on the CPU first, not only the first one
-def test_borders_are_redrawn_in_the_way_that_the_reference_takes(gpu):
-    borders = torch.arange(0, 65, 8)
-
-    def sums(x, borders):
-        return torch.stack([part.sum(0) for part in x.split(borders.diff().tolist())])
-
-    split = other_inputs(sums, [ROWS, borders], gpu=gpu)
-    values, why = split.draw(REDRAWN, [ROWS, borders])
-    assert not why and not torch.equal(values[1], borders)
-
-
-@pytest.mark.parametrize("new", [5, 90])
-def test_smaller_and_larger_inputs_keep_an_order_a_triangle_and_a_permutation(new):
-    ordered, permuted = torch.randint(4, (48,)).sort().values, torch.randperm(48)
-    drawn, other = resize([ordered, permuted], {48: new})
-    assert (drawn.diff() >= 0).all() and drawn.shape == (new,)
-    assert torch.equal(other.sort().values, torch.arange(new))
-    (mask,) = resize([TRIANGLE.bool()], {40: 9})
-    assert torch.equal(mask, torch.ones(9, 9, dtype=torch.bool).tril())
-
-
 @pytest.mark.parametrize(
     ("reference", "draws"),
     [
@@ -331,34 +221,6 @@ def test_places_are_repeated_only_where_pytorch_says_what_comes_of_it(reference,
     inputs = [ROWS, torch.randperm(64)]
     drawing = Drawing(kinds_of(reference, inputs), watch(reference, inputs))
     assert {"integer ends", "one integer"} & set(drawing.draws) == draws
-
-
-@pytest.mark.parametrize(
-    ("reference", "ids", "why"),
-    [
-        (lambda x, ids: x[ids], torch.arange(64).flip(0), ""),
-        (lambda x, ids: x.index_select(0, ids), torch.arange(64), "IndexError"),
-        (lambda x, ids: x.gather(0, ids[:, None]), torch.arange(64), "RuntimeError"),
-        (lambda x, ids: x[ids.clamp(min=0)], torch.arange(64), "it changes no input"),
-        (lambda x, ids: x + ids[:, None], torch.arange(64), "takes any integer"),
-    ],
-)
-def test_indices_are_counted_from_the_end_where_the_reference_takes_that(reference, ids, why):
-    values, refused = other_inputs(reference, [ROWS, ids]).draw("negative indices", [ROWS, ids])
-    assert why in refused and bool(why) == bool(refused)
-    assert why or (values[1].min() < 0 <= values[1].max() and torch.equal(ROWS[values[1]], ROWS[ids]))
-
-
-def test_of_two_integer_inputs_that_alone_is_negative_which_may_be():
-    inputs = [ROWS, torch.randint(64, (8,)), torch.randint(48, (8,))]
-    other = other_inputs(lambda x, ids, labels: F.nll_loss(x[ids], labels, ignore_index=5), inputs)
-    values, why = other.draw("negative indices", inputs)
-    assert not why and values[1].min() < 0 <= values[2].min()
-
-
-def test_a_draw_that_changes_nothing_is_not_counted():
-    ones = torch.ones(8)
-    assert "changes no input" in other_inputs(lambda x: x + 1, [ones]).draw("few values", [ones])[1]
 
 
 @pytest.mark.parametrize("shape", [(64, 9, 9, 3, 40), (8, 8, 8, 8, 8), (16, 16, 16, 64), (4096, 8)])
@@ -385,73 +247,6 @@ def test_what_is_not_drawn_for_an_input_is_told_with_its_reason():
     for place in range(len(kinds)):
         assert not any(place in drawing.changed_by(name) for name in told[kinds[place].name])
     assert "negative offset" in drawing.draws and drawing.changed_by("negative offset") == (0,)
-
-
-@pytest.mark.parametrize("rows", [1, 4096])
-def test_labels_that_a_gpu_would_assert_on_never_reach_it(rows):
-    """Some of many labels are beyond the classes, none of a few; a size that is drawn may have no class at all."""
-    reached = []
-
-    def native(values):
-        try:
-            return native_outputs(F.cross_entropy, values)
-        except IndexError as error:
-            reached.append(str(error))
-            raise
-
-    inputs = [torch.randn(rows, 300, generator=SEEDED), torch.randint(0, 300, (rows,), generator=SEEDED)]
-    drawn = OtherInputs.of(F.cross_entropy, inputs, inputs, native, gpu=True, domain=None, sizes=True)
-    for name in dict.fromkeys(name for case in drawn.plan(inputs, quick=False).cases for name in case.draws):
-        drawn.draw(name, inputs)
-    assert reached == []
-
-
-def test_labels_that_another_ignore_index_uncovers_never_reach_a_gpu():
-    """A fifth of the labels is -100, and none of the two that the CPU tries may be."""
-    reached = []
-
-    def loss(x, weight, target, ignored):
-        return F.cross_entropy(x @ weight.T, target, ignore_index=ignored)
-
-    def native(values):
-        try:
-            return native_outputs(loss, values)
-        except IndexError as error:
-            reached.append(str(error))
-            raise
-
-    target = torch.randint(0, 100, (40,), generator=SEEDED)
-    target[::5] = -100
-    inputs = [torch.randn(40, 16384, generator=SEEDED), torch.randn(100, 16384, generator=SEEDED), target, -100]
-    drawn = OtherInputs.of(loss, inputs, inputs, native, gpu=True, domain=None, sizes=True)
-    names = [name for name in drawn.drawing.draws if "ignored" in name or "integer" in name]
-    assert any("ignored" in name for name in names)
-    for name in names * 3:
-        drawn.draw(name, inputs)
-    assert reached == []
-
-
-DRAWN_ON_A_GPU = {
-    "lengths that sum to the rows": (
-        lambda x, lengths: torch.stack([part.sum(0) for part in x.split(lengths.tolist())]),
-        [torch.randn(64, 96, generator=SEEDED), torch.full((8,), 8)],
-        "without structure `lengths`",
-    ),
-    "groups that divide the channels": (F.group_norm, [torch.randn(8, 64, 16, 16, generator=SEEDED), 8], "64 for 8"),
-    "many groups": (F.group_norm, [torch.randn(32, 64, 32, 32, generator=SEEDED), 8], "64 for 8"),
-}
-
-
-@pytest.mark.parametrize(("reference", "inputs", "wanted"), DRAWN_ON_A_GPU.values(), ids=DRAWN_ON_A_GPU)
-def test_what_the_cpu_tries_first_is_drawn_on_a_gpu_too(reference, inputs, wanted):
-    told = {}
-    for on_gpu in (False, True):
-        drawn = other_inputs(reference, inputs, gpu=on_gpu)
-        names = dict.fromkeys(name for case in drawn.plan(inputs, quick=False).cases for name in case.draws)
-        draws = {name: drawn.draw(name, inputs)[0] for name in names}
-        told[on_gpu] = {name: drawn.changes(name, inputs, values) for name, values in draws.items() if values}
-    assert set(told[True]) == set(told[False])
-    assert any(wanted in f"{name} {change}" for name, change in told[True].items())
 
 
 def test_nan_is_drawn_in_inputs_that_are_not_the_largest_too():
