@@ -170,5 +170,7 @@ def progress_display(*, quiet: bool = False) -> Iterator[Progress]:
 
 
 def _print_step(stage: str, done: int, total: int, message: str = "") -> None:
+    """A line where a stage ends, and where it begins if there is something to say of that."""
     if done == total or message:
-        print(f"{stage}: {done}/{total} {message}".rstrip(), file=sys.stderr, flush=True)
+        counted = f"{done}/{total} " if done else ""
+        print(f"{stage}: {counted}{message}".rstrip(), file=sys.stderr, flush=True)

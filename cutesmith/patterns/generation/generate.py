@@ -182,7 +182,8 @@ class Generation:
         return [candidate for candidate in candidates if candidate.failed is None]
 
     def _verify(self, candidate: Candidate) -> bool:
-        self.tell("verify", 0, 1, f"candidate {candidate.number}")
+        where = "on the GPU" if self.target.executes else "on the emulated GPU, usually within a minute"
+        self.tell("verify", 0, 1, f"all cases of candidate {candidate.number} {where}")
         verdict = self.stages.verify(candidate)
         self.tell("verify", 1, 1, verdict.summary)
         if verdict.passed and self._beats_best(candidate):
@@ -276,5 +277,8 @@ class Generation:
             parts.append(self.benchmark.summary)
         elif self.best.median_us is not None:
             parts.append(f"{self.best.median_us:.1f} µs")
+        untried = sum(candidate.failed is None and not candidate.verified for candidate in self.candidates)
+        if self.target.emulated and untried:
+            parts.append(f"the most promising configuration is verified, {untried} more are compiled only")
         rounded = "factors of float32 rounded to tf32, as asked" if self.tf32 else ""
         return "; ".join([*parts, *filter(None, (rounded, self.remark))])
