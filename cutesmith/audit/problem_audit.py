@@ -20,7 +20,7 @@ from cutesmith.sandbox.messages import HandlerMaker
 from cutesmith.sandbox.processes import fair_memory
 from cutesmith.sandbox.worker import GIB, Limits, Worker
 from cutesmith.timing.roofline import known_rates
-from cutesmith.verdicts import ExitCode, Finding, Verdict
+from cutesmith.verdicts import ExitCode, Finding, InputKind, Verdict
 
 MOST_BYTES = 60 * 10**9  # of all inputs and outputs: what an 80 GB GPU has beside a benchmark's copies
 BYTES_PER_SECOND = 4e12  # what HBM3e of an H200 gives a copy, rounded; its data sheet says 4.8e12
@@ -88,12 +88,14 @@ ADVICE: dict[str, tuple[str, str, str]] = {
 class AuditVerdict(Verdict):
     """What is known of a problem without solving it.
 
-    `inputs` and `outputs` are {"name", "dtype", "shape", "bytes"} or {"name", "value"}, of get_inputs(); outputs that
+    `inputs` and `outputs` are {"name", "dtype", "shape", "bytes"} or {"name", "value"}, of get_inputs(); outputs of
+    floats also have the judge's "rtol" and "atol", the latter of their root mean square if "atol_of_rms"; those that
     cannot be told without values have the shapes that were tried. `floor_us`: microseconds to read all inputs and write
     all outputs once at 4 TB/s. `matrix_floor_us`: microseconds for the products of `work` at the tensor cores' peak on
     the usual GPU of the architecture; None without products, or where that peak is not known. `work` is None, an empty
     object in JSON, where the reference was not called. `tried` and `sets` sum up the draws of those calls.
-    `domain`: what a DOMAIN could declare of the inputs, empty where the file has one.
+    `domain`: what a DOMAIN could declare of the inputs, empty where the file has one. `kinds`: what the judge takes the
+    inputs for, and what it draws for each beside the file's own inputs.
     """
 
     stage: ClassVar[str] = "audit"
@@ -108,6 +110,7 @@ class AuditVerdict(Verdict):
     work: CountedWork | None = None
     tried: str = ""
     domain: dict[str, str] = field(default_factory=dict)
+    kinds: tuple[InputKind, ...] = ()
     sets: tuple[str, ...] = ()
     tolerance: dict[str, float] = field(default_factory=dict)
     findings: tuple[Finding, ...] = ()
@@ -210,6 +213,7 @@ class ProblemAuditor:
             work=tried.work,
             tried=tried.tried,
             domain=tried.domain,
+            kinds=tried.kinds,
             sets=tried.sets,
         )
         return _concluded(verdict, path, loaded.lines, [*tried.findings, *_of_size(verdict)])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import traceback
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,14 @@ from cutesmith.judge.draws.domains import declared, proposed
 from cutesmith.judge.draws.kinds import kinds_of
 from cutesmith.judge.reference_side.cases import Values, fit
 from cutesmith.judge.reference_side.comparison import tolerance_for
+from cutesmith.judge.reference_side.other_inputs import OtherInputs
+from cutesmith.judge.reference_side.problem_calls import native_outputs, promises_shapes
 from cutesmith.judge.transfer.tensors import summarize
 from cutesmith.problems import contract
 from cutesmith.recording.facade import cuda_as_cpu
 from cutesmith.sandbox.confinement import confine
 from cutesmith.timing.algorithmic_work import work_of
+from cutesmith.verdicts import InputKind
 
 BASES = 4  # input sets that are searched for an input's influence
 SEEDS = (1, 2)
@@ -97,7 +101,7 @@ class Trial:
         """Every check; those that make no sense after a failure are left out."""
         self.sets = list(self.problem.sets(SETS_SEED))
         self._draw()
-        base = next((values for values in (*self.draws, *self.sets) if elements_of(values)), None)
+        base = self._tried()
         if base is None:
             why = f" (at smaller sizes: {self.problem.smaller_failure})" if self.problem.smaller_failure else ""
             self._find("too-large", f"get_inputs() is too large to be tried on a CPU, and there is no smaller set{why}")
@@ -110,18 +114,30 @@ class Trial:
         self._judge_ties(base)
         self._judge_sets(self.first)
 
+    def _tried(self) -> Values | None:
+        """The inputs that the reference is called with first; None where all are too large or empty."""
+        return next((values for values in (*self.draws, *self.sets) if elements_of(values)), None)
+
     def reply(self) -> Tried:
         """What was found, and on what."""
         outputs = self.problem.outputs or ([] if self.first is None else self.first.outputs)
         return Tried(
             findings=tuple(self.findings),
-            outputs=tuple(_described("", output) for output in outputs),
+            outputs=tuple({**_described("", output), **self._allowed(output)} for output in outputs),
             output_bytes=self.output_bytes,
             work=self._work(),
             sets=tuple(summarize(values) for values in self.sets),
             tried=summarize(self.draws[0]) if self.draws else "",
             domain=self._domain(),
+            kinds=self._kinds(),
         )
+
+    def _allowed(self, output: torch.Tensor) -> dict[str, object]:
+        """The judge's tolerance for it: of each value, and beside it of their root mean square; exact without one."""
+        if not output.is_floating_point():
+            return {}
+        allowed = tolerance_for(output.dtype, *(self.problem.loaded.tolerance.get(name) for name in ("rtol", "atol")))
+        return {"rtol": allowed.rtol, "atol": allowed.atol, "atol_of_rms": allowed.scaled}
 
     def _domain(self) -> dict[str, str]:
         """What DOMAIN could say of the inputs; raises ContractError for one that says what is not so."""
@@ -131,6 +147,22 @@ class Trial:
         if known is not None and self.draws:
             declared(known, kinds)
         return {} if known is not None else proposed(kinds)
+
+    def _kinds(self) -> tuple[InputKind, ...]:
+        """What the judge will draw for each input, by what it plans for the inputs that were tried."""
+        values, module = self._tried(), self.problem.loaded.module
+        if values is None or self.first is None:
+            return ()
+        others = OtherInputs.of(
+            self.problem.reference_fn,
+            values,
+            values,
+            partial(native_outputs, self.problem.reference_fn),
+            gpu=False,
+            domain=getattr(module, "DOMAIN", None),
+            sizes=promises_shapes(module, len(self.sets)),
+        )
+        return others.plan(values, quick=False).kinds
 
     def _work(self) -> CountedWork:
         """Bytes and tensor-core operations at full size, declared or counted; `flops` None where that needs values."""

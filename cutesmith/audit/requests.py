@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cutesmith.sandbox.messages import Request
+from cutesmith.verdicts import InputKind
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,7 @@ class Tried:
     sets: tuple[str, ...]
     tried: str
     domain: dict[str, str]
+    kinds: tuple[InputKind, ...]
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from cutesmith.agent.problems.problem import describe
 from cutesmith.audit.problem_audit import ADVICE, ProblemAuditor
 from cutesmith.audit.problem_draws import SmallerFactories
 from cutesmith.audit.requests import CountedWork
@@ -338,3 +339,15 @@ def test_a_line_is_proposed_for_inputs_that_are_drawn_with_a_structure(audit):
 def test_a_domain_that_the_draws_contradict_breaks_the_contract(audit):
     verdict = audit(SQUARE, MATRIX, more='DOMAIN = {"x": "causal"}\n')
     assert verdict.exit_code == ExitCode.USAGE and "says that x is causal" in verdict.summary
+
+
+def test_it_tells_what_the_judge_draws_beside_the_files_own_inputs_and_what_it_allows(audit):
+    sets = "def get_input_sets():\n    yield [torch.randn(3, 8, device='cuda')]\n"
+    verdict = audit(fn("x: torch.softmax(x, dim=-1)"), MATRIX, more=sets)
+    (kind,) = verdict.kinds
+    assert {"large offset", "NaN and Inf", "runs of -Inf", "`x` transposed"} <= set(kind.drawn)
+    assert kind.left_out["squares above"] == "the reference takes exponentials"
+    assert verdict.outputs[0]["rtol"] == 1e-4 and verdict.outputs[0]["atol_of_rms"]
+    text = "\n".join(describe(verdict.to_dict()))
+    assert "allowed: 0.0001 of each value + 2e-05 of their root mean square" in text
+    assert "the judge also draws `x` (float) as: the same first elements, large offset," in text

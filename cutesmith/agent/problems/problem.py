@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -76,7 +76,7 @@ def describe(audit: Mapping[str, Any]) -> Iterator[str]:
         yield f"{kind}:"
         for name, entry in zip(names, audit[kind]):
             shape = f"{entry['dtype']}{entry['shape']}  {_size(entry['bytes'])}" if "shape" in entry else entry["value"]
-            yield f"  {name:{width}}  {shape}"
+            yield f"  {name:{width}}  {shape}{_allowed(entry)}"
     if audit["floor_us"] is not None:
         total = _size(audit["input_bytes"] + audit["output_bytes"])
         yield f"floor: {audit['floor_us']:,.4g} µs for reading and writing these {total} once at 4 TB/s"
@@ -87,10 +87,28 @@ def describe(audit: Mapping[str, Any]) -> Iterator[str]:
         yield f"also verified on: {'; '.join(sets[:_SETS_SHOWN])}{more}"
     else:
         yield "verified on these shapes alone: there is no get_input_sets()"
-    if audit["tolerance"]:
-        yield "tolerance: " + ", ".join(f"{name} {value:g}" for name, value in audit["tolerance"].items())
+    yield from _draws(audit["kinds"])
     for finding in audit["findings"]:
         yield f"{finding['severity']}: {finding['message']}. {finding['fix']}"
+
+
+def _draws(kinds: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """What the judge draws beside the file's own inputs, a line for all inputs that it draws in the same ways."""
+    names: dict[str, list[str]] = {}
+    for kind in kinds:
+        ways = ", ".join(kind["drawn"]).replace(f"`{kind['name']}` ", "")
+        left_out = f"; not {', '.join(kind['left_out'])}" if kind["left_out"] else ""
+        names.setdefault(f"({kind['kind']}) as: {ways}{left_out}", []).append(f"`{kind['name']}`")
+    for told, those in names.items():
+        yield f"the judge also draws {', '.join(those)} {told}"
+
+
+def _allowed(entry: Mapping[str, Any]) -> str:
+    """What an output may differ by, as the judge has it."""
+    if "rtol" not in entry:
+        return ""
+    beside = " of their root mean square" if entry["atol_of_rms"] else ""
+    return f", allowed: {entry['rtol']:.2g} of each value + {entry['atol']:.2g}{beside}"
 
 
 def _size(count: int) -> str:

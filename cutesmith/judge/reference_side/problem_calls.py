@@ -72,6 +72,11 @@ def items_of(sets: Callable[[], Any], name: str) -> Iterable[Any]:
         yield item
 
 
+def promises_shapes(module: Any, sets: int) -> bool:
+    """Whether kernels of a problem file with so many input sets take other shapes, as DERIVED_SHAPES or a set says."""
+    return bool(getattr(module, "DERIVED_SHAPES", sets > 0))
+
+
 def native_outputs(reference_fn: Callable[..., Any], values: Sequence[Any]) -> tuple[list[torch.Tensor], bool]:
     """What the reference returns for these very inputs, and whether it is a tuple; ContractError for anything else."""
     with torch.no_grad():

@@ -37,6 +37,7 @@ from cutesmith.judge.reference_side.problem_calls import (
     items_of,
     load_problem,
     native_outputs,
+    promises_shapes,
     seed_everything,
 )
 from cutesmith.judge.reference_side.structure import structure_violation
@@ -122,8 +123,7 @@ class Reference:
             contract.check_work(getattr(self.loaded.module, name, None), name, first)
         drawn = items_of(self.loaded.get_input_sets or tuple, "get_input_sets")
         sets = sum(bool(self._check(values, "get_input_sets()")) for values in drawn)
-        shapes = bool(getattr(self.loaded.module, "DERIVED_SHAPES", sets > 0))
-        plan = requests.Loaded(sets, shapes)
+        plan = requests.Loaded(sets, promises_shapes(self.loaded.module, sets))
         return replace(plan, **self.whole.about()) if self.whole else plan
 
     def plan(self, request: requests.Plan) -> requests.Planned:
