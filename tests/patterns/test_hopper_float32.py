@@ -40,7 +40,11 @@ CASES = {
     "n_n": (torch.matmul, (X, W), replace(TILES, cluster_m=2)),
     "t_n": (lambda x, w: x.t() @ w, (normal(100, 132), W), TILES),
     "t_t": (lambda x, w: x.t() @ w.t(), (normal(100, 132), normal(68, 100, seed=1)), replace(TILES, cluster_n=2)),
-    "split": (torch.matmul, (X, normal(100, 136, seed=1)), replace(TILES, tile_n=128, split=2)),
+    "split": (
+        lambda x, w, residual: x @ w + residual,
+        (X, normal(100, 136, seed=1), normal(132, 136, seed=2)),
+        replace(TILES, tile_n=128, split=2),
+    ),
     "few_rows": (linear_gelu, (normal(5, 264), normal(72, 264, seed=1), normal(72, seed=2)), replace(FEW, split=2)),
     "ahead": (linear_gelu, (normal(37, 41), normal(29, 41, seed=1), normal(29, seed=2)), replace(AHEAD, stages=2)),
     "ahead_n_n": (torch.matmul, (X, W), replace(AHEAD, tile_n=128, cluster_m=2)),
@@ -66,7 +70,7 @@ def run(plan, configuration, inputs, folder):
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if name in ("n_t", "ahead") else pytest.mark.slow) for name in CASES]
+    "name", [pytest.param(name, marks=() if name in ("n_t", "split", "ahead") else pytest.mark.slow) for name in CASES]
 )
 def test_a_product_is_no_further_from_float64_than_twice_pytorch_s_own(name, tmp_path):
     function, inputs, configuration = CASES[name]
