@@ -195,3 +195,17 @@ def test_a_scale_follows_the_columns_of_heads_where_the_batch_has_the_same_size(
     graph = trace_function(F.scaled_dot_product_attention, [normal(16, 2, 5, 16, seed=seed) for seed in range(3)])
     laws = [Sized.of(node).law for node in graph.nodes() if node.op == "sized"]
     assert [(law.power, law.places) for law in laws] == [(-0.5, {(0, 3)})]
+
+
+def test_sizes_that_cannot_grow_take_few_traces():
+    traces = 0
+
+    def block(x, expand, depth, shrink):
+        nonlocal traces
+        traces += 1
+        return x + F.conv2d(F.conv2d(F.conv2d(x, expand), depth, padding=1, groups=24), shrink)
+
+    shapes = [(2, 12, 10, 10), (24, 12, 1, 1), (24, 1, 3, 3), (12, 24, 1, 1)]
+    graph = trace_function(block, [normal(*shape) for shape in shapes])
+    assert not graph.fixed_shapes and graph.bound == (((0, 1), (1, 1), (3, 0)),)
+    assert traces <= 30  # 52 where each way to grow begins with the sizes that hold it up

@@ -62,6 +62,12 @@ _MOVES_STATISTICS = frozenset({"aten.native_batch_norm", "aten._native_batch_nor
 """Batch norms that write the running statistics in training, whatever their schema says."""
 _FUNCTIONAL_BATCH_NORM = torch.ops.aten._native_batch_norm_legit_functional.default
 
+_LIKE_FIRST = frozenset(
+    getattr(torch.ops.aten, name).default for name in ("relu", "hardtanh", "hardswish", "hardsigmoid", "silu", "gelu")
+)
+"""Functions of floats whose result is like their first operand; PyTorch runs long code in Python to find that out."""
+_BATCH_NORM = torch.ops.aten.native_batch_norm.default
+
 _RECURRENT = frozenset(getattr(torch.ops.aten, name).input for name in ("lstm", "gru", "rnn_tanh", "rnn_relu"))
 """Recurrent networks of inputs that are not packed."""
 
@@ -173,6 +179,10 @@ class Recorder(LightMode):  # type: ignore[no-untyped-call,unused-ignore]
         return result
 
     def _run(self, func: Any, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        if func in _LIKE_FIRST and args[0].is_floating_point():
+            return torch.empty_like(args[0])
+        if func is _BATCH_NORM and not args[5]:  # its statistics are not of the batch: it returns none
+            return torch.empty_like(args[0]), *(args[0].new_empty(0) for _ in range(2))
         try:
             return func(*args, **named)
         except NotImplementedError as error:

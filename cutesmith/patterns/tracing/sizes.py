@@ -180,7 +180,10 @@ class _Study:
         refused = _blamed(apart, lambda some: self._larger(grown_by(some)) is not None)
         alone = tuple(group for group in apart if group not in refused)
         bound = frozenset[Place]().union(*refused)
-        yield from ((*alone, bound), apart, (frozenset[Place]().union(*apart),), alone)
+        if refused and self._larger(dict.fromkeys(bound, 2)) is None:  # it stays in each way that others grow in
+            yield from (alone, (frozenset[Place]().union(*apart),))
+        else:
+            yield from ((*alone, bound), apart, (frozenset[Place]().union(*apart),), alone)
 
     def moving(self, groups: tuple[Group, ...], slots: Sequence[Slot]) -> list[Group]:
         """The groups that move these numbers."""
