@@ -2,11 +2,12 @@
 
     python evals/studies/bench_patterns.py attention convolutions memory --out evals/results/h200/patterns
 
-Kernels are compiled first, in several processes and without the GPU. Each one's result is compared with float64, then
-all of a case race on the same random normal inputs (`races.py`). OUT/patterns.json holds every sample in microseconds
-with the time that was predicted, OUT/patterns.md the table. `--kernel NAME=FILE` adds a file to the cases whose names
-begin with NAME. `--general` adds the form of products that serves every architecture, and that whose kernel splits
-float32 itself.
+Kernels are drafted and compiled first, in several processes and without the GPU. Each one's result is compared with
+float64, then all of a case race on the same random normal inputs (`races.py`). OUT/patterns.json holds every sample in
+microseconds with the time that was predicted, OUT/patterns.md the table and the geometric means of each study.
+`--compile` adds torch.compile, which takes seconds for each case. `--kernel NAME=FILE` adds a file to the cases whose
+names begin with NAME. `--general` adds the form of products that serves every architecture, and that whose kernel
+splits float32 itself.
 """
 
 from __future__ import annotations
@@ -15,13 +16,16 @@ import argparse
 import ast
 import hashlib
 import json
+import multiprocessing
 import os
 import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +33,10 @@ os.environ.setdefault("CUTE_DSL_ARCH", "sm_90a")
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
+import memory_cases  # noqa: E402
+import pattern_cases  # noqa: E402
 import torch  # noqa: E402
-from pattern_cases import STUDIES, Case  # noqa: E402
+from pattern_cases import Case  # noqa: E402
 from races import FLUSH_BYTES, Function, Race, Tensor, compile_ahead, kernel_of, made, relative_error  # noqa: E402
 
 from cutesmith.devices import parse_arch  # noqa: E402
@@ -44,26 +50,44 @@ from cutesmith.patterns.tracing.trace import trace_function  # noqa: E402
 
 ARCH = "sm_90a"
 EXAMPLES = ROOT / "examples_index" / "kernels"
+LONGEST_CASE = 90
+"""Seconds after which its process is ended."""
 MOST_WRONG = {
     torch.float32: 1e-5,
     torch.bfloat16: 6e-3,
     torch.float16: 2e-3,
+    torch.float8_e4m3fn: 6e-3,
 }  # norm of the error over that of the result
+
+
+PARTS = (memory_cases.columns, memory_cases.scans, memory_cases.pooling, memory_cases.moves)
+WHOLE = (
+    "products attention convolutions examples kernelbench unaligned points taps llm epilogues float8 images depthwise"
+)
+STUDIES: dict[str, Callable[[], Iterator[Case]]] = {
+    **{name: getattr(pattern_cases, name) for name in WHOLE.split()},
+    **{part.__name__: part for part in PARTS},
+    "memory": lambda: chain.from_iterable(part() for part in PARTS),
+}
 
 
 @dataclass
 class Built:
-    """A case with its kernels' files, by name, and the time that was predicted for the generator's first one."""
+    """Files of a case's kernels, by name, and the time that was predicted for the generator's first one."""
 
-    case: Case
-    files: dict[str, Path]
+    files: dict[str, Path] = field(default_factory=dict)
     predicted_us: float = 0.0
     refused: str = ""
 
 
-def build(case: Case, folder: Path, more: dict[str, Path], options: argparse.Namespace) -> Built:
+_chosen: list[tuple[str, Case]] = []
+"""Studies and cases, which the processes that draft were forked with: functions do not travel."""
+
+
+def build(number: int, folder: Path, more: dict[str, Path], general: bool) -> Built:
     """Rendered configurations; a file that other cases have too is compiled once for each."""
-    built = Built(case, {})
+    torch.set_num_threads(1)
+    case, built = _chosen[number][1], Built()
     if case.configurations:
         try:
             plan = whole_or_cut(trace_function(case.function, tuple(made(case.arguments, "cpu"))))
@@ -71,7 +95,7 @@ def build(case: Case, folder: Path, more: dict[str, Path], options: argparse.Nam
             for configuration in plan.configurations(ARCH)[: case.configurations]:
                 key = str(tuple(configuration.to_dict().values()))
                 built.files[key] = _written(plan.render(configuration), case, folder)
-            if options.general and isinstance(plan, ContractionPlan):
+            if general and isinstance(plan, ContractionPlan):
                 tiles = [c for c in plan.configurations(ARCH) if isinstance(c, HopperConfiguration)]
                 if tiles and tiles[0].ahead and (split := next((c for c in tiles if c.splits), None)):
                     built.files["split by the kernel"] = _written(plan.render(split), case, folder)
@@ -118,12 +142,14 @@ def errors_of(case: Case, inputs: Sequence[Any], contenders: dict[str, Function]
     return found
 
 
-def run_case(built: Built, failed: dict[Path, str], rounds: int, flush: torch.Tensor) -> dict[str, Any]:
+def run_case(
+    case: Case, built: Built, failed: dict[Path, str], options: argparse.Namespace, flush: torch.Tensor
+) -> dict[str, Any]:
     """Check every kernel of a case, then time those that are right and the baselines."""
-    case, inputs = built.case, made(built.case.arguments, "cuda")
+    inputs = made(case.arguments, "cuda")
     kernels = {name: kernel_of(path) for name, path in built.files.items() if path not in failed}
     contenders = {**kernels, "eager": case.function, **case.baselines}
-    if case.compiled:
+    if case.compiled and options.compile:
         torch._dynamo.reset()
         contenders["torch.compile"] = torch.compile(case.function, mode=case.compiled)
     if case.moved:
@@ -136,7 +162,7 @@ def run_case(built: Built, failed: dict[Path, str], rounds: int, flush: torch.Te
         if isinstance(error, str) or (name in kernels and not error < least):
             del contenders[name]
     race = Race(contenders, inputs)
-    race.run(rounds, flush)
+    race.run(options.rounds, flush)
     wrong = {name: error for name, error in errors.items() if name not in contenders}
     wrong |= {name: failed[path] for name, path in built.files.items() if path in failed}
     return {
@@ -145,26 +171,121 @@ def run_case(built: Built, failed: dict[Path, str], rounds: int, flush: torch.Te
     }  # fmt: skip
 
 
-HEADINGS = "case|predicted|first|best|which|others|over the best other|rate"
+Whole = Sequence[tuple[tuple[str, Case], Built]]
+OVER = "the time limit was over"
 
 
-def row(found: dict[str, Any]) -> str:
-    """A line of the table."""
-    times = {name: statistics.median(samples) for name, samples in found["samples"].items()}
-    ours = [name for name in found["kernels"] if name in times]
-    others = {name: time for name, time in times.items() if name not in ours}
-    libraries = {name: time for name, time in others.items() if name != "copy"}
-    cells = [f"{found['predicted_us']:.0f}"]
-    if ours:
-        best = min(ours, key=times.__getitem__)
-        rate = f"{found['flops'] / times[best] / 1e6:.0f} TFLOP/s" if found["flops"] else ""
-        rate = rate or (f"{found['moved'] / times[best] / 1e6:.2f} TB/s" if found["moved"] else "")
-        over = f"{min(libraries.values()) / times[best]:.2f}" if libraries else "–"
-        cells += [f"{times[ours[0]]:.1f}", f"{times[best]:.1f}", best]
-    else:
-        rate, over, cells = "", "–", [*cells, "–", "–", "–"]
-    cells += [", ".join(f"{name} {time:.1f}" for name, time in others.items()), over, rate]
-    return f"| {found['case']} | {' | '.join(cells)} |"
+def race_all(
+    whole: Whole, first: int, failed: dict[Path, str], options: argparse.Namespace, begun: float, sender: Connection
+) -> None:
+    """Send what each case gives, from the first one on; ends early where a kernel has broken the context."""
+    torch.backends.cudnn.benchmark = torch.backends.cudnn.allow_tf32 = True
+    flush = torch.empty(FLUSH_BYTES, dtype=torch.uint8, device="cuda")
+    for (study, case), built in whole[first:]:
+        about = {"study": study, "case": case.name, "device": torch.cuda.get_device_name(), "wrong": {}}
+        if time.monotonic() - begun > options.time_limit:
+            sender.send({**about, "refused": OVER})
+            continue
+        try:
+            found = run_case(case, built, failed, options, flush)
+        except Exception as error:  # noqa: BLE001
+            found = {"refused": f"{type(error).__name__}: {error}"[:400]}
+        sender.send(about | found)
+        try:
+            torch.cuda.synchronize()
+        except Exception:  # noqa: BLE001
+            return
+
+
+def races_of(
+    whole: Whole, failed: dict[Path, str], options: argparse.Namespace, begun: float
+) -> Iterator[dict[str, Any]]:
+    """What each case gives; another process goes on after a case that ends one, or lets it hang."""
+    context, done = multiprocessing.get_context("fork"), 0
+    while done < len(whole):
+        receiver, sender = context.Pipe(duplex=False)
+        child = context.Process(target=race_all, args=(whole, done, failed, options, begun, sender))
+        child.start()
+        sender.close()
+        why = f"no answer after {LONGEST_CASE} s"
+        try:
+            while done < len(whole) and receiver.poll(LONGEST_CASE):
+                yield receiver.recv()
+                done += 1
+                why = ""
+        except EOFError:
+            why = why and "its process ended"
+        child.kill()
+        child.join()
+        if why and done < len(whole):
+            study, case = whole[done][0]
+            yield {"study": study, "case": case.name, "refused": why, "wrong": {}}
+            done += 1
+
+
+HEADINGS = "case|predicted|first|best|which|others|over the best other|of a copy's rate|rate"
+
+
+@dataclass
+class Outcome:
+    """What a case gives the geometric means: of its first kernel, which is what is delivered where nothing is timed."""
+
+    found: dict[str, Any]
+
+    def __post_init__(self) -> None:
+        times = {name: statistics.median(samples) for name, samples in self.found["samples"].items()}
+        self.copy = times.pop("copy", None)
+        self.ours = {name: times.pop(name) for name in self.found["kernels"] if name in times}
+        self.others = times
+
+    @property
+    def first(self) -> float | None:
+        """The time of the first choice; None where it is wrong."""
+        return next(iter(self.ours.values()), None)
+
+    @property
+    def means(self) -> dict[str, float]:
+        """Ratios by name."""
+        first, best = self.first, min(self.ours.values(), default=0.0)
+        if first is None:
+            return {}
+        found = {"measured over predicted": first / self.found["predicted_us"]} if self.found["predicted_us"] else {}
+        if self.others:
+            fastest = min(self.others.values())
+            found |= {"first over the best other": fastest / first, "best over the best other": fastest / best}
+        return found | ({"best of a copy's rate": self.copy / best} if self.copy else {})
+
+    def row(self) -> str:
+        """A line of the table."""
+        found, means = self.found, self.means
+        cells, rate = [f"{found['predicted_us']:.0f}"], ""
+        if self.first is None:
+            cells += ["–", "–", "–"]
+        else:
+            best = min(self.ours, key=self.ours.__getitem__)
+            rate = f"{found['flops'] / self.ours[best] / 1e6:.0f} TFLOP/s" if found["flops"] else ""
+            rate = rate or (f"{found['moved'] / self.ours[best] / 1e6:.2f} TB/s" if found["moved"] else "")
+            cells += [f"{self.first:.1f}", f"{self.ours[best]:.1f}", best]
+        cells.append(", ".join(f"{name} {time:.1f}" for name, time in self.others.items()))
+        for name in ("best over the best other", "best of a copy's rate"):
+            cells.append(f"{means[name]:.2f}" if name in means else "–")
+        return f"| {found['case']} | {' | '.join([*cells, rate])} |"
+
+
+def summary(results: Sequence[dict[str, Any]]) -> Iterator[str]:
+    """For each study and ratio the geometric mean, and the least with its case; and what has no time."""
+    for study in dict.fromkeys(found["study"] for found in results):
+        of_study = [found for found in results if found["study"] == study]
+        outcomes = [Outcome(found) for found in of_study if found.get("samples")]
+        ratios: dict[str, list[tuple[float, str]]] = {}
+        for outcome in outcomes:
+            for name, ratio in outcome.means.items():
+                ratios.setdefault(name, []).append((ratio, outcome.found["case"]))
+        timed = sum(outcome.first is not None for outcome in outcomes)
+        yield f"{study}: {timed} of {len(of_study)} cases timed"
+        for name, found in ratios.items():
+            mean = statistics.geometric_mean([ratio for ratio, _ in found])
+            yield f"    {name}: {mean:.2f}; least {min(found)[0]:.2f} ({min(found)[1]}), most {max(found)[0]:.2f}"
 
 
 def main() -> int:
@@ -180,45 +301,50 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=11)
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--general", action="store_true", help="also other forms of products")
+    parser.add_argument("--compile", action="store_true", help="also torch.compile, where a case names its mode")
+    parser.add_argument("--time-limit", type=float, default=float("inf"), help="seconds after which no case begins")
     parser.add_argument("--no-gpu", action="store_true", help="render and compile alone")
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     begun = time.monotonic()
-    chosen = [case for study in options.studies for case in STUDIES[study]()]
-    chosen = [case for case in chosen if case.name.startswith(tuple(options.only or [""]))]
+    chosen = [(study, case) for study in options.studies for case in STUDIES[study]()]
+    chosen = [(study, case) for study, case in chosen if case.name.startswith(tuple(options.only or [""]))]
     if options.configurations:
-        chosen = [replace(case, configurations=options.configurations) for case in chosen]
+        chosen = [(study, replace(case, configurations=options.configurations)) for study, case in chosen]
+    _chosen[:] = chosen
     added = [(name, Path(file)) for name, _, file in (word.partition("=") for word in options.kernel)]
     with tempfile.TemporaryDirectory(prefix="cutesmith-") as scratch:
-        folder = Path(scratch)
-        builts = [
-            build(case, folder, {path.stem: path for name, path in added if case.name.startswith(name)}, options)
-            for case in chosen
+        tasks = [
+            (at, Path(scratch), {p.stem: p for name, p in added if case.name.startswith(name)}, options.general)
+            for at, (_, case) in enumerate(chosen)
         ]
-        failed = compile_ahead([(path, b.case.arguments) for b in builts for path in b.files.values()], options.jobs)
-        for built in builts:
+        with multiprocessing.get_context("fork").Pool(options.jobs) as pool:
+            builts = pool.starmap(build, tasks, chunksize=1)
+        print(f"drafted after {time.monotonic() - begun:.0f} s", flush=True)
+        whole = list(zip(chosen, builts, strict=True))
+        files = [(path, case.arguments) for (_, case), built in whole for path in built.files.values()]
+        failed = compile_ahead(files, options.jobs)
+        for (study, case), built in whole:
             problems = [f"{name}: {failed[path]}" for name, path in built.files.items() if path in failed]
-            print(f"{built.case.name}: {len(built.files)} kernels", built.refused, *problems, flush=True)
-        print(f"compiled after {time.monotonic() - begun:.0f} s", flush=True)
+            if problems or built.refused or not built.files:
+                print(f"{study}, {case.name}: {len(built.files)} kernels", built.refused, *problems, flush=True)
+        print(f"{len(files)} kernels compiled after {time.monotonic() - begun:.0f} s", flush=True)
         if options.no_gpu:
             return 0
-        torch.backends.cudnn.benchmark = torch.backends.cudnn.allow_tf32 = True
-        flush = torch.empty(FLUSH_BYTES, dtype=torch.uint8, device="cuda")
-        results, lines = [], [f"| {HEADINGS.replace('|', ' | ')} |", "|---" * len(HEADINGS.split("|")) + "|"]
-        about = {"device": torch.cuda.get_device_name(), "torch": torch.__version__, "rounds": options.rounds}
-        for built in builts:
-            try:
-                found = run_case(built, failed, options.rounds, flush)
-            except Exception as error:  # noqa: BLE001
-                found = {"case": built.case.name, "refused": f"{type(error).__name__}: {error}"[:400]}
-                print(built.case.name, found["refused"], flush=True)
-                results.append(found)
-                continue
+        lines = [f"| {HEADINGS.replace('|', ' | ')} |", "|---" * len(HEADINGS.split("|")) + "|"]
+        results: list[dict[str, Any]] = []
+        for found in races_of(whole, failed, options, begun):
             results.append(found)
-            lines.append(row(found))
-            print(lines[-1], found["wrong"] or "", f"{time.monotonic() - begun:.0f} s", flush=True)
+            if found.get("samples"):
+                lines.append(Outcome(found).row())
+                print(lines[-1], found["wrong"] or "", f"{time.monotonic() - begun:.0f} s", flush=True)
+            elif found["refused"] != OVER:
+                print(found["case"], found["refused"], flush=True)
+            about = {"device": found.pop("device", ""), "torch": torch.__version__, "rounds": options.rounds}
             (options.out / "patterns.json").write_text(json.dumps({**about, "cases": results}) + "\n")
-        (options.out / "patterns.md").write_text("\n".join(lines) + "\n")
+        means = list(summary(results))
+        print(*means, sep="\n", flush=True)
+        (options.out / "patterns.md").write_text("\n".join([*lines, "", *means]) + "\n")
     return 1 if any(found["refused"] or found["wrong"] for found in results) else 0
 
 

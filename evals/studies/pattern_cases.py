@@ -1,4 +1,4 @@
-"""The cases of `bench_patterns.py`: functions with their arguments, by study."""
+"""Cases of `bench_patterns.py` that compute: products, attention, convolutions, example kernels."""
 
 from __future__ import annotations
 
@@ -8,10 +8,13 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F  # noqa: N812
+from bench_contractions import LLM_SHAPES, SQUARES
 from races import Function, Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 half, single = torch.bfloat16, torch.float32
+FEW_TAPS = 64
+"""So many products for each result wait for memory: what they move is counted, not their operations."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +35,50 @@ class Case:
     compiled: str = ""
     exact: Callable[..., tuple[Any, torch.Tensor]] | None = None
     example: str = ""
+
+
+def llm() -> Iterator[Case]:
+    """Plain products of language models and two squares, in bfloat16."""
+    for m, n, k in (*SQUARES, *LLM_SHAPES):
+        tensors = (Tensor((m, k)), Tensor((n, k), half, k**-0.5))
+        yield Case(f"{m} {n} {k}", lambda x, w: x @ w.t(), tensors, 2, 2 * m * n * k)
+
+
+def epilogues() -> Iterator[Case]:
+    """Products with bias and GELU, gated ones, and ones with a residual."""
+    tuned = "max-autotune-no-cudagraphs"
+    for m, n, k in ((8192, 16384, 4096), (2048, 16384, 4096), (512, 16384, 4096)):
+        yield Case(
+            f"bias and gelu {m} {n} {k}", lambda x, w, b: F.gelu(F.linear(x, w, b), approximate="tanh"),
+            (Tensor((m, k)), Tensor((n, k), half, k**-0.5), Tensor((n,))), 2, 2 * m * n * k, compiled=tuned,
+        )  # fmt: skip
+    for m, n, k in ((8192, 14336, 4096), (2048, 14336, 4096)):
+        weights = Tensor((n, k), half, k**-0.5)
+        yield Case(
+            f"swiglu {m} {n} {k}", lambda x, g, u: F.silu(x @ g.t()) * (x @ u.t()),
+            (Tensor((m, k)), weights, weights), 2, 4 * m * n * k, compiled=tuned,
+        )  # fmt: skip
+    for m, n, k in ((8192, 4096, 14336), (8192, 4096, 4096), (2048, 4096, 4096)):
+        tensors = (Tensor((m, k)), Tensor((n, k), half, k**-0.5), Tensor((m, n)))
+        yield Case(f"residual {m} {n} {k}", lambda x, w, r: x @ w.t() + r, tensors, 2, 2 * m * n * k, compiled=tuned)
+
+
+def float8() -> Iterator[Case]:
+    """Products of float8 with a scale for each row and column; eager is torch._scaled_mm."""
+
+    def function(x: torch.Tensor, w: torch.Tensor, rows: torch.Tensor, columns: torch.Tensor) -> torch.Tensor:
+        return torch._scaled_mm(x, w.t(), rows, columns, out_dtype=half)
+
+    def exact(x: torch.Tensor, w: torch.Tensor, rows: torch.Tensor, columns: torch.Tensor) -> tuple[Any, torch.Tensor]:
+        return (), x.double() @ w.double().t() * rows.double() * columns.double()
+
+    eighth = torch.float8_e4m3fn
+    for m, n, k in (
+        *((4096, 4096, 4096), (8192, 8192, 8192), (8192, 7168, 4096), (2048, 28672, 4096), (512, 4096, 14336)),
+        *((128, 6144, 4096), (16, 28672, 4096), (16384, 4096, 4096)),
+    ):
+        tensors = (Tensor((m, k), eighth), Tensor((n, k), eighth), Tensor((m, 1), single), Tensor((1, n), single))
+        yield Case(f"float8 {m} {n} {k}", function, tensors, 2, 2 * m * n * k, exact=exact)
 
 
 def products() -> Iterator[Case]:
@@ -130,47 +177,6 @@ def convolutions() -> Iterator[Case]:
             yield Case(f"{name}, {str(dtype)[6:]}", function, tensors, 2, moved=2 * tensors[0].bytes, exact=exact)
 
 
-def memory() -> Iterator[Case]:
-    """What waits for memory: columns, scans, windows, transposes."""
-    x = Tensor((8192, 16384), single)
-    yield Case("sum of columns", lambda x: x.sum(0), (x,), moved=x.bytes, compiled="default")
-    x = Tensor((32, 256, 64, 64), single)
-    yield Case("softmax over channels", lambda x: x.softmax(1), (x,), moved=2 * x.bytes, compiled="default")
-    x, b = Tensor((32, 256, 56, 56), single), Tensor((256,), single)
-    norm = lambda x, w, b: F.batch_norm(x, None, None, w, b, training=True)  # noqa: E731
-    yield Case("batch norm, training", norm, (x, b, b), moved=2 * x.bytes, compiled="default")
-    yield Case(
-        "group norm", lambda x, w, b: F.group_norm(x, 32, w, b), (x, b, b), moved=2 * x.bytes, compiled="default"
-    )
-    x = Tensor((32768, 4096), single)
-    yield Case("cumsum of rows", lambda x: x.cumsum(1), (x,), moved=2 * x.bytes, compiled="default")
-    x = Tensor((4096, 32768), single)
-    yield Case("cumsum of columns", lambda x: x.cumsum(0), (x,), moved=2 * x.bytes, compiled="default")
-    x = Tensor((16, 4 << 20), single)
-    yield Case("cumsum of 16 long rows", lambda x: x.cumsum(1), (x,), moved=2 * x.bytes)
-    x = Tensor((64, 64, 224, 224), single)
-    moved = x.bytes * 5 // 4
-    yield Case("max pooling 3x3, stride 2", lambda x: F.max_pool2d(x, 3, 2, 1), (x,), moved=moved, compiled="default")
-    yield Case("mean pooling 3x3, stride 2", lambda x: F.avg_pool2d(x, 3, 2, 1), (x,), moved=moved, compiled="default")
-    x = Tensor((16, 32, 64, 128, 128), single)
-    yield Case("max pooling 3x3x3, stride 2", lambda x: F.max_pool3d(x, 3, 2, 1), (x,), moved=x.bytes * 9 // 8)
-    x = Tensor((16, 64, 128, 128), single)
-    bilinear = lambda x: F.interpolate(x, scale_factor=2, mode="bilinear")  # noqa: E731
-    yield Case("bilinear, twice the size", bilinear, (x,), moved=5 * x.bytes, compiled="default")
-    x = Tensor((16384, 8192))
-    yield Case("transpose, bfloat16", lambda x: x.t().contiguous(), (x,), 4, moved=2 * x.bytes, compiled="default")
-    x = Tensor((8192, 8192), single)
-    yield Case("transpose, float32", lambda x: x.t().contiguous(), (x,), 4, moved=2 * x.bytes, compiled="default")
-    yield Case("relu(x.t() + y)", lambda x, y: torch.relu(x.t() + y), (x, x), 4, moved=3 * x.bytes, compiled="default")
-    x = Tensor((64, 256, 56, 56))
-    last = lambda x: x.permute(0, 2, 3, 1).contiguous()  # noqa: E731
-    yield Case("channels last, bfloat16", last, (x,), 4, moved=2 * x.bytes, compiled="default")
-    x, y = Tensor((8192, 8192), single), Tensor((8192, 4096), single)
-    yield Case(
-        "cat of rows", lambda x, y: torch.cat([x, y], 1), (x, y), moved=2 * (x.bytes + y.bytes), compiled="default"
-    )
-
-
 def examples() -> Iterator[Case]:
     """Kernels of the example index that no other study has."""
     x = Tensor((16384, 1024), single)
@@ -231,23 +237,32 @@ def unaligned() -> Iterator[Case]:
         yield Case(f"unaligned {m} {n} {k}, weights by rows", lambda x, w: x @ w, tensors, 2, 2 * m * n * k)
 
 
-def _convolution(name: str, image: tuple[int, ...], outputs: int, taps: int, dtype: torch.dtype, last: bool) -> Case:
+def _convolution(
+    name: str, image: tuple[int, ...], weights: tuple[int, ...], dtype: torch.dtype, last: bool = False, **options: int
+) -> Case:
+    """With bias and ReLU; the first two images of the result are compared."""
+    convolve: Function = F.conv2d if len(image) == 4 else F.conv3d
+
     def function(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-        return F.relu(F.conv2d(x, w, b, padding=taps // 2))
+        return F.relu(convolve(x, w, b, **options))
 
     def exact(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> tuple[Any, torch.Tensor]:
         return (slice(0, 2),), function(x[:2].double(), w.double(), b.double())
 
-    depth = image[1] * taps**2
+    depth = torch.Size(weights[1:]).numel()
     tensors = (
         Tensor(image, dtype, channels_last=last),
-        Tensor((outputs, image[1], taps, taps), dtype, depth**-0.5, channels_last=last),
-        Tensor((outputs,), dtype),
+        Tensor(weights, dtype, depth**-0.5, channels_last=last),
+        Tensor((weights[0],), dtype),
     )
-    flops = 2 * image[0] * image[2] * image[3] * outputs * depth
+    step, padding = options.get("stride", 1), options.get("padding", 0)
+    sizes = [(size + 2 * padding - taps) // step + 1 for size, taps in zip(image[2:], weights[2:], strict=True)]
+    results = image[0] * weights[0] * torch.Size(sizes).numel()
+    what = f"{name}, {image[1]} to {weights[0]} channels, {' x '.join(map(str, image[2:]))}"
     layout = "channels last, " if last else ""
-    name = f"{name}, {image[1]} to {outputs} channels, {image[2]} x {image[3]}, {layout}{str(dtype)[6:]}"
-    return Case(name, function, tensors, 2, flops, exact=exact)
+    flops = 2 * results * depth if depth > FEW_TAPS else 0
+    moved = 0 if flops else tensors[0].bytes + results * dtype.itemsize
+    return Case(f"{what}, {layout}{str(dtype)[6:]}", function, tensors, 2, flops, moved, exact=exact)
 
 
 RESNET = (
@@ -265,17 +280,39 @@ def points() -> Iterator[Case]:
     """1 x 1 convolutions of ResNet-50 with bias and ReLU, 32 images."""
     for dtype in (half, single):
         for channels, outputs, size in RESNET:
-            yield _convolution("1x1", (32, channels, size, size), outputs, 1, dtype, last=False)
+            yield _convolution("1x1", (32, channels, size, size), (outputs, channels, 1, 1), dtype)
 
 
 def taps() -> Iterator[Case]:
     """3 x 3 convolutions of ResNet-50 with bias and ReLU, and one of 256 channels on a large image."""
     for last in (False, True):
         for channels, size in ((64, 56), (128, 28), (256, 14), (512, 7), (256, 56)):
-            yield _convolution("3x3", (32, channels, size, size), channels, 3, half, last)
+            image, weights = (32, channels, size, size), (channels, channels, 3, 3)
+            yield _convolution("3x3", image, weights, half, last, padding=1)
 
 
-STUDIES: dict[str, Callable[[], Iterator[Case]]] = {
-    "products": products, "attention": attention, "convolutions": convolutions, "memory": memory, "examples": examples,
-    "kernelbench": kernelbench, "unaligned": unaligned, "points": points, "taps": taps,
-}  # fmt: skip
+def images() -> Iterator[Case]:
+    """Other convolutions of ResNet and ConvNeXt: steps of 2 and 4, few channels, and three dimensions."""
+    found: tuple[tuple[str, tuple[int, ...], tuple[int, ...], dict[str, int]], ...] = (
+        ("7x7 by 2", (32, 3, 224, 224), (64, 3, 7, 7), {"padding": 3, "stride": 2}),
+        ("3x3 by 2", (32, 128, 56, 56), (128, 128, 3, 3), {"padding": 1, "stride": 2}),
+        ("3x3 by 2", (32, 512, 14, 14), (512, 512, 3, 3), {"padding": 1, "stride": 2}),
+        ("1x1 by 2", (32, 512, 28, 28), (1024, 512, 1, 1), {"stride": 2}),
+        ("4x4 by 4", (32, 3, 224, 224), (96, 3, 4, 4), {"stride": 4}),
+        ("2x2 by 2", (32, 192, 28, 28), (384, 192, 2, 2), {"stride": 2}),
+        ("3x3x3", (8, 32, 16, 64, 64), (64, 32, 3, 3, 3), {"padding": 1}),
+        ("3x3x3", (4, 128, 8, 28, 28), (128, 128, 3, 3, 3), {"padding": 1}),
+    )
+    for name, image, weights, options in found:
+        yield _convolution(name, image, weights, half, **options)
+
+
+def depthwise() -> Iterator[Case]:
+    """Depthwise convolutions of ConvNeXt, in both layouts, and of MobileNet."""
+    for channels, size in ((96, 56), (192, 28), (384, 14), (768, 7)):
+        for last in (False, True) if size > 14 else (False,):
+            image, weights = (32, channels, size, size), (channels, 1, 7, 7)
+            yield _convolution("7x7 depthwise", image, weights, half, last, padding=3, groups=channels)
+    for channels, size, step, dtype in ((64, 112, 1, half), (128, 112, 2, half), (64, 512, 1, single)):
+        image, weights = (16, channels, size, size), (channels, 1, 3, 3)
+        yield _convolution("3x3 depthwise", image, weights, dtype, padding=1, groups=channels, stride=step)
