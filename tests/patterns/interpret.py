@@ -264,4 +264,7 @@ def _windows(windows: Windows, image: torch.Tensor, shape: tuple[int, ...]) -> t
         inside = inside & (at >= 0) & (at % windows.divisor[dim] == 0) & (at // windows.divisor[dim] < size)
         places = places * size + (at // windows.divisor[dim]).clamp(0, max(size - 1, 0))
     flat = image.reshape(*batch, channels, -1)
-    return torch.where(inside, flat[..., places], 0).reshape(shape)
+    seen = torch.where(inside, flat[..., places], 0)
+    if windows.taps_first:
+        seen = seen.movedim(len(batch), len(batch) + windows.rank)
+    return seen.reshape(shape)

@@ -49,6 +49,8 @@ UNEVEN = (
     *(normal(72, dtype=F16), normal(3, 72, 9, 11, dtype=F16)),
 )
 FLOAT32 = normal(2, 20, 9, 16), weights(24, 20, 3, 3, dtype=torch.float32), normal(24)
+WEIGHTS_LAST = weights(40, 72, 3, 3).to(memory_format=torch.channels_last)
+
 CASES = {
     "channels_last": (relu, LAST, HALF),
     "odd_channels": (relu, (image(2, 13, 9, 11, last=False), weights(40, 13, 3, 3), normal(40, dtype=BF16)), HALF),
@@ -60,6 +62,9 @@ CASES = {
         Tiles(64, 64, 64, 3, warpgroups=1, swapped=True),
     ),
     "float32": (strided, FLOAT32, SINGLE),
+    "split": (uneven, UNEVEN, replace(HALF, split=2)),
+    "float32_split": (strided, FLOAT32, replace(SINGLE, split=4)),
+    "weights_last": (relu, (image(2, 72, 7, 7), WEIGHTS_LAST, normal(40, dtype=BF16)), HALF),
 }
 
 

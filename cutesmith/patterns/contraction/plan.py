@@ -90,7 +90,9 @@ def _context(problem: ContractionProblem, configuration: Form) -> dict[str, obje
     codes = [problem.a.code, problem.b.code]
     by_taps = problem.windows is not None and isinstance(configuration, HopperConfiguration)
     if problem.windows and by_taps:
-        codes[0] = f"{problem.a.code}.unflatten(-1, (-1, {math.prod(problem.windows.taps)}))"
+        count = math.prod(problem.windows.taps)
+        by_channels = f"({count}, -1)).transpose(1, 2)" if problem.windows.taps_first else f"(-1, {count}))"
+        codes[0] = f"{problem.a.code}.unflatten(-1, {by_channels}"
     matrices = [views.name(code, side.argument) for code, side in zip(codes, (problem.a, problem.b), strict=True)]
     inputs = matrices + [views.name(operand.passed, operand.argument) for operand in epilogue.operands]
     loaded = [operand.loaded(f"r_{operand.name}[v]") for operand in epilogue.operands]

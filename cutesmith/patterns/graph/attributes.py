@@ -156,7 +156,8 @@ class Windows(Attributes):
 
     At position o, tap t reads element (o * step + t * dilation - start) / divisor of each dimension, and 0 where there
     is none. A convolution has the divisor 1; a transposed one has step 1, a dilation below 0, its stride as divisor,
-    and `more` positions at the end.
+    and `more` positions at the end. `taps_first`: (…, taps * channels, positions), the order of weights that lie
+    in memory with their channels side by side.
     """
 
     taps: Shape  # of the weights, which may have other sizes in another call
@@ -165,6 +166,7 @@ class Windows(Attributes):
     dilation: tuple[int, ...]
     divisor: tuple[int, ...]
     more: tuple[int, ...]
+    taps_first: bool = False
 
     @property
     def rank(self) -> int:

@@ -170,6 +170,8 @@ def _convolution(graph: Graph, names: list[str], product: Node, writer: Function
     windows, image = Windows.of(seen), seen.inputs[0]
     if any(each != 1 for each in windows.divisor) or any(windows.more) or min(windows.dilation) < 0:
         raise UnmatchedError(f"{product.where} is transposed", operation=product.where)
+    if windows.taps_first:
+        raise UnmatchedError(f"{product.where} has weights with the taps first", operation=product.where)
     for side in (factors, image):
         if side.op != "input":
             raise UnmatchedError(f"{side.where} is computed before the product", operation=side.where)

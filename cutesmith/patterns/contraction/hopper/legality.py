@@ -65,7 +65,10 @@ def _obstacles_of_windows(problem: ContractionProblem, seen: Seen) -> Iterator[s
 def copied_factors(problem: ContractionProblem) -> list[Matrix | Seen]:
     """The factors that TMA cannot read: a launch copies them before the product, in lines that start where TMA can."""
     if isinstance(problem.b, Seen):
-        weights = [] if math.prod(problem.b.windows.taps) == 1 and _tma_reaches(problem.a) else [problem.a]
+        windows, channels = problem.b.windows, problem.b.shape[-1 - problem.b.windows.rank]
+        in_place = windows.taps_first and channels * ITEM_BYTES[problem.a.dtype] % TMA_BYTES == 0
+        in_place = (in_place or math.prod(windows.taps) == 1) and _tma_reaches(problem.a)
+        weights = [] if in_place else [problem.a]
         return weights + ([] if _channels_reach(problem.b) else [problem.b])
     return [side for side in (problem.a, problem.b) if isinstance(side, Matrix) and not _tma_reaches(side)]
 
@@ -119,7 +122,7 @@ def shared_bytes(problem: ContractionProblem, c: HopperConfiguration) -> int:
 
 def refusals(problem: ContractionProblem, c: HopperConfiguration, sm: SmVersion) -> Iterator[str]:
     """A sentence for each reason why the template cannot be rendered so, or would not run."""
-    if isinstance(problem.b, Seen) and (not c.swapped or c.cluster_n > 1 or c.split > 1):
+    if isinstance(problem.b, Seen) and (not c.swapped or c.cluster_n > 1):
         yield "positions of windows are rows of tiles, which no other block shares"
     a_contiguous_k, b_contiguous_k = k_major(problem)[:: -1 if c.swapped else 1]
     if c.tile_m % (64 * c.warpgroups if not c.pingpong else 64):

@@ -78,7 +78,7 @@ def _candidates(problem: ContractionProblem) -> Iterator[tuple[Tiles, int]]:
     """Tiles, and how many blocks of them share a multiprocessor."""
     if isinstance(problem.b, Seen):
         for tiles in (*_square(), *_few_columns()):
-            if tiles.cluster_n == tiles.split == 1:
+            if tiles.cluster_n == 1:
                 yield replace(tiles, swapped=True), 1
         return
     for tiles in (*_square(), *_few_columns(), *(_few_rows(problem.m) if problem.m <= FEW_ROWS else ())):

@@ -5,13 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from cutesmith.patterns.graph.attributes import Windows
+from cutesmith.patterns.graph.attributes import Input, Windows
 from cutesmith.patterns.graph.contractions import contract
 from cutesmith.patterns.graph.nodes import Node
 from cutesmith.patterns.graph.views import push_permute
 from cutesmith.patterns.tracing.lowering.dispatch import Lowering, lowers
 
 Sizes = Sequence[int]
+
+MANY_CHANNELS = 64
+"""So many are a step of a product of matrices; the direct form of fewer has the channels first."""
 
 
 @lowers("convolution")
@@ -39,6 +42,7 @@ def _convolution(
     if transposed:
         weight = build.reshape(weight, (groups, channels, outputs, *taps))
         weight = push_permute(build, weight, [0, 2, 1, *range(3, 3 + rank)])
+    last = not transposed and groups == 1 and channels >= MANY_CHANNELS and _has_channels_last(weight)
     attrs = Windows(
         taps=taps,
         start=tuple(-each if transposed else each for each in padding),
@@ -46,13 +50,22 @@ def _convolution(
         dilation=tuple(-each if transposed else each for each in dilation),
         divisor=tuple(stride) if transposed else (1,) * rank,
         more=tuple(output_padding) if transposed else (0,) * rank,
+        taps_first=last,
     )
     batch = (shape[0], groups) if groups > 1 else (shape[0],)
     image = build.reshape(build.stored(x), (*batch, channels, *x.shape[2:]))
     depth, positions = channels * math.prod(taps), math.prod(shape[2:])
     seen = build.node("windows", (build.stored(image),), (*batch, depth, positions), x.dtype, attrs)
+    if last:
+        weight = push_permute(build, weight, [0, *range(2, 2 + rank), 1])
     factors = build.reshape(weight, (*batch[1:], outputs, depth))
     product = contract(build, factors, seen, low.dtype)
     if bias is not None:
         product = build("add", product, build.reshape(bias, (*batch[1:], outputs, 1)), dtype=low.dtype)
     return build.reshape(product, shape)
+
+
+def _has_channels_last(weight: Node) -> bool:
+    """Whether the channels of an argument lie side by side, so that the taps in front copy nothing."""
+    strides = Input.of(weight).stride if weight.op == "input" else ()
+    return len(strides) > 2 and strides[1] == 1 and math.prod(weight.shape[2:]) > 1
