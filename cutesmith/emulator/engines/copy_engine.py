@@ -131,17 +131,16 @@ class CopyEngine(Unit):
         first = int(numbers[0]) if len(lanes) else -1
         if first >= 0 and (numbers == first).all() and len(lanes) == len(self._groups[first].lanes):
             return [self._groups[first]]
-        warps = self.machine.warps.warp_of_lane[lanes]
+        owners = np.where(numbers < 0, -1 - self.machine.warps.warp_of_lane[lanes], numbers)
+        order = np.argsort(owners, kind="stable")
+        starts = np.flatnonzero(np.diff(owners[order], prepend=-1 - len(self._wave.members)))
         result = []
-        for number in np.unique(numbers).tolist() if len(lanes) else ():
-            mine = numbers == number
+        for mine in np.split(lanes[order], starts[1:]) if len(lanes) else ():
+            number = int(self._number[mine[0]])
             if number < 0:
-                result += [
-                    self._given(_Groups(set()), lanes[mine & (warps == warp)]) for warp in np.unique(warps[mine])
-                ]
-            elif np.count_nonzero(mine) < len(self._groups[number].lanes):
-                groups = self._groups[number].without(lanes[mine].tolist())
-                result.append(self._given(groups, lanes[mine]))
+                result.append(self._given(_Groups(set()), mine))
+            elif len(mine) < len(self._groups[number].lanes):
+                result.append(self._given(self._groups[number].without(mine.tolist()), mine))
             else:
                 result.append(self._groups[number])
         return result
@@ -155,11 +154,11 @@ class CopyEngine(Unit):
 
     def wait(self, lanes: Array, allowed: int, *, reads: bool) -> Array:
         """bool (n,): whether all committed groups of lanes but the last `allowed` are complete, or their reads."""
-        waiting: set[int] = set()
+        waiting = np.zeros(self._wave.lane_count, bool)
         for groups in self._groups_of(lanes[self._number[lanes] >= 0]):
             waited = groups.waited(allowed)
             if not all(copy.has_read if reads else copy.landed for copy in waited):
-                waiting |= groups.lanes
+                waiting[list(groups.lanes)] = True
                 continue
             requests = {copy.reading.channel: copy.reading for copy in waited}
             if not reads:
@@ -170,7 +169,8 @@ class CopyEngine(Unit):
             for request in requests.values():
                 self._memory.awaited(knowing, request)
             groups.drop_landed(allowed)
-        return ~np.isin(lanes, list(waiting)) if waiting else np.ones(len(lanes), bool)
+        done: Array = ~waiting[lanes]
+        return done
 
     def missing(self, lane: int, *, reads: bool) -> int:
         """How many copies of the lane's committed groups are under way."""

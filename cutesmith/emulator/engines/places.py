@@ -7,7 +7,6 @@ asked for (`Memory.requested`); bytes move later, without further checks.
 from __future__ import annotations
 
 import functools
-from operator import mul
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -79,7 +78,7 @@ class SharedTile(NamedTuple):
 
     def _held(self, memory: Memory) -> Array:
         start = self.pointer - memory.wave.shared_start
-        return memory.wave.shared.reshape(-1)[start : start + (self.span or self.size)]
+        return memory.wave.shared_bytes[start : start + (self.span or self.size)]
 
 
 class GlobalRows(NamedTuple):
@@ -127,15 +126,26 @@ class Box(NamedTuple):
     shape: tuple[int, int]
 
 
+def boxes_at(tensor: TensorMap, coordinates: Array) -> list[Box]:
+    """The boxes that begin at int64 element coordinates (n, rank), most of which lie in the tensor as a whole."""
+    starts = coordinates.copy()
+    starts[:, 0] //= tensor.per_byte
+    inside = ((starts >= 0) & (starts < tensor.first_beyond)).all(axis=1)
+    bytes_of = np.array([tensor.element_bytes, *tensor.strides], np.int64)
+    addresses = (tensor.address + starts @ bytes_of).astype(np.uint64)[:, None] + tensor.row_offsets
+    rows, length = tensor.row_numbers, tensor.tile[0] * tensor.element_bytes
+    whole = zip(addresses, inside.tolist(), coordinates.tolist(), strict=True)
+    return [
+        Box(here, rows, 0, length, (len(rows), length)) if fits else box_at(tensor, tuple(where))
+        for here, fits, where in whole
+    ]
+
+
 def box_at(tensor: TensorMap, coordinates: tuple[int, ...]) -> Box:
     """The rows of a box that begins at these element coordinates, the contiguous one first; they may lie outside."""
     size, tile = tensor.element.bytes, tensor.tile
     begin = coordinates[0] // tensor.per_byte
     first, last = max(0, begin), min(tensor.sizes[0], begin + tile[0])
-    if first == begin and last == begin + tile[0] and tensor.holds(coordinates):
-        rows, length = tensor.row_numbers, tile[0] * size
-        start = tensor.address + begin * size + sum(map(mul, coordinates[1:], tensor.strides))
-        return Box(tensor.row_offsets + np.uint64(start), rows, 0, length, (len(rows), length))
     offsets, inside = np.zeros(1, np.int64), np.ones(1, bool)
     for axis in range(1, tensor.rank):
         positions = coordinates[axis] + tensor.steps[axis] * np.arange(tile[axis], dtype=np.int64)
@@ -206,7 +216,7 @@ def as_tf32(data: Array) -> Array:
 
 def swizzled_order(tensor: TensorMap, address: int) -> Array | None:
     """Where the chunks of a tile at a shared address lie, counted from there in chunks of 16 bytes; None in order."""
-    if tensor.swizzle.row == _CHUNK:
+    if tensor.swizzle is Swizzle.NONE:
         return None
     inner = tensor.tile[0] * tensor.element.bytes
     return _swizzled(tensor.swizzle, address % tensor.swizzle.span, tensor.shared_bytes, tensor.row_bytes, inner)

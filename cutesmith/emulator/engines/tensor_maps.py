@@ -22,6 +22,7 @@ Whatever else is set is refused. Of maps that the driver encodes the arguments a
 from __future__ import annotations
 
 import enum
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 
@@ -144,15 +145,24 @@ class TensorMap:
         """0, 1, … for each row of a box."""
         return np.arange(len(self.row_offsets))
 
-    def holds(self, coordinates: tuple[int, ...]) -> bool:
-        """Whether every row of the box at these element coordinates lies in the tensor, by all but the first."""
-        parts = zip(coordinates[1:], self.sizes[1:], self.tile[1:], self.steps[1:], strict=True)
-        return all(at >= 0 and at + (tile - 1) * step < size for at, size, tile, step in parts)
+    @cached_property
+    def first_beyond(self) -> Array:
+        """int64 (rank,): the first places along each dimension where a box does not fit any more."""
+        reach = [
+            self.tile[0],
+            *((tile - 1) * step + 1 for tile, step in zip(self.tile[1:], self.steps[1:], strict=True)),
+        ]
+        return np.array(self.sizes, np.int64) - np.array(reach, np.int64) + 1
 
-    def holds_window(self, coordinates: Array) -> bool:
+    @cached_property
+    def element_bytes(self) -> int:
+        """Bytes of an element."""
+        return self.element.bytes
+
+    def holds_window(self, coordinates: Sequence[int]) -> bool:
         """Whether an im2col copy from there begins within the corners of an image."""
         assert self.corners is not None
-        parts = zip(coordinates[1:-1].tolist(), self.sizes[1:-1], *self.corners, strict=True)
+        parts = zip(coordinates[1:-1], self.sizes[1:-1], *self.corners, strict=True)
         return all(lower <= at < size + upper for at, size, lower, upper in parts)
 
     def check(self) -> TensorMap:

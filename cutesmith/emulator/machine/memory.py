@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Hashable, Sequence
 from functools import cache
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
@@ -179,25 +179,30 @@ class Memory:
         They are checked now, by what the lanes know. Bytes of shared memory that are written (WRITE) are under way
         until `landed`; updates (ATOMIC) are not.
         """
-        in_flight = kind is Access.WRITE and space is Space.SHARED
-        ends = list(accumulate(len(each.addresses) for each in asked))
-        count = ends[-1]
-        words = np.empty((5, count), np.int64)  # lanes, addresses, cells, sizes, and the host addresses that come back
-        pending = _engine_cell(cells.PENDING, cells.MAX_TIME)
-        each_has = np.array(
-            [(each.request.lane, pending if in_flight else _cell_of(each.request), each.size) for each in asked]
-        )
-        words[[0, 2, 3]] = np.repeat(each_has.T, np.diff(ends, prepend=0), axis=1)
-        words[1] = np.concatenate([each.addresses for each in asked]).view(np.int64)
-        for end, each in zip(ends, asked, strict=True):
-            if each.lanes is not None:
-                words[0, end - len(each.addresses) : end] = each.lanes
-        first, stride = words.ctypes.data, 8 * count
-        *arrays, last = (first + row * stride for row in range(len(words)))
-        scalars = (count, int(space), asked[0].request.site, int(kind))
-        _function("access_requests")(self._engine_address, *arrays, *scalars, last)
-        pointers = words[4].view(np.uint64)
-        return [pointers[end - len(each.addresses) : end] for end, each in zip(ends, asked, strict=True)]
+        requests, addresses, sizes, lanes = zip(*asked, strict=True)
+        counts = [len(each) for each in addresses]
+        words = np.repeat(_words_of(requests, sizes, space, kind), counts, axis=1)
+        bounds = list(pairwise(accumulate(counts, initial=0)))
+        for (begin, end), others in zip(bounds, lanes, strict=True):
+            if others is not None:
+                words[0, begin:end] = others
+        pointers = self._check_requests(words, np.concatenate(addresses), space, requests[0].site, kind)
+        return [pointers[begin:end] for begin, end in bounds]
+
+    def requested_each(
+        self, requests: Sequence[Request], addresses: Array, sizes: Sequence[int], space: Space, kind: Access
+    ) -> Array:
+        """The same, uint64 (n,), for requests of one access each."""
+        return self._check_requests(_words_of(requests, sizes, space, kind), addresses, space, requests[0].site, kind)
+
+    def _check_requests(self, words: Array, addresses: Array, space: Space, site: int, kind: Access) -> Array:
+        lanes, cells_of, sizes = (int(row.ctypes.data) for row in words)
+        pointers = np.empty(len(addresses), np.uint64)
+        where = np.ascontiguousarray(addresses, np.uint64)
+        scalars = (len(addresses), int(space), site, int(kind))
+        arrays = (lanes, where.ctypes.data, cells_of, sizes)
+        _function("access_requests")(self._engine_address, *arrays, *scalars, pointers.ctypes.data)
+        return pointers
 
     def engines_see_alike(self, lanes: Array) -> bool:
         """Whether these lanes of one block come after the same, as far as requests to engines go."""
@@ -208,7 +213,7 @@ class Memory:
         if self.sanitize:
             start = pointer - self.wave.shared_start
             serial = self.clocks.first_serial + int(self.wave.block_of_lane[request.lane])
-            cell = _cell_of(request) & (1 << 64) - 1 | serial << cells.SERIAL_SHIFT | min(request.site, cells.MAX_SITE)
+            cell = _cell_of(request) | serial << cells.SERIAL_SHIFT | min(request.site, cells.MAX_SITE)
             self._shared_cells.write(start, size, cell)
 
     def gather(self, pointers: Array, size: int) -> Array:
@@ -353,14 +358,19 @@ class Memory:
             self._shared_cells.write_bytes(touched, packed[:, None])
 
 
+def _words_of(requests: Sequence[Request], sizes: Sequence[int], space: Space, kind: Access) -> Array:
+    """int64 (3, n): lanes, cells and sizes of requests, as native code takes them."""
+    words = np.array(requests, np.int64).T
+    channels, times = words[1], words[2]
+    if kind is Access.WRITE and space is Space.SHARED:  # under way until they have landed
+        channels, times = np.full_like(channels, cells.PENDING), np.full_like(times, cells.MAX_TIME)
+    engine = np.int64(cells.ENGINE - (1 << 64))
+    return np.stack([words[0], channels << cells.THREAD_SHIFT | times << cells.TIME_SHIFT | engine, np.array(sizes)])
+
+
 def _cell_of(request: Request) -> int:
     """The cell of a request's accesses, without what native code adds."""
-    return _engine_cell(request.channel, request.time)
-
-
-def _engine_cell(channel: int, time: int) -> int:
-    """The parts of a cell that are the engine's, as a signed word."""
-    return (channel << cells.THREAD_SHIFT | time << cells.TIME_SHIFT | cells.ENGINE) - (1 << 64)
+    return request.channel << cells.THREAD_SHIFT | request.time << cells.TIME_SHIFT | cells.ENGINE
 
 
 _LAST: dict[str, list[Any]] = {

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 
 from cutesmith.emulator.engines.copy_engine import Combine, Copy, CopyEngine, Landing
-from cutesmith.emulator.engines.mbarrier_state import NOT_ONE, Mbarrier
+from cutesmith.emulator.engines.mbarrier_state import NOT_ONE, parities
 from cutesmith.emulator.engines.places import Place, SharedTile
 from cutesmith.emulator.faults import FaultKind, UnsupportedInstruction
 from cutesmith.emulator.machine.lanes import LaneBatch
 from cutesmith.emulator.program.abi import SHARED_RANK_SHIFT, SHARED_WINDOW, WINDOW_BYTES, Access, Array, Space
 from cutesmith.emulator.ptx.syntax import Address, Instruction, Operand
-from cutesmith.emulator.sanitizer.actors import Asked, Channel, Engine, Request
+from cutesmith.emulator.sanitizer.actors import Channel, Engine, Request
 
 MBARRIER = "mbarrier::complete_tx::bytes"
 GROUP = "bulk_group"
@@ -60,19 +61,18 @@ def shared_addresses(batch: LaneBatch, operand: Operand) -> Array:
     return np.where(generic, addresses - SHARED_WINDOW, addresses)
 
 
-@dataclass
+@dataclass(slots=True)
 class LaneRequest:
-    """One lane at an instruction of bulk copies; what is wrong with its operands becomes a finding."""
+    """One lane at an instruction of bulk copies; what is wrong with its operands becomes a finding.
+
+    `index` in the batch; `lane` in the wave. `sharers`: lanes of its warp that ask for the same.
+    """
 
     batch: LaneBatch
     index: int
+    lane: int
     sound: bool = True
     sharers: tuple[int, ...] = ()
-
-    @property
-    def lane(self) -> int:
-        """Its index in the wave."""
-        return int(self.batch.lanes[self.index])
 
     def refuse(self, message: str, kind: FaultKind = FaultKind.INVALID_OPERAND) -> None:
         """A finding for this lane, which asks for nothing then."""
@@ -154,23 +154,24 @@ def mbarriers_at(lanes: Sequence[LaneRequest], addresses: Sequence[int]) -> list
     asking = batch.lanes[[lane.index for lane in lanes]]
     site = batch.instruction.number
     found = batch.memory.pointers(asking, Space.SHARED, where, _MBARRIER_BYTES, Access.MBARRIER, site)
-    pointers = [int(pointer) for pointer in found]
-    for lane, pointer in zip(lanes, pointers, strict=True):
-        if pointer and Mbarrier.read(pointer) is None:
-            lane.refuse(f"{batch.wave.shared_place(pointer)} {NOT_ONE}")
-        lane.sound &= bool(pointer)
+    exist, _ = parities(batch.memory.gather(found, _MBARRIER_BYTES).view(np.uint64)[:, 0])
+    pointers: list[int] = found.tolist()
+    for index in np.flatnonzero(~exist).tolist():
+        if pointers[index]:
+            lanes[index].refuse(f"{batch.wave.shared_place(pointers[index])} {NOT_ONE}")
+        lanes[index].sound = False
     return pointers
 
 
 def shared_tiles(wanted: Sequence[Wanted], requests: Sequence[Request], kind: Access) -> list[SharedTile | None]:
     """Bytes of shared memory, checked, gaps included where there is a `span`; None where refused."""
-    asked = [
-        Asked(request, np.array([want.address], np.uint64), want.span or want.size)
-        for want, request in zip(wanted, requests, strict=True)
-    ]
+    addresses = np.array([want.address for want in wanted], np.uint64)
+    sizes = [want.span or want.size for want in wanted]
+    memory = wanted[0].lane.batch.memory
     tiles: list[SharedTile | None] = []
-    for want, pointers in zip(wanted, wanted[0].lane.batch.memory.requested(asked, Space.SHARED, kind), strict=True):
-        pointer = int(pointers[0])
+    for want, pointer in zip(
+        wanted, memory.requested_each(requests, addresses, sizes, Space.SHARED, kind).tolist(), strict=True
+    ):
         want.lane.sound &= bool(pointer)
         tiles.append(SharedTile(pointer, want.size, want.order, want.span) if pointer else None)
     return tiles
@@ -186,7 +187,7 @@ def landings(wanted: Sequence[Wanted], kind: Access) -> list[Landing | None]:
 
 def lane_requests(batch: LaneBatch) -> list[LaneRequest]:
     """Every lane of a batch."""
-    return [LaneRequest(batch, index) for index in range(len(batch.lanes))]
+    return [LaneRequest(batch, index, lane) for index, lane in enumerate(batch.lanes.tolist())]
 
 
 def once_a_warp(ask: Callable[[LaneBatch], None], batch: LaneBatch) -> Array:
@@ -210,7 +211,8 @@ def warp_requests(batch: LaneBatch, *operands: Array) -> list[LaneRequest]:
     asked = np.stack([warps, *(values.astype(np.int64) for values in operands)], axis=1)
     starts = np.flatnonzero(np.append(True, (asked[1:] != asked[:-1]).any(axis=1)))
     found: dict[tuple[int, ...], LaneRequest] = {}
-    for start, end in zip(starts.tolist(), [*starts[1:].tolist(), len(asked)], strict=True):
-        first = found.setdefault(tuple(asked[start].tolist()), LaneRequest(batch, start))
-        first.sharers += tuple(batch.lanes[start + (first.index == start) : end].tolist())
+    lanes = batch.lanes.tolist()
+    for key, (start, end) in zip(asked[starts].tolist(), pairwise([*starts.tolist(), len(asked)]), strict=True):
+        first = found.setdefault(tuple(key), LaneRequest(batch, start, lanes[start]))
+        first.sharers += tuple(lanes[start + (first.index == start) : end])
     return list(found.values())

@@ -5,14 +5,14 @@ PTX ISA, "Tensor copy instructions". Tiled mode, four rows of it (`tile::gather4
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
 import numpy as np
 
 from cutesmith.emulator.engines.copy_engine import Combine, Landing
-from cutesmith.emulator.engines.places import Box, GlobalRows, box_at, outside, rows_at, swizzled_order, windows_at
+from cutesmith.emulator.engines.places import Box, GlobalRows, boxes_at, outside, rows_at, swizzled_order, windows_at
 from cutesmith.emulator.engines.reductions import can_reduce, reduced
 from cutesmith.emulator.engines.swizzles import Swizzle
 from cutesmith.emulator.engines.tensor_maps import MAP_ALIGN, TensorMap, TensorMapError, UnknownTensorMap, decode
@@ -102,23 +102,23 @@ def _load(batch: LaneBatch, dimensions: int, *, multicast: bool, pair: bool) -> 
     targets, barriers = shared_addresses(batch, target), shared_addresses(batch, barrier)
     masks = batch.read(rest[0], np.uint16) if multicast else None
     coordinates, offsets = _coordinates(batch, source, dimensions), _offsets(batch, windows, dimensions)
-    maps, loads = batch.address(source), []
-    for lane in lane_requests(batch):
-        described = _rows_of(lane, _map_of(lane, maps, dimensions, windows=windows is not None))
-        to = int(targets[lane.index])
+    given = zip(targets.tolist(), barriers.tolist(), coordinates.tolist(), strict=True)
+    described_for, loads = _maps_of(batch, source, dimensions, windows=windows is not None), []
+    for lane, (to, counter, where) in zip(lane_requests(batch), given, strict=True):
+        described = described_for(lane)
         lane.need_aligned(to, _SHARED_ALIGN, "the target")
-        if described is None or not _begins_well(lane, described, coordinates[lane.index]):
+        if described is None or not _begins_well(lane, described, where):
             continue
         mask = None if masks is None else int(masks[lane.index])
-        places = lane.blocks_of(mask, to, int(barriers[lane.index]), pair=pair)
+        places = lane.blocks_of(mask, to, counter, pair=pair)
         shape = (described.tile_bytes, swizzled_order(described, to), described.shared_bytes)
         wanted = [Wanted(lane, place, *shape, mbarrier) for place, mbarrier in places]
         loads.append((lane, described, wanted))
     found = iter(landings(every, Access.WRITE) if (every := [want for *_, wanted in loads for want in wanted]) else ())
     ends = [[next(found) for _ in wanted] for *_, wanted in loads]
     readings = [lane.reading(landed[0] if landed else None) for (lane, *_), landed in zip(loads, ends, strict=True)]
-    boxes = [(described, _box(described, coordinates[lane.index], offsets[lane.index])) for lane, described, _ in loads]
-    rows = _rows(batch, readings, boxes, Access.READ)
+    asking = [(lane, described) for lane, described, _ in loads]
+    rows = _rows(batch, readings, asking, (coordinates, offsets), Access.READ)
     for (lane, *_), tile, reading, landed in zip(loads, rows, readings, ends, strict=True):
         lane.begin(tile, reading, landed)
 
@@ -128,13 +128,12 @@ def _store(batch: LaneBatch, dimensions: int, operation: str | None = None) -> N
     tensor, source, *_ = batch.instruction.operands
     target = address_operand(batch.instruction, tensor)
     sources, coordinates = shared_addresses(batch, source), _coordinates(batch, target, dimensions)
-    maps, windows = batch.address(target), "im2col_no_offs" in batch.instruction.modifiers
-    stores = []
-    for lane in warp_requests(batch, maps, sources, *coordinates.T):
-        described = _rows_of(lane, _map_of(lane, maps, dimensions, windows=windows))
-        start = int(sources[lane.index])
+    described_for = _maps_of(batch, target, dimensions, windows="im2col_no_offs" in batch.instruction.modifiers)
+    stores, starts, places = [], sources.tolist(), coordinates.tolist()
+    for lane in warp_requests(batch, batch.address(target), sources, *coordinates.T):
+        described, start = described_for(lane), starts[lane.index]
         lane.need_aligned(start, _SHARED_ALIGN, "the source")
-        if described is None or not _begins_well(lane, described, coordinates[lane.index], stores=True):
+        if described is None or not _begins_well(lane, described, places[lane.index], stores=True):
             continue
         shape = (described.tile_bytes, swizzled_order(described, start), described.shared_bytes)
         stores.append((Wanted(lane, start, *shape), described, _combination(lane, described, operation)))
@@ -142,8 +141,10 @@ def _store(batch: LaneBatch, dimensions: int, operation: str | None = None) -> N
         return
     wanted = [want for want, *_ in stores]
     requests, readings = ([want.lane.named((key, want.lane.lane)) for want in wanted] for key in _GROUP_CHANNELS)
-    boxes = [(described, _box(described, at := coordinates[want.lane.index], at[:0])) for want, described, _ in stores]
-    rows = _rows(batch, requests, boxes, Access.WRITE if operation is None else Access.ATOMIC)
+    asking = [(want.lane, described) for want, described, _ in stores]
+    rows = _rows(
+        batch, requests, asking, (coordinates, coordinates[:, :0]), Access.WRITE if operation is None else Access.ATOMIC
+    )
     tiles = shared_tiles(wanted, readings, Access.READ)
     for (want, _, combine), request, reading, target_rows, tile in zip(
         stores, requests, readings, rows, tiles, strict=True
@@ -184,18 +185,18 @@ def _offsets(batch: LaneBatch, operand: Operand | None, dimensions: int) -> Arra
     return np.stack([batch.read(part, np.uint16).astype(np.int64) for part in operand.elements], axis=1)
 
 
-def _begins_well(lane: LaneRequest, described: TensorMap, coordinates: Array, *, stores: bool = False) -> bool:
+def _begins_well(lane: LaneRequest, described: TensorMap, coordinates: list[int], *, stores: bool = False) -> bool:
     """Whether the lane's request is sound: where a box may not begin, a GPU ends the launch (recorded on Hopper)."""
     ends = "a GPU ends the launch with an illegal instruction"
-    begin = int(coordinates[0]) // described.per_byte * described.element.bytes
+    begin = coordinates[0] // described.per_byte * described.element_bytes
     if begin % _ROW_UNIT:
         what = f"its box begins {begin} bytes into the rows of the tensor, which is not a multiple of {_ROW_UNIT}"
         lane.refuse(f"{what}: {ends}", FaultKind.MISALIGNED)
-    elif stores and (coordinates < 0).any():
-        what = f"a store begins before the tensor, at {tuple(coordinates.tolist())}"
+    elif stores and min(coordinates) < 0:
+        what = f"a store begins before the tensor, at {tuple(coordinates)}"
         lane.refuse(f"{what}: {ends}; beyond the end it is clipped", FaultKind.OUT_OF_BOUNDS)
     elif described.corners is not None and not described.holds_window(coordinates):
-        what = f"its first pixel {tuple(coordinates[1:-1].tolist())} is outside of the corners of the im2col map"
+        what = f"its first pixel {tuple(coordinates[1:-1])} is outside of the corners of the im2col map"
         lane.refuse(f"{what}: {ends}", FaultKind.OUT_OF_BOUNDS)
     return lane.sound
 
@@ -205,30 +206,46 @@ def _by_rows(instruction: Instruction) -> bool:
 
 
 def _rows_of(lane: LaneRequest, described: TensorMap | None) -> TensorMap | None:
-    """The map, its box four rows high where the instruction gathers or scatters rows."""
-    if described is None or not _by_rows(lane.batch.instruction):
-        return described
+    """The map with a box four rows high."""
+    if described is None:
+        return None
     if described.rank != 2 or described.box[1] != 1 or described.corners is not None:
         lane.refuse(f"rows of a box of {described.box} elements: two dimensions are needed, and one row")
         return None
     return replace(described, box=(described.box[0], _ROWS))
 
 
-def _box(described: TensorMap, coordinates: Array, offsets: Array) -> Box:
-    where = tuple(coordinates.tolist())
-    if len(where) > described.rank:
-        return rows_at(described, where[0], coordinates[1:])
+def _boxes(described: TensorMap, coordinates: Array, offsets: Array) -> list[Box]:
+    """What lanes with the same map touch: int64 coordinates (n, …) and offsets of im2col (n, …)."""
+    if coordinates.shape[1] > described.rank:
+        return [rows_at(described, int(where[0]), where[1:]) for where in coordinates]
     if described.corners is None:
-        return box_at(described, where)
-    return windows_at(described, where, tuple(offsets.tolist()))
+        return boxes_at(described, coordinates)
+    pairs = zip(coordinates.tolist(), offsets.tolist(), strict=True)
+    return [windows_at(described, tuple(where), tuple(offset)) for where, offset in pairs]
 
 
 class _ParameterMaps(Unit):
-    """The tensor maps of a wave that are parameters of its kernel, and so never change, by address and dimensions."""
+    """The tensor maps of a wave that are parameters of its kernel, and so never change, by address and use."""
 
     def __init__(self, machine: Machine) -> None:
         super().__init__(machine)
-        self.known: dict[tuple[int, int | None], TensorMap] = {}
+        self.known: dict[tuple[int, int | None, bool], TensorMap] = {}
+
+
+def _maps_of(
+    batch: LaneBatch, operand: Address, dimensions: int, *, windows: bool
+) -> Callable[[LaneRequest], TensorMap | None]:
+    """What gives the map of a lane, as `_map_of` does; its box four rows high where rows are gathered or scattered."""
+    maps, known = batch.address(operand), batch.machine.unit(_ParameterMaps).known
+    addresses, by_rows = maps.tolist(), _by_rows(batch.instruction)
+
+    def described(lane: LaneRequest) -> TensorMap | None:
+        found = known.get((addresses[lane.index], dimensions, windows))
+        found = found or _map_of(lane, maps, dimensions, windows=windows)
+        return _rows_of(lane, found) if by_rows else found
+
+    return described
 
 
 def _map_of(
@@ -243,8 +260,6 @@ def _map_of(
     lane.need_aligned(int(start[0]), MAP_ALIGN, "the tensor map")
     if not lane.sound:
         return None
-    if (known := batch.machine.unit(_ParameterMaps).known.get((int(start[0]), dimensions))) is not None:
-        return known
     if missing := batch.machine.unit(ChangedMaps).missing_fence(lane.lane, int(start[0])):
         batch.wave.report(
             FaultKind.MISSING_FENCE, f"`{batch.instruction.full_opcode}`: {missing}", lanes, batch.instruction
@@ -271,21 +286,29 @@ def _map_of(
             batch.instruction, f"rows of {inner} bytes in a swizzle of 128 with atoms of 32, which is not settled"
         )
     if int(start[0]) - PARAMETER_WINDOW in range(WINDOW_BYTES):
-        batch.machine.unit(_ParameterMaps).known[int(start[0]), dimensions] = described
+        batch.machine.unit(_ParameterMaps).known[int(start[0]), dimensions, windows] = described
     return described
 
 
 def _rows(
-    batch: LaneBatch, requests: Sequence[Request], boxes: Sequence[tuple[TensorMap, Box]], kind: Access
+    batch: LaneBatch,
+    requests: Sequence[Request],
+    asking: Sequence[tuple[LaneRequest, TensorMap]],
+    where: tuple[Array, Array],
+    kind: Access,
 ) -> list[GlobalRows]:
-    """The rows of a box for each request, checked; refused ones are left out."""
-    there = [index for index, (_, box) in enumerate(boxes) if box.length and len(box.addresses)]
-    asked = [Asked(requests[index], boxes[index][1].addresses, boxes[index][1].length) for index in there]
-    pointers = [np.zeros(len(box.addresses), np.uint64) for _, box in boxes]
-    if asked:
-        for index, found in zip(there, batch.memory.requested(asked, Space.GLOBAL, kind), strict=True):
-            pointers[index] = found
-    return [
-        GlobalRows(where, box.rows, box.left, box.length, box.shape, outside(described), described.element.rounds)
-        for where, (described, box) in zip(pointers, boxes, strict=True)
-    ]
+    """The rows of a box for each request, checked; refused ones are left out. `where`: coordinates and offsets."""
+    indices = np.array([lane.index for lane, _ in asking], np.int64)
+    rows: dict[int, GlobalRows] = {}
+    for described in {id(each): each for _, each in asking}.values():
+        mine = [number for number, (_, each) in enumerate(asking) if each is described]
+        boxes = _boxes(described, *(values[indices[mine]] for values in where))
+        there = [(number, box) for number, box in zip(mine, boxes, strict=True) if box.length and len(box.addresses)]
+        asked = [Asked(requests[number], box.addresses, box.length) for number, box in there]
+        found = batch.memory.requested(asked, Space.GLOBAL, kind) if asked else []
+        pointers = dict(zip((number for number, _ in there), found, strict=True))
+        fill, rounds = outside(described), described.element.rounds
+        for number, box in zip(mine, boxes, strict=True):
+            where_from = pointers.get(number, np.zeros(len(box.addresses), np.uint64))
+            rows[number] = GlobalRows(where_from, box.rows, box.left, box.length, box.shape, fill, rounds)
+    return [rows[number] for number in range(len(asking))]

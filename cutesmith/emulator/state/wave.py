@@ -82,6 +82,11 @@ class Wave:
         """The host address of `shared`."""
         return int(self.shared.ctypes.data)
 
+    @cached_property
+    def shared_bytes(self) -> Array:
+        """`shared` as one row, uint8."""
+        return self.shared.reshape(-1)
+
     def thread(self, lane: int) -> tuple[int, int, int]:
         """(x, y, z) of a lane in its block."""
         x, y, z = (int(self.special[SPECIAL_ROWS[f"%tid.{axis}"], lane]) for axis in "xyz")
