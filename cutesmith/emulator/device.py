@@ -62,7 +62,7 @@ class EmulatedDevice:
         self._open = True
         self._allocations = Allocations()
         self._memory = DeviceMemory(self._allocations)
-        self._lent = LentArrays()
+        self._lent, self._kept = LentArrays(), LentArrays()  # of launches, and of memory before a launch
         self.sm = parse_arch(arch).sm
         self._programs: dict[tuple[int, str], tuple[Module, Program, NativeCode]] = {}
         self._mapped: dict[int, Allocation] = {}  # by the address that the storage claims
@@ -171,7 +171,7 @@ class EmulatedDevice:
                 observer=observer,
             )
 
-        before = Snapshot.take(self._allocations) if self.settings.sanitize else None
+        before = Snapshot.take(self._allocations, self._kept) if self.settings.sanitize else None
         self._allocations.touch()
         run = prepare(self.settings, self.observer)
         if self._some_blocks and not depends_on_other_blocks(program):

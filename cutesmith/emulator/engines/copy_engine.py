@@ -14,7 +14,7 @@ import numpy as np
 
 from cutesmith.emulator.engines.completion_orders import CompletionOrder
 from cutesmith.emulator.engines.mbarrier_state import Mbarrier, MbarrierError
-from cutesmith.emulator.engines.places import Place, SharedTile
+from cutesmith.emulator.engines.places import GlobalRows, Place, SharedTile
 from cutesmith.emulator.faults import FaultKind
 from cutesmith.emulator.machine.machine import Machine, Unit
 from cutesmith.emulator.program.abi import Array
@@ -65,19 +65,22 @@ class Copy:
 class _Groups:
     """The bulk groups of a lane, the oldest first, and the copies of the open one; `lanes` have the same until now.
 
+    `number`: which of the engine's they are.
+
     Groups that have landed and were waited for leave the list; `landed` keeps their last request of each channel until
     a wait for it.
     """
 
     lanes: set[int]
+    number: int
     committed: list[list[Copy]] = field(default_factory=list)
     open: list[Copy] = field(default_factory=list)
     landed: dict[int, Request] = field(default_factory=dict)
 
-    def without(self, lanes: Iterable[int]) -> _Groups:
+    def without(self, lanes: Iterable[int], number: int) -> _Groups:
         """The groups of these lanes, which go their own way from now on."""
         self.lanes.difference_update(lanes)
-        return _Groups({*lanes}, [*self.committed], [*self.open], {**self.landed})
+        return _Groups({*lanes}, number, [*self.committed], [*self.open], {**self.landed})
 
     def waited(self, allowed: int) -> list[Copy]:
         """The copies of all committed groups but the last `allowed`."""
@@ -116,7 +119,11 @@ class CopyEngine(Unit):
             if number >= 0 and self._groups[number].lanes == {copy.lane, *copy.sharers}:
                 self._groups[number].open.append(copy)
                 return
-            for groups in self._groups_of(np.array([copy.lane, *copy.sharers])):
+            lanes = np.array([copy.lane, *copy.sharers])
+            if (self._number[lanes] < 0).all():  # the first copy of lanes of one warp
+                self._given(_Groups({copy.lane, *copy.sharers}, len(self._groups)), lanes).open.append(copy)
+                return
+            for groups in self._groups_of(lanes):
                 groups.open.append(copy)
 
     def commit(self, lanes: Array) -> None:
@@ -127,38 +134,42 @@ class CopyEngine(Unit):
 
     def _groups_of(self, lanes: Array) -> list[_Groups]:
         """The groups of these lanes and no others; new lanes begin together, by warp."""
+        if not len(lanes):
+            return []
         numbers = self._number[lanes]
-        first = int(numbers[0]) if len(lanes) else -1
-        if first >= 0 and (numbers == first).all() and len(lanes) == len(self._groups[first].lanes):
-            return [self._groups[first]]
+        if numbers.min() >= 0:
+            counts = np.bincount(numbers)
+            found = [(self._groups[number], int(counts[number])) for number in np.flatnonzero(counts).tolist()]
+            if all(len(groups.lanes) == count for groups, count in found):
+                return [groups for groups, _ in found]
         owners = np.where(numbers < 0, -1 - self.machine.warps.warp_of_lane[lanes], numbers)
         order = np.argsort(owners, kind="stable")
         starts = np.flatnonzero(np.diff(owners[order], prepend=-1 - len(self._wave.members)))
         result = []
-        for mine in np.split(lanes[order], starts[1:]) if len(lanes) else ():
+        for mine in np.split(lanes[order], starts[1:]):
             number = int(self._number[mine[0]])
             if number < 0:
-                result.append(self._given(_Groups(set()), mine))
+                result.append(self._given(_Groups(set(mine.tolist()), len(self._groups)), mine))
             elif len(mine) < len(self._groups[number].lanes):
-                result.append(self._given(self._groups[number].without(mine.tolist()), mine))
+                result.append(self._given(self._groups[number].without(mine.tolist(), len(self._groups)), mine))
             else:
                 result.append(self._groups[number])
         return result
 
     def _given(self, groups: _Groups, lanes: Array) -> _Groups:
         """The groups, which these lanes have from now on."""
-        groups.lanes.update(lanes.tolist())
-        self._number[lanes] = len(self._groups)
+        self._number[lanes] = groups.number
         self._groups.append(groups)
         return groups
 
     def wait(self, lanes: Array, allowed: int, *, reads: bool) -> Array:
         """bool (n,): whether all committed groups of lanes but the last `allowed` are complete, or their reads."""
-        waiting = np.zeros(self._wave.lane_count, bool)
-        for groups in self._groups_of(lanes[self._number[lanes] >= 0]):
+        asking = self._groups_of(lanes[self._number[lanes] >= 0])
+        waiting = np.zeros(len(self._groups) + 1, bool)  # the last: lanes that have none
+        for groups in asking:
             waited = groups.waited(allowed)
             if not all(copy.has_read if reads else copy.landed for copy in waited):
-                waiting[list(groups.lanes)] = True
+                waiting[groups.number] = True
                 continue
             requests = {copy.reading.channel: copy.reading for copy in waited}
             if not reads:
@@ -169,7 +180,7 @@ class CopyEngine(Unit):
             for request in requests.values():
                 self._memory.awaited(knowing, request)
             groups.drop_landed(allowed)
-        done: Array = ~waiting[lanes]
+        done: Array = ~waiting[self._number[lanes]]
         return done
 
     def missing(self, lane: int, *, reads: bool) -> int:
@@ -203,6 +214,13 @@ class CopyEngine(Unit):
     def _advance(self, copy: Copy) -> None:
         self.progress += 1
         if copy.tile is None:
+            if copy.combine is None and len(copy.landings) == 1 and isinstance(copy.source, GlobalRows):
+                (landing,) = copy.landings
+                if isinstance(landing.place, SharedTile) and copy.source.move(self._memory, landing.place):
+                    copy.has_read = True
+                    self._arrive(copy, landing, landing.place)
+                    copy.land()
+                    return
             copy.take(copy.source.read(self._memory))
             if len(copy.landings) and not isinstance(copy.landings[0].place, SharedTile):
                 return

@@ -108,6 +108,14 @@ class GlobalRows(NamedTuple):
         tile[self.rows, self.left : self.left + self.length] = found
         return tile.ravel()
 
+    def move(self, memory: Memory, target: SharedTile) -> bool:
+        """Copy the tile where its bytes lie in order, as all of them are in the tensor; False where it is not so."""
+        plain = target.order is None and target.span in (0, target.size) and not self.rounds
+        if not plain or (len(self.pointers), self.length) != self.shape:
+            return False
+        memory.gather_to(target.pointer, self.pointers, self.length)
+        return True
+
     def write(self, memory: Memory, tile: Array) -> None:
         """Write what is inside of the tensor."""
         rows = tile.reshape(self.shape)
@@ -130,14 +138,15 @@ def boxes_at(tensor: TensorMap, coordinates: Array) -> list[Box]:
     """The boxes that begin at int64 element coordinates (n, rank), most of which lie in the tensor as a whole."""
     starts = coordinates.copy()
     starts[:, 0] //= tensor.per_byte
-    inside = ((starts >= 0) & (starts < tensor.first_beyond)).all(axis=1)
+    fits = (starts >= 0) & (starts < tensor.first_beyond)
+    inside: Array = np.all(fits, axis=1)
     bytes_of = np.array([tensor.element_bytes, *tensor.strides], np.int64)
     addresses = (tensor.address + starts @ bytes_of).astype(np.uint64)[:, None] + tensor.row_offsets
     rows, length = tensor.row_numbers, tensor.tile[0] * tensor.element_bytes
     whole = zip(addresses, inside.tolist(), coordinates.tolist(), strict=True)
     return [
-        Box(here, rows, 0, length, (len(rows), length)) if fits else box_at(tensor, tuple(where))
-        for here, fits, where in whole
+        Box(here, rows, 0, length, (len(rows), length)) if lies_inside else box_at(tensor, tuple(where))
+        for here, lies_inside, where in whole
     ]
 
 

@@ -17,6 +17,7 @@ from cutesmith.emulator.faults import FaultKind, Finding, KernelFault
 from cutesmith.emulator.program.abi import Array
 from cutesmith.emulator.ptx.syntax import Location
 from cutesmith.emulator.state.allocations import Allocation, Allocations
+from cutesmith.emulator.state.lent_arrays import LentArrays
 
 FILLS = (0x5A, 0xDA)  # as float32 1.5e16 and -3.1e16: a maximum, a minimum and a sum all show at least one
 MOST_BYTES = 256 << 20  # of global memory: more is not copied, and every such read counts
@@ -29,11 +30,11 @@ class Snapshot:
     _states: list[tuple[Allocation, Array | None, Array | None]]
 
     @classmethod
-    def take(cls, allocations: Allocations) -> Snapshot | None:
-        """None where there is too much to copy."""
+    def take(cls, allocations: Allocations, lent: LentArrays) -> Snapshot | None:
+        """None where there is too much to copy. The bytes are in arrays of `lent`, until it takes the next one."""
         if sum(allocation.size for allocation in allocations.all) > MOST_BYTES:
             return None
-        return cls([_state(allocation) for allocation in allocations.all])
+        return cls([_state(allocation, f"snapshot {n}", lent) for n, allocation in enumerate(allocations.all)])
 
     def restore(self, fill: int | None = None) -> None:
         """Put everything back; with `fill`, that byte in unwritten memory."""
@@ -66,11 +67,12 @@ class Snapshot:
         return None
 
 
-def _state(allocation: Allocation) -> tuple[Allocation, Array | None, Array | None]:
+def _state(allocation: Allocation, name: str, lent: LentArrays) -> tuple[Allocation, Array | None, Array | None]:
     if allocation.untouched:
         return allocation, None, None
-    flags = allocation.initialised
-    return allocation, _bytes(allocation).copy(), None if flags is None else flags.copy()
+    flags, content = allocation.initialised, lent.take(name, (allocation.size,), np.uint8, fill=None)
+    content[:] = _bytes(allocation)
+    return allocation, content, None if flags is None else flags.copy()
 
 
 def _bytes(allocation: Allocation) -> Array:
@@ -82,7 +84,7 @@ def _bytes(allocation: Allocation) -> Array:
 
 def uninitialised_bytes_matter(before: Snapshot, allocations: Allocations, run: Callable[[int], object]) -> bool:
     """Whether `run(fill)` from the state `before` ends in another state than the present one, which is kept."""
-    after = Snapshot.take(allocations)
+    after = Snapshot.take(allocations, LentArrays())
     if after is None:
         return True
     try:
@@ -118,7 +120,7 @@ def order_that_matters(
 
     The present state, that of the first order, is kept. None without such an order, or with too much memory to compare.
     """
-    after = Snapshot.take(allocations)
+    after = Snapshot.take(allocations, LentArrays())
     if after is None:
         return None
     sites = {(finding.kind, finding.location) for finding in known}

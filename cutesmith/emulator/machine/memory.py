@@ -219,8 +219,12 @@ class Memory:
     def gather(self, pointers: Array, size: int) -> Array:
         """uint8 (n, size): the bytes at host addresses that were checked; zeros where 0."""
         rows = np.zeros((len(pointers), size), np.uint8)
-        _function("access_copy_rows")(pointers.ctypes.data, rows.ctypes.data, len(rows), size, 1)
+        self.gather_to(rows.ctypes.data, pointers, size)
         return rows
+
+    def gather_to(self, target: int, pointers: Array, size: int) -> None:
+        """Copy `size` bytes from each host address that is not 0 to a host address, one after another."""
+        _function("access_copy_rows")(pointers.ctypes.data, target, len(pointers), size, 1)
 
     def scatter(self, pointers: Array, rows: Array) -> None:
         """Write uint8 (n, size) to host addresses that were checked; those that are 0 are left out."""

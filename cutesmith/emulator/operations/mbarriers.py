@@ -161,8 +161,8 @@ def wait(batch: LaneBatch) -> Array:
     answered = over | (not waits)
     asking.write(batch.instruction.operands[0], over, answered)
     done[awake] = answered
-    for pointer in np.unique(pointers[~answered]).tolist():
-        sleepers.put_to_sleep(site, pointer, asking.lanes[~answered & (pointers == pointer)])
+    for pointer, lanes in _by_mbarrier(pointers[~answered], asking.lanes[~answered]):
+        sleepers.put_to_sleep(site, pointer, lanes)
     return done
 
 
@@ -187,8 +187,8 @@ def _by_mbarrier(pointers: Array, lanes: Array) -> Iterator[tuple[int, Array]]:
     """Each mbarrier, and which of the lanes are at it."""
     order = np.argsort(pointers, kind="stable")
     ordered, lanes = pointers[order], lanes[order]
-    bounds = [*np.flatnonzero(np.diff(ordered, prepend=0)).tolist(), len(ordered)]  # no mbarrier lies at 0
-    for start, end in pairwise(bounds):
+    starts = np.flatnonzero(ordered[1:] != ordered[:-1]) + 1
+    for start, end in pairwise([*([0] if len(ordered) else ()), *starts.tolist(), len(ordered)]):
         yield int(ordered[start]), lanes[start:end]
 
 

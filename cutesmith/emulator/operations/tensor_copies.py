@@ -129,11 +129,12 @@ def _store(batch: LaneBatch, dimensions: int, operation: str | None = None) -> N
     target = address_operand(batch.instruction, tensor)
     sources, coordinates = shared_addresses(batch, source), _coordinates(batch, target, dimensions)
     described_for = _maps_of(batch, target, dimensions, windows="im2col_no_offs" in batch.instruction.modifiers)
-    stores, starts, places = [], sources.tolist(), coordinates.tolist()
-    for lane in warp_requests(batch, batch.address(target), sources, *coordinates.T):
-        described, start = described_for(lane), starts[lane.index]
+    lanes = warp_requests(batch, batch.address(target), sources, *coordinates.T)
+    indices, stores = [lane.index for lane in lanes], []
+    for lane, start, where in zip(lanes, sources[indices].tolist(), coordinates[indices].tolist(), strict=True):
+        described = described_for(lane)
         lane.need_aligned(start, _SHARED_ALIGN, "the source")
-        if described is None or not _begins_well(lane, described, places[lane.index], stores=True):
+        if described is None or not _begins_well(lane, described, where, stores=True):
             continue
         shape = (described.tile_bytes, swizzled_order(described, start), described.shared_bytes)
         stores.append((Wanted(lane, start, *shape), described, _combination(lane, described, operation)))
@@ -238,10 +239,10 @@ def _maps_of(
 ) -> Callable[[LaneRequest], TensorMap | None]:
     """What gives the map of a lane, as `_map_of` does; its box four rows high where rows are gathered or scattered."""
     maps, known = batch.address(operand), batch.machine.unit(_ParameterMaps).known
-    addresses, by_rows = maps.tolist(), _by_rows(batch.instruction)
+    by_rows = _by_rows(batch.instruction)
 
     def described(lane: LaneRequest) -> TensorMap | None:
-        found = known.get((addresses[lane.index], dimensions, windows))
+        found = known.get((int(maps[lane.index]), dimensions, windows))
         found = found or _map_of(lane, maps, dimensions, windows=windows)
         return _rows_of(lane, found) if by_rows else found
 

@@ -131,7 +131,7 @@ class Clocks:
             return
         self._meet(first, lanes)
         self.fenced.meet(first, lanes - first * self._threads)
-        self._advance(np.array([first]))
+        self._advance_one(first)
 
     def synchronise_warps(self, members: Array, active: Array) -> None:
         """The active lanes of each warp have met at `bar.warp.sync`; `members`, `active` as in lanes.Warps."""
@@ -182,7 +182,7 @@ class Clocks:
             return
         self._release(first, key, self._know_together(first, lanes))
         self.fenced.release(first, lanes - first * self._threads, key)
-        self._advance(np.array([first]))
+        self._advance_one(first)
 
     def complete(self, first: int, key: Hashable) -> None:
         """The phase of `key` in the cluster of that first block is over: what was released to it can be acquired."""
@@ -227,7 +227,7 @@ class Clocks:
         if self._width + number >= self._columns:
             self._add_columns()
         time = int(self.time[first])
-        self.time[first] = min(time + 1, MAX_TIME)
+        self._advance_one(first)
         return number, time
 
     def _add_columns(self) -> None:
@@ -331,13 +331,17 @@ class Clocks:
         start = first * self._threads
         whole: Array = np.zeros(self._columns, np.int32)
         if first in self._knowledge:
-            whole = self._knowledge[first][as_slice(lanes - start)].max(axis=0)
+            rows = self._knowledge[first][as_slice(lanes - start)]
+            whole = rows[0].copy() if len(rows) == 1 else rows.max(axis=0)
         known = whole[: self._width]
-        blocks = np.array([first]) if self._cluster == 1 else np.unique(self._wave.block_of_lane[lanes])
-        np.maximum(known, self._known_by_block(first, blocks), out=known)
-        if (bases := self._warp_base[lanes]).max() > 1:
+        if self._cluster == 1:
+            np.maximum(known, self._block_base[first] - 1, out=known, casting="unsafe")
+        else:
+            blocks = np.unique(self._wave.block_of_lane[lanes])
+            np.maximum(known, self._known_by_block(first, blocks), out=known)
+        if _largest(bases := self._warp_base[lanes]) > 1:
             np.maximum.at(known, self._columns_of_warps(lanes) - start, (bases - 1).astype(np.int32)[:, None])
-        if latest := self._lane_acquired[lanes].max():
+        if latest := _largest(self._lane_acquired[lanes]):
             last, seen = self._seen(first, latest)
             np.maximum(known, last, out=known, where=seen, casting="unsafe")
         known[self._wave.status[start : start + self._width] == EXITED] = self.time[first]
@@ -360,7 +364,7 @@ class Clocks:
         columns: Array = np.minimum(warp[:, None] + np.arange(WARP), (block + self._threads - 1)[:, None])
         return columns
 
-    def _seen(self, first: int, acquired: Array) -> tuple[Array, Array]:
+    def _seen(self, first: int, acquired: Array | int) -> tuple[Array, Array]:
         """Of each lane of a cluster the time of its last release, and whether who `acquired` then has seen it."""
         cluster = slice(first * self._threads, first * self._threads + self._width)
         last, begun = self._lane_released[cluster].astype(np.int64).T
@@ -382,12 +386,20 @@ class Clocks:
 
     def _learn_all(self, first: int) -> None:
         """Too many lanes to keep apart: everything so far counts as ordered."""
-        self._advance(np.array([first]))
+        self._advance_one(first)
         blocks = slice(first, first + self._cluster)
         self._block_base[blocks] = self._cluster_base[blocks] = self.time[first]
 
+    def _advance_one(self, first: int) -> None:
+        self.time[first] = min(int(self.time[first]) + 1, MAX_TIME)
+
     def _advance(self, firsts: Array) -> None:
         self.time[firsts] = np.minimum(self.time[firsts] + 1, MAX_TIME)
+
+
+def _largest(values: Array) -> int:
+    """Of one value, as is most common, without a reduction."""
+    return int(values[0]) if len(values) == 1 else int(values.max())
 
 
 def _wider(known: Array, columns: int) -> Array:

@@ -43,7 +43,7 @@ class SharedCells:
         if start % CHUNK == 0 and size % CHUNK == 0:
             chunks = slice(start // CHUNK, (start + size) // CHUNK)
             writers = self._of_chunks["writers"][chunks]
-            if not (writers == np.uint64(APART)).any():
+            if writers.max(initial=0) != APART:  # the largest cell
                 writers[:] = np.uint64(cell)
                 return
         self.write_bytes(np.arange(start, start + size), np.uint64(cell))
