@@ -46,6 +46,11 @@ def recurrent(kind, x, state, *weights):
     return kind(x, state, *settings)
 
 
+def scanned_and_pooled(x):
+    several = x.expand(2, *x.shape)
+    return several.cumsum(-1), F.max_pool2d(several, 2)
+
+
 def weights_of(gates, width=3, hidden=4):
     return [normal(gates * hidden, n, seed=n) for n in (width, hidden)] + [normal(gates * hidden) for _ in range(2)]
 
@@ -65,6 +70,7 @@ CASES = {
     "sized": (lambda x, w: torch.softmax((x @ w) * w.shape[0] ** -0.5, -1), (normal(8, 16), normal(16, 24))),
     "gru": (partial(recurrent, torch.gru), (normal(2, 2, 3), normal(1, 2, 4), *weights_of(3))),
     "rnn": (partial(recurrent, torch.rnn_tanh), (normal(2, 2, 3), normal(1, 2, 4), *weights_of(1))),
+    "expanded": (scanned_and_pooled, (normal(3, 6, 8),)),
     "both_needed": (lambda x, w: (x @ w, F.gelu(x @ w).sum(-1)), (normal(8, 16), normal(16, 24))),
 }
 

@@ -24,7 +24,18 @@ from cutesmith.recording.ptx import read_ptx
 from tests.patterns import row_cases
 from tests.patterns.interpret import interpret
 from tests.patterns.row_cases import BF16, CASES, layer_norm, smoothed, targets
-from tests.patterns.running import as_list, close, compare_on_gpu, exactly, first_kernel, like, load, normal
+from tests.patterns.running import (
+    as_list,
+    close,
+    compare_on_gpu,
+    emulated_hopper,
+    exactly,
+    first_kernel,
+    like,
+    load,
+    move,
+    normal,
+)
 
 
 def plan_of(function, *inputs):
@@ -110,6 +121,13 @@ def test_one_kernel_serves_every_number_of_rows(tmp_path):
     assert (len(recorded.modules), len(recorded.launches)) == (1, 4)  # no row, no launch
     for launch, rows in zip(recorded.launches, (64, 1, 7, 1000), strict=True):
         check_launch(module, launch, rows, 64, 4)
+
+
+def test_strides_of_a_row_without_elements_may_be_anything(tmp_path):
+    x = torch.empty_strided((5, 0), (1, 5))
+    with emulated_hopper():
+        total = first_kernel(plan_of(lambda x: x.sum(-1), x), tmp_path).kernel_fn(move(x)).cpu()
+    assert torch.equal(total, torch.zeros(5))
 
 
 def test_numbers_are_arguments(tmp_path):

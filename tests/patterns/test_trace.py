@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+from unittest import mock
 
 import pytest
 import torch
@@ -169,6 +170,20 @@ CASES = [
 @pytest.mark.parametrize(("function", "inputs", "tolerance"), CASES)
 def test_a_graph_computes_what_pytorch_does(function, inputs, tolerance):
     check(function, *inputs, tolerance=tolerance)
+
+
+@pytest.mark.parametrize("loss", [F.huber_loss, F.soft_margin_loss])
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+def test_a_loss_has_the_type_of_its_first_operand(loss, reduction):
+    x, target = odd(FP16).nan_to_num(0, 1, -1).clamp(-2, 2), normal(3, 7, dtype=FP64)
+    check(lambda x, target: loss(x, target, reduction=reduction), x, target)
+
+
+@pytest.mark.parametrize("order", [1, 2])
+def test_a_norm_drops_dimensions_of_size_1_that_pytorch_2_11_keeps(order):
+    with mock.patch.object(torch._prims_common, "canonicalize_dims", lambda rank, dims: dims):
+        assert torch.ones(3, 1, device="meta").norm(order, -1).shape == (3, 1)
+        check(lambda x: (x.norm(order, -1) * 2, x.norm(order, (0, -1))), normal(1, 3, 1))
 
 
 VIEWS = {

@@ -20,6 +20,11 @@ def broadcast(shapes: Sequence[Shape]) -> Shape:
     return tuple(common)
 
 
+def covers(shapes: Sequence[Shape], shape: Shape) -> bool:
+    """Whether shapes broadcast to `shape`, but for ones in front: nothing is expanded that none of them has."""
+    return broadcast([*shapes, (1,) * len(shape)]) == shape
+
+
 def dense_strides(shape: Shape) -> Shape:
     """Those of a row-major tensor, in elements."""
     return tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))

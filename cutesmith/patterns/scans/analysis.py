@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from cutesmith.errors import UnmatchedError
-from cutesmith.patterns.contraction.epilogue import Epilogue, FunctionWriter, Given
+from cutesmith.patterns.contraction.epilogue import Epilogue, FunctionWriter, Given, Operand
 from cutesmith.patterns.graph.attributes import Scan
 from cutesmith.patterns.graph.dtypes import COMPUTE_TYPE
 from cutesmith.patterns.graph.nodes import LEAVES, Graph, Node, nodes_of
-from cutesmith.patterns.graph.shapes import Shape
+from cutesmith.patterns.graph.shapes import Shape, covers
 from cutesmith.patterns.writing.expressions import is_fast
 from cutesmith.patterns.writing.naming import safe_names
 
@@ -43,6 +43,16 @@ class ScanProblem:
     def scanned_shape(self) -> Shape:
         """Of what is scanned; an exclusive scan may give one element more."""
         return self.scans[0].inputs[0].shape
+
+    @property
+    def loaded(self) -> tuple[Operand, ...]:
+        """What the kernel reads: for the elements first."""
+        return self.element.operands + tuple(o for o in self.epilogue.operands if o not in self.element.operands)
+
+    @property
+    def shaping(self) -> tuple[Operand, ...]:
+        """Those that have the shape of what is scanned together."""
+        return self.element.operands if self.is_longer else self.loaded
 
     @property
     def is_longer(self) -> bool:
@@ -97,7 +107,10 @@ def analyse(graph: Graph, reserved: Collection[str]) -> ScanProblem:
     writer = FunctionWriter(names, reserved, len(scan.shape), coordinates, fast=is_fast(graph))
     element = writer.function(scan.inputs, {})
     given = {id(node): _given(node) for node in scans}
-    return ScanProblem(graph, tuple(names), tuple(scans), element, writer.epilogue(graph.outputs, given))
+    problem = ScanProblem(graph, tuple(names), tuple(scans), element, writer.epilogue(graph.outputs, given))
+    if not covers([operand.shape for operand in problem.shaping], problem.scanned_shape):
+        raise UnmatchedError(f"{scan.where} scans what is expanded along a dimension", operation=scan.where)
+    return problem
 
 
 def _given(node: Node) -> Given:

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from cutesmith.patterns.contraction.epilogue import Operand
 from cutesmith.patterns.graph.dtypes import ITEM_BYTES
 from cutesmith.patterns.graph.nodes import Graph
 from cutesmith.patterns.pattern_plan import GraphPlan, ScansConfiguration
@@ -68,8 +67,7 @@ class ScansPlan(GraphPlan):
 
 def _context(problem: ScanProblem, configuration: ScansConfiguration) -> dict[str, object]:
     element, epilogue = problem.element, problem.epilogue
-    late = [operand for operand in epilogue.operands if operand not in element.operands]
-    loaded = [*element.operands, *late]
+    loaded = problem.loaded
     views = ViewNames({*problem.arguments, *RESERVED, *(t.name for t in loaded), *(t.name for t in epilogue.outputs)})
     inputs = [views.name(operand.passed, operand.argument) for operand in loaded]
     given = [operand.loaded(operand.name) for operand in element.operands]
@@ -90,14 +88,14 @@ def _context(problem: ScanProblem, configuration: ScansConfiguration) -> dict[st
         "value": given[0] if plain else element.call("", given, list(element.coordinates), "element"),
         "call": _epilogue_call(problem),
         "loaded": loaded,
-        "late": late,
+        "late": loaded[len(element.operands) :],
         "late_places": [loaded.index(operand) for operand in epilogue.operands],
         "tensors": [*loaded, *epilogue.outputs],
         "numbers": list(dict.fromkeys((*element.numbers, *epilogue.numbers))),
         "coordinates": list(_coordinates(problem)),
         "dim": problem.scan.dim - len(problem.shape),
         "views": [*views.lines, *dict.fromkeys((*element.laws, *epilogue.laws))],
-        "allocations": list(_allocations(problem, loaded, inputs)),
+        "allocations": list(_allocations(problem, inputs)),
         "checks": size_checks(problem.arguments, problem.graph, problem.graph.checked),
         "type_check": type_check(problem.arguments, problem.graph.arguments),
         "passed": [*inputs, *(output.name for output in epilogue.outputs)],
@@ -140,14 +138,13 @@ def _coordinates(problem: ScanProblem) -> Iterator[str]:
             yield f"at_{dim} = line{inner} % plan.sizes[{dim}]"
 
 
-def _allocations(problem: ScanProblem, loaded: list[Operand], inputs: list[str]) -> Iterator[str]:
-    whole = [
-        name for name, o in zip(inputs, loaded, strict=True) if o.shape == problem.scanned_shape == o.shape[-o.rank :]
-    ]
-    shapes = ", ".join(f"{name}.shape" for name in dict.fromkeys(inputs))
+def _allocations(problem: ScanProblem, inputs: list[str]) -> Iterator[str]:
+    shaping = list(zip(inputs, problem.shaping, strict=False))
+    whole = [name for name, o in shaping if o.shape == problem.scanned_shape == o.shape[-o.rank :]]
+    shapes = ", ".join(dict.fromkeys(f"{name}.shape" for name, _ in shaping))
     shape = f"{whole[0]}.shape" if whole else f"torch.broadcast_shapes({shapes})"
     if not whole:
-        shape = with_ones_in_front(shape, [operand.rank for operand in loaded], len(problem.scanned_shape))
+        shape = with_ones_in_front(shape, [operand.rank for _, operand in shaping], len(problem.scanned_shape))
     if problem.is_longer:
         dim = problem.scan.dim
         yield f"sizes = {shape}"

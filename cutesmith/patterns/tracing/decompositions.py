@@ -18,6 +18,22 @@ def decomposition_of(func: Any, *, composite: bool) -> Callable[..., Any] | None
     return _OURS.get(func) or (func.decompose if composite else decomposition_table.get(func))
 
 
+def arguments_without_values(func: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Arguments that give tensors without values the shapes and types that PyTorch's kernels give to others."""
+    change = _ARGUMENTS.get(func)
+    return change(*args) if change else args
+
+
+def _counted_from_the_first(x: torch.Tensor, order: float = 2, dims: Any = None, *more: Any) -> tuple[Any, ...]:
+    """PyTorch 2.11's decomposition of a norm keeps dimensions of size 1 that are counted from the last."""
+    return x, order, dims and [dim % max(1, x.dim()) for dim in dims], *more
+
+
+def _of_one_type(x: torch.Tensor, target: torch.Tensor, *more: Any) -> tuple[Any, ...]:
+    """The kernels of some losses give the type of `x`; their decompositions promote it with that of `target`."""
+    return x, target.to(x.dtype), *more
+
+
 def _lstm(x: torch.Tensor, states: list[torch.Tensor], *args: Any) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """PyTorch 2.11's decomposition leaves a dimension of 1 in the last states: they have the shapes of the first."""
     out, *last = _LSTM.decompose(x, states, *args)
@@ -87,6 +103,11 @@ def _place(coordinate: torch.Tensor, size: int, align_corners: bool) -> torch.Te
 
 _GRID_SAMPLER = torch.ops.aten.grid_sampler_2d.default
 _LSTM = torch.ops.aten.lstm.input
+_ARGUMENTS: dict[Any, Callable[..., tuple[Any, ...]]] = {
+    torch.ops.aten.linalg_vector_norm.default: _counted_from_the_first,
+    torch.ops.aten.huber_loss.default: _of_one_type,
+    torch.ops.aten.soft_margin_loss.default: _of_one_type,
+}
 _OURS: dict[Any, Callable[..., Any]] = {
     _GRID_SAMPLER: _grid_sampler_2d,
     _LSTM: _lstm,

@@ -16,7 +16,7 @@ from cutesmith.patterns.graph.builder import GraphBuilder
 from cutesmith.patterns.graph.dtypes import dtype_name
 from cutesmith.patterns.graph.nodes import Node, Origin
 from cutesmith.patterns.graph.shapes import broadcast
-from cutesmith.patterns.tracing.decompositions import decomposition_of
+from cutesmith.patterns.tracing.decompositions import arguments_without_values, decomposition_of
 from cutesmith.patterns.tracing.frames import only_raises, user_frame
 from cutesmith.patterns.tracing.lowering import (
     activations,
@@ -184,7 +184,7 @@ class Recorder(LightMode):  # type: ignore[no-untyped-call,unused-ignore]
         if func is _BATCH_NORM and not args[5]:  # its statistics are not of the batch: it returns none
             return torch.empty_like(args[0]), *(args[0].new_empty(0) for _ in range(2))
         try:
-            return func(*args, **named)
+            return func(*arguments_without_values(func, args), **named)
         except NotImplementedError as error:
             if not str(func).startswith("aten.index."):
                 raise

@@ -11,7 +11,7 @@ from cutesmith.patterns.contraction.epilogue import Epilogue, FunctionWriter, Gi
 from cutesmith.patterns.graph.attributes import Contraction, Windows
 from cutesmith.patterns.graph.dtypes import COMPUTE_TYPE
 from cutesmith.patterns.graph.nodes import LEAVES, Graph, Node, nodes_of
-from cutesmith.patterns.graph.shapes import Shape
+from cutesmith.patterns.graph.shapes import Shape, covers
 from cutesmith.patterns.graph.windows import Pooling, Samples, Share, Span
 from cutesmith.patterns.writing.expressions import is_fast
 from cutesmith.patterns.writing.naming import safe_names
@@ -135,6 +135,8 @@ def analyse(graph: Graph, reserved: Collection[str]) -> WindowsProblem:
     _check_image_side(image)
     writer.names = _coordinates(leading, [f"y_{dim}" for dim in range(len(spans))])
     element = writer.function([image], {})
+    if not covers([operand.shape for operand in element.operands], image.shape):
+        raise UnmatchedError(f"{first.where} has windows of what is expanded along a dimension", operation=first.where)
     writer.names = _coordinates(leading, [f"q_{dim}" for dim in range(len(spans))])
     given = {id(node): Given.of(node, "place" if Pooling.of(node).operation == "argmax" else "acc") for node in anchors}
     epilogue = writer.epilogue(graph.outputs, given)
