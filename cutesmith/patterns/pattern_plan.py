@@ -130,7 +130,8 @@ class HopperConfiguration(Configuration):
     share A, `split` share a tile and divide k. A tile leaves by `columns` at a time. `swapped` computes the transposed
     result, so that a few rows become the columns of tiles. Cluster tiles go down `group` before they go right. A
     float32 number is the sum of `parts` numbers of bfloat16; the products of a k-tile are summed apart.
-    A launch splits the factors `ahead`, or the kernel itself does.
+    A launch splits the factors `ahead`, or the kernel itself does. `joined`: the positions of all images follow each
+    other in tiles, which small images would not fill; a launch moves the result to its place.
     """
 
     tile_m: int
@@ -147,6 +148,7 @@ class HopperConfiguration(Configuration):
     group: int = 8
     parts: int = 1
     ahead: bool = False
+    joined: bool = False
 
     @property
     def rows(self) -> int:

@@ -65,6 +65,10 @@ SLOW_CASES = {
         lambda x, w: F.conv2d(x, w, padding=1),
         (image(2, 6, 5, 4).to(memory_format=torch.channels_last), weights(3, 6, 3, 3)),
     ),
+    "weights_last": (
+        lambda x, w: F.conv2d(x, w, padding=1),
+        (image(2, 65, 4, 3), weights(3, 65, 2, 3).to(memory_format=torch.channels_last)),
+    ),
     "all_padding": (lambda x, w: F.conv2d(x, w, padding=3), (image(1, 2, 2, 2), weights(3, 2, 2, 2))),
 }
 TRANSPOSED = {

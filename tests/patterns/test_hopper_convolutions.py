@@ -62,6 +62,8 @@ CASES = {
         Tiles(64, 64, 64, 3, warpgroups=1, swapped=True),
     ),
     "float32": (strided, FLOAT32, SINGLE),
+    "joined": (relu, (image(3, 64, 7, 7), weights(72, 64, 3, 3), normal(72, dtype=BF16)), replace(HALF, joined=True)),
+    "float32_joined": (strided, FLOAT32, replace(SINGLE, joined=True, split=2)),
     "split": (uneven, UNEVEN, replace(HALF, split=2)),
     "float32_split": (strided, FLOAT32, replace(SINGLE, split=4)),
     "weights_last": (relu, (image(2, 72, 7, 7), WEIGHTS_LAST, normal(40, dtype=BF16)), HALF),
@@ -81,8 +83,9 @@ def test_results(name, tmp_path):
 
 
 @pytest.mark.slow
-def test_one_kernel_serves_other_sizes_and_layouts(tmp_path):
-    source = match(trace_function(relu, LAST)).render(HALF)
+@pytest.mark.parametrize("joined", [False, True])
+def test_one_kernel_serves_other_sizes_and_layouts(joined, tmp_path):
+    source = match(trace_function(relu, LAST)).render(replace(HALF, joined=joined))
     with emulated_hopper():
         kernel = load(source, tmp_path)
         for x in (image(5, 20, 8, 16, last=False), image(1, 136, 16, 3), image(1, 8, 1, 1)):
@@ -132,6 +135,18 @@ def test_windows_are_read_by_tma_where_the_predicted_time_says_so(sizes, options
     assert not isinstance(plan.configurations("sm_80")[0], Tiles)
     if isinstance(first, Tiles):
         assert first.swapped and len(copied_factors(plan.problem)) == copied
+
+
+def test_small_images_follow_each_other_in_tiles_unless_the_epilogue_reads_more_than_a_bias():
+    sizes = 32, 512, 7, 512, 3
+    first = plan_of_sizes(*sizes, padding=1).configurations("sm_90a")[0]
+    assert first.joined and first.split == 2
+    x, w = image(2, 64, 7, 7), weights(64, 64, 3, 3)
+    residual = match(trace_function(lambda x, w: F.conv2d(x, w, padding=1) + x, (x, w))).problem
+    assert "positions of several images cannot follow each other" in refusals(
+        residual, replace(HALF, joined=True), SM90
+    )
+    assert not any(tiles.joined for tiles in proposals(residual, SM90))
 
 
 def test_a_prediction_follows_flops_and_the_copy_of_an_image():

@@ -52,7 +52,7 @@ class ContractionPlan(GraphPlan):
         """Tiles that the architecture can run, the best guess first; of sm_90a's own form where that serves."""
         sm = parse_arch(arch).sm
         found = [] if any(obstacles(self.problem, sm)) else hopper_proposals(self.problem, sm)
-        if found and not copied_factors(self.problem) and not moved_outputs(self.problem):
+        if found and not copied_factors(self.problem) and not moved_outputs(self.problem, found[0]):
             return found
         others = [c for c in proposals(self.problem) if not any(refusals(self.problem, c, sm))]
         with_copies = predict(self.problem, found[0]).seconds if found else math.inf

@@ -84,9 +84,17 @@ def _tma_reaches(matrix: Matrix) -> bool:
     return matrix.contiguous is not None and matrix.vector() * ITEM_BYTES[matrix.dtype] == TMA_BYTES
 
 
-def moved_outputs(problem: ContractionProblem) -> list[Output]:
+def moved_outputs(problem: ContractionProblem, c: HopperConfiguration) -> list[Output]:
     """The outputs whose rows do not start where TMA can write: a launch moves rows together after the product."""
-    return [output for output in problem.epilogue.outputs if problem.n * ITEM_BYTES[output.dtype] % TMA_BYTES]
+    outputs = problem.epilogue.outputs
+    return [output for output in outputs if c.joined or problem.n * ITEM_BYTES[output.dtype] % TMA_BYTES]
+
+
+def can_join(problem: ContractionProblem) -> bool:
+    """Whether images may follow each other in tiles: what the epilogue reads is the same at all positions."""
+    epilogue = problem.epilogue
+    same = all(operand.rank <= 2 and not operand.varies[-1] for operand in epilogue.operands)
+    return isinstance(problem.b, Seen) and problem.n > 1 and same and not epilogue.coordinates
 
 
 def k_major(problem: ContractionProblem) -> tuple[bool, bool]:
@@ -124,6 +132,8 @@ def refusals(problem: ContractionProblem, c: HopperConfiguration, sm: SmVersion)
     """A sentence for each reason why the template cannot be rendered so, or would not run."""
     if isinstance(problem.b, Seen) and (not c.swapped or c.cluster_n > 1):
         yield "positions of windows are rows of tiles, which no other block shares"
+    if c.joined and not can_join(problem):
+        yield "positions of several images cannot follow each other"
     a_contiguous_k, b_contiguous_k = k_major(problem)[:: -1 if c.swapped else 1]
     if c.tile_m % (64 * c.warpgroups if not c.pingpong else 64):
         yield f"{c.tile_m} rows are not a multiple of 64 for each warpgroup"

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from cutesmith.devices import RESERVED_SMEM_PER_BLOCK, SmVersion, parse_arch
 from cutesmith.patterns.contraction.analysis import ContractionProblem, Seen
 from cutesmith.patterns.contraction.hopper.legality import (
+    can_join,
     copied_factors,
     item_bytes,
     moved_outputs,
@@ -77,9 +78,10 @@ def proposals(problem: ContractionProblem, sm: SmVersion, most: int = MOST_CANDI
 def _candidates(problem: ContractionProblem) -> Iterator[tuple[Tiles, int]]:
     """Tiles, and how many blocks of them share a multiprocessor."""
     if isinstance(problem.b, Seen):
+        joins = (False, True) if can_join(problem) else (False,)
         for tiles in (*_square(), *_few_columns()):
             if tiles.cluster_n == 1:
-                yield replace(tiles, swapped=True), 1
+                yield from ((replace(tiles, swapped=True, joined=joined), 1) for joined in joins)
         return
     for tiles in (*_square(), *_few_columns(), *(_few_rows(problem.m) if problem.m <= FEW_ROWS else ())):
         yield from ((tiles, blocks) for blocks in ((1, 2) if tiles.warpgroups == 1 else (1,)))
@@ -139,10 +141,11 @@ def blocks_at_once(problem: ContractionProblem, c: Tiles) -> int:
 
 def predict(problem: ContractionProblem, c: Tiles) -> Prediction:
     """What a configuration takes: waves of tiles, as long as their wgmma or their loads; or all bytes; or all flops."""
-    rows, columns = (problem.n, problem.m) if c.swapped else (problem.m, problem.n)
+    images = problem.batches if c.joined else 1  # that make up the rows of one product
+    rows, columns = (images * problem.n, problem.m) if c.swapped else (problem.m, problem.n)
     share, at_once = c.cluster_m * c.cluster_n, blocks_at_once(problem, c)
     tiles = math.ceil(rows / (c.tile_m * c.cluster_m)) * math.ceil(columns / (c.tile_n * c.cluster_n)) * share
-    tiles *= problem.batches
+    tiles *= problem.batches // images
     resident = CLUSTERS_AT_ONCE[share * c.split] * share * c.split * at_once
     waves = max(1, math.ceil(tiles * c.split / resident))  # a result without elements has no tile
     # A wgmma of 64 x n x 16 takes n / 2 cycles, or as long as its operands take to read, 128 bytes a cycle.
@@ -172,7 +175,7 @@ def _more_bytes(problem: ContractionProblem, c: Tiles) -> Iterator[float]:
 def _bytes_beside(problem: ContractionProblem, c: Tiles) -> Iterator[float]:
     """What each launch beside the kernel moves: it copies or splits a factor, or moves rows of a result together."""
     size = problem.batches * problem.m * problem.n
-    yield from (2.0 * size * ITEM_BYTES[output.dtype] for output in moved_outputs(problem))
+    yield from (2.0 * size * ITEM_BYTES[output.dtype] for output in moved_outputs(problem, c))
     if c.ahead:
         yield from (side.bytes * (1 + c.parts / 2) for side in (problem.a, problem.b))
     else:
@@ -201,7 +204,9 @@ def reasons(problem: ContractionProblem, c: Tiles) -> list[str]:
     ]
     if c.cluster_m * c.cluster_n > 1:
         lines.append("Two blocks of a cluster load what they share once: less traffic from L2, and less power.")
-    if moved_outputs(problem):
+    if c.joined:
+        lines.append("Images follow each other in tiles: the rows of one alone would leave them half empty.")
+    if moved_outputs(problem, c):
         lines.append("A launch after it moves rows of the result together, which TMA stores apart.")
     if c.ahead:
         lines.append("Launches before it split each number of both factors into parts.")
