@@ -47,8 +47,17 @@ def reference_model():
         return new_model()
 
 
+@functools.lru_cache(maxsize=1)
+def kept_tensors():
+    """The tensors that the model keeps beside its parameters and buffers: their modules, names and values."""
+    kept = [(module, *pair) for module in reference_model().modules() for pair in vars(module).items()]
+    return [each for each in kept if isinstance(each[2], torch.Tensor)]
+
+
 def reference_fn({parameters}):
     """`Model.forward` in evaluation mode, its parameters and buffers given as arguments."""
+    for module, name, value in kept_tensors():
+        setattr(module, name, value)  # a call before this one, perhaps of float64, may have kept another
     state = dict(zip(STATE_NAMES, {state}))
     return torch.func.functional_call(reference_model(), state, {forward})
 

@@ -131,3 +131,36 @@ def test_a_model_without_parameters_has_only_its_inputs(write_file):
     text += "def get_inputs(): return [torch.ones(2)]\ndef get_init_inputs(): return []\n"
     loaded = load_file(write_file(text))
     assert loaded.reference_fn(torch.ones(2)).tolist() == [2, 2]
+
+
+STATEFUL = """\
+import torch
+
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.hidden = torch.randn(2, 4)
+        self.linear = torch.nn.Linear(4, 4)
+
+    def forward(self, x, initial):
+        self.hidden.copy_(initial)
+        self.hidden = torch.tanh(self.linear(torch.cat((x, self.hidden), 1)[:, 2:6]))
+        return self.hidden
+
+
+def get_inputs():
+    return [torch.rand(2, 4), torch.rand(2, 4)]
+
+
+def get_init_inputs():
+    return []
+"""
+
+
+def test_a_call_of_the_reference_leaves_nothing_to_the_next_one(write_file):
+    loaded = load_file(write_file(STATEFUL))
+    inputs = [torch.randn(2, 4), torch.randn(2, 4), torch.randn(4, 4), torch.randn(4)]
+    first, exact = loaded.reference_fn(*inputs), loaded.reference_fn(*(value.double() for value in inputs))
+    assert exact.dtype == torch.float64  # with the state of this call, the weights of float32 would be refused
+    torch.testing.assert_close(loaded.reference_fn(*inputs), first, rtol=0, atol=0)
