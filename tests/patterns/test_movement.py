@@ -50,6 +50,8 @@ EASY = {
     "pairs": (lambda x, i: x[i, i], (normal(3, 4, 2), index(5))),
     "scatter": (lambda x, i: torch.zeros_like(x).scatter_(1, i, 1.0) + x, (X, index(3, 1))),
     "taken_twice": (lambda x: F.pad(x.flip(1), (1, 1)).roll(1, 1), (X,)),
+    "table": (lambda x: x + torch.tensor([[2, 2, 0.5, -0.0], [math.nan, 3, 3, 3]], device=x.device)[:1], (X,)),
+    "integer_table": (lambda i: i * torch.tensor([0, 0, 4, -4], dtype=torch.int32, device=i.device), (index(3, 4),)),
     "meshgrid": (lambda x: torch.stack(torch.meshgrid(x[0], x[:, 0], indexing="ij")), (X,)),
 }
 

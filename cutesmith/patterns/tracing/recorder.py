@@ -37,6 +37,7 @@ from cutesmith.patterns.tracing.lowering import (
 )
 from cutesmith.patterns.tracing.lowering.dispatch import Lowering, Rule, rule_for
 from cutesmith.patterns.tracing.scalars import Scalars
+from cutesmith.patterns.tracing.tables import table
 from cutesmith.sandbox.dispatch_modes import LightMode
 
 FAMILIES = (
@@ -118,7 +119,7 @@ class Recorder(LightMode):  # type: ignore[no-untyped-call,unused-ignore]
         """A tensor without storage in place of `value`, made of `number` or of several equal ones."""
         made = torch.empty_like(value, device="meta")
         if isinstance(number, (list, tuple)):
-            self.track(made, self._literal(value))
+            self.track(made, table(self.build, value) or self._literal(value))
         else:
             self.track(made, self.scalars.node(self.build, number, dtype_name(value.dtype)))
         return made
