@@ -170,6 +170,17 @@ def test_a_recurrence_takes_no_factor_of_the_first_element(tmp_path):
     close(2e-6)(ours, step_by_step(a.double(), b.double()).float())
 
 
+@pytest.mark.parametrize("dim", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_products_that_overflow_do_not_reach_a_state_that_a_loop_keeps_finite(dim, tmp_path):
+    a, b = torch.full((2, 40, 40), 1e6), torch.full((2, 40, 40), 1e-30)
+    a.narrow(dim, 9, 6).fill_(1e-25)  # the state does not grow beyond the range; eight factors before it do
+    a[0, 30, 30], b[1, 20, 20] = 0.0, math.inf
+    plan = match(trace_function(lambda a, b: doubled(a, b, dim), (a, b)))
+    with emulated_device("sm_90a"):
+        ours = load(plan.render(plan.configurations()[0]), tmp_path).kernel_fn(move(a), move(b)).cpu()
+    close(2e-6)(ours, step_by_step(a, b, dim))
+
+
 @pytest.mark.parametrize(
     "function",
     [

@@ -33,7 +33,7 @@ _OWN = (
     "load store in_register lane warp lane_along column along across line is_there smem totals totals_at values "
     "values_at before before_at carry carry_at tile start passed passed_at value total total_at step earlier last "
     "earlier_at last_at both both_at mine mine_at factor turn w first first_at acc acc_at place access "
-    "merge_dimensions count"
+    "merge_dimensions count wild entered begin scanned element_at"
 )
 RESERVED = SHARED_NAMES | set(_OWN.split())
 """Names that an argument of the problem may not have in the generated kernel."""
