@@ -63,6 +63,11 @@ CASES = {
     ),
     "float32": (strided, FLOAT32, SINGLE),
     "joined": (relu, (image(3, 64, 7, 7), weights(72, 64, 3, 3), normal(72, dtype=BF16)), replace(HALF, joined=True)),
+    "joined_points": (
+        lambda x, w, b: F.relu(F.conv2d(x, w, b)),
+        (image(3, 72, 7, 7, last=False), weights(72, 72, 1, 1), normal(72, dtype=BF16)),
+        replace(HALF, joined=True),
+    ),
     "float32_joined": (strided, FLOAT32, replace(SINGLE, joined=True, split=2)),
     "split": (uneven, UNEVEN, replace(HALF, split=2)),
     "float32_split": (strided, FLOAT32, replace(SINGLE, split=4)),
@@ -76,7 +81,8 @@ CASES = {
 def test_results(name, tmp_path):
     function, inputs, configuration = CASES[name]
     plan = match(trace_function(function, inputs))
-    assert not [*obstacles(plan.problem, SM90), *refusals(plan.problem, configuration, SM90)]
+    problem = plan.problem_for(configuration)
+    assert not [*obstacles(problem, SM90), *refusals(problem, configuration, SM90)]
     with emulated_hopper():
         out = load(plan.render(configuration), tmp_path).kernel_fn(*map(move, inputs)).cpu()
     close(1e-6, of_largest=True)(out, *exactly(function, inputs))
@@ -142,6 +148,8 @@ def test_small_images_follow_each_other_in_tiles_unless_the_epilogue_reads_more_
     first = plan_of_sizes(*sizes, padding=1).configurations("sm_90a")[0]
     assert first.joined and first.split == 2
     x, w = image(2, 64, 7, 7), weights(64, 64, 3, 3)
+    points = plan_of_sizes(32, 2048, 7, 512, 1, last=False).configurations("sm_90a")[0]
+    assert points.joined and not plan_of_sizes(32, 256, 56, 64, 1, last=False).configurations("sm_90a")[0].joined
     residual = match(trace_function(lambda x, w: F.conv2d(x, w, padding=1) + x, (x, w))).problem
     assert "positions of several images cannot follow each other" in refusals(
         residual, replace(HALF, joined=True), SM90

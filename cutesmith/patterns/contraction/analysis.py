@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 
 from cutesmith.errors import UnmatchedError
 from cutesmith.patterns.contraction.epilogue import Epilogue, write_epilogue
@@ -185,7 +185,20 @@ def _second_of(operand: Node, names: list[str], rank: int) -> Matrix | Seen:
         shape, steps = (*image.shape[:first], math.prod(image.shape[first:])), (*strides[:first], strides[-1])
         flat = code if windows.rank == 1 else f"{code}.view(*{code}.shape[:{first}], -1)"
         return Matrix(names[given.index], flat, image.dtype, shape, steps)
-    return Seen(names[given.index], code, image.dtype, image.shape, strides, windows)
+    return _seen(operand, names)
+
+
+def _seen(operand: Node, names: Sequence[str]) -> Seen:
+    image = operand.inputs[0]
+    given = Input.of(image)
+    code = given.code(names)
+    return Seen(names[given.index], code, image.dtype, image.shape, given.stride, Windows.of(operand))
+
+
+def by_windows(problem: ContractionProblem) -> ContractionProblem:
+    """The same, where points of an image are a matrix: each is a window that sees one element."""
+    operand = problem.product.inputs[1]
+    return problem if operand.op != "windows" else replace(problem, b=_seen(operand, problem.arguments))
 
 
 def _check_node(graph: Graph, product: Node, node: Node) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from cutesmith.devices import parse_arch
-from cutesmith.patterns.contraction.analysis import ContractionProblem, analyse
+from cutesmith.patterns.contraction.analysis import ContractionProblem, analyse, by_windows
 from cutesmith.patterns.contraction.arithmetic import Arithmetic, arithmetic_of
 from cutesmith.patterns.contraction.epilogue import Output
 from cutesmith.patterns.contraction.hopper.kernel import HOPPER_NAMES, hopper_context
@@ -51,12 +51,25 @@ class ContractionPlan(GraphPlan):
     def configurations(self, arch: str = "sm_90a") -> list[ContractionConfiguration] | list[HopperConfiguration]:
         """Tiles that the architecture can run, the best guess first; of sm_90a's own form where that serves."""
         sm = parse_arch(arch).sm
-        found = [] if any(obstacles(self.problem, sm)) else hopper_proposals(self.problem, sm)
-        if found and not copied_factors(self.problem) and not moved_outputs(self.problem, found[0]):
+        problem, windowed = self.problem, by_windows(self.problem)
+        found = [] if any(obstacles(problem, sm)) else hopper_proposals(problem, sm)
+        if found and not copied_factors(problem) and not moved_outputs(problem, found[0]):
             return found
-        others = [c for c in proposals(self.problem) if not any(refusals(self.problem, c, sm))]
-        with_copies = predict(self.problem, found[0]).seconds if found else math.inf
-        return found if with_copies < LAUNCH_SECONDS + predicted_seconds(self.problem, others[0]) else others
+        if windowed is not problem and not any(obstacles(windowed, sm)):
+            found += [c for c in hopper_proposals(windowed, sm) if c.joined]
+            found.sort(key=self.seconds)
+        others = [c for c in proposals(problem) if not any(refusals(problem, c, sm))]
+        with_copies = self.seconds(found[0]) if found else math.inf
+        return found if with_copies < LAUNCH_SECONDS + predicted_seconds(problem, others[0]) else others
+
+    def problem_for(self, configuration: Form) -> ContractionProblem:
+        """As a configuration takes it: where images follow each other, their points are windows."""
+        joined = isinstance(configuration, HopperConfiguration) and configuration.joined
+        return by_windows(self.problem) if joined else self.problem
+
+    def seconds(self, configuration: HopperConfiguration) -> float:
+        """Predicted for an H200."""
+        return predict(self.problem_for(configuration), configuration).seconds
 
     def tiled_shape(self) -> TiledShape:
         """Rows and columns of the result; every edge is guarded."""
@@ -66,7 +79,7 @@ class ContractionPlan(GraphPlan):
         """A block's tile and what it takes."""
         c = configuration
         if isinstance(c, HopperConfiguration):
-            smem = hopper_shared_bytes(self.problem, c)
+            smem = hopper_shared_bytes(self.problem_for(c), c)
             return Tiling(threads=c.threads, tile=(c.tile_m, c.tile_n), smem_bytes=smem, settings=c.to_dict())
         return Tiling(
             threads=threads(c),
@@ -77,9 +90,10 @@ class ContractionPlan(GraphPlan):
 
     def render(self, configuration: Form) -> str:
         """The kernel section: imports, device functions, kernel, launch, cached compile and `kernel_fn`."""
-        context = _context(self.problem, configuration)
+        problem = self.problem_for(configuration)
+        context = _context(problem, configuration)
         if isinstance(configuration, HopperConfiguration):
-            return render_template("contraction_sm90.py.j2", context | hopper_context(self.problem, configuration))
+            return render_template("contraction_sm90.py.j2", context | hopper_context(problem, configuration))
         return render_template("contraction.py.j2", context)
 
 

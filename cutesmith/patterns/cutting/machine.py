@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from cutesmith.patterns.attention.plan import AttentionPlan
 from cutesmith.patterns.chains.chain import ChainPlan, SinglePlan
 from cutesmith.patterns.contraction.arithmetic import Arithmetic
-from cutesmith.patterns.contraction.hopper.proposals import LAUNCH_SECONDS, predict
+from cutesmith.patterns.contraction.hopper.proposals import LAUNCH_SECONDS
 from cutesmith.patterns.contraction.plan import ContractionPlan
 from cutesmith.patterns.contraction.proposals import BYTES_PER_SECOND, FLOPS_PER_SECOND, predicted_seconds
 from cutesmith.patterns.pattern_plan import HopperConfiguration
@@ -44,10 +44,10 @@ class Machine:
 
     def _product_seconds(self, plan: ContractionPlan) -> float:
         """As the form of its first configuration predicts it."""
-        problem, c = plan.problem, plan.configurations()[0]
+        c = plan.configurations()[0]
         if isinstance(c, HopperConfiguration):
-            return predict(problem, c).seconds - LAUNCH_SECONDS
-        return predicted_seconds(problem, c)
+            return plan.seconds(c) - LAUNCH_SECONDS
+        return predicted_seconds(plan.problem, c)
 
 
 H200 = Machine(

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from cutesmith.devices import RESERVED_SMEM_PER_BLOCK, SmVersion, parse_arch
-from cutesmith.patterns.contraction.analysis import ContractionProblem, Seen
+from cutesmith.patterns.contraction.analysis import ContractionProblem, Matrix, Seen
 from cutesmith.patterns.contraction.hopper.legality import (
     can_join,
     copied_factors,
@@ -47,6 +47,8 @@ SPLIT_CYCLES = 2300.0
 """For each doubling of the blocks that add up a tile."""
 BANDWIDTH = 3.7e12
 MOST_FLOPS = 1090e12
+COPIED_AT_ONCE = 256
+"""Elements of a line that a warp copies."""
 COPY_SECONDS = 3e-6
 """Of a launch that copies a factor, beside its bytes."""
 SHARPNESS = 3.8
@@ -179,7 +181,15 @@ def _bytes_beside(problem: ContractionProblem, c: Tiles) -> Iterator[float]:
     if c.ahead:
         yield from (side.bytes * (1 + c.parts / 2) for side in (problem.a, problem.b))
     else:
-        yield from (2 * side.bytes for side in copied_factors(problem))
+        yield from (2 * side.bytes * _copied_for_one(side) for side in copied_factors(problem))
+
+
+def _copied_for_one(side: Matrix | Seen) -> float:
+    """Elements that a copy takes the time of, for each: a warp has a whole piece of a line at once, however short."""
+    if isinstance(side, Seen):
+        return 1.0
+    length = side.shape[side.contiguous or -1]
+    return math.ceil(length / COPIED_AT_ONCE) * COPIED_AT_ONCE / max(1, length)
 
 
 def _steps(problem: ContractionProblem, c: Tiles) -> float:
