@@ -35,7 +35,7 @@ HOPPER_NAMES = frozenset(
     "given is_aligned lined_up padded fake compiled made modes moved order places steps sizes ones unit others "
     "size TAPS outputs channels taps images image all_steps places rest tiles turned side sides layout "
     "first_part with_parts parts_A parts_B first_A first_B own_A own_B stage "
-    "channel tap width height positions left top seen y apart in_lines".split()
+    "BUFFERS channel tap width height positions left top seen y apart in_lines".split()
 )
 """What the template binds, so that an argument of the problem needs another name."""
 
