@@ -30,6 +30,10 @@ def linear_gelu(x, weight, bias):
     return F.gelu(F.linear(x, weight, bias))
 
 
+def scaled_linear(x, weight, scale):
+    return F.linear(x, weight) * scale
+
+
 def batch_plus(x, weight, residual):
     return torch.bmm(x, weight) + residual
 
@@ -47,6 +51,7 @@ CASES = {
     ),
     "few_rows": (linear_gelu, (normal(5, 264), normal(72, 264, seed=1), normal(72, seed=2)), replace(FEW, split=2)),
     "ahead": (linear_gelu, (normal(37, 41), normal(29, 41, seed=1), normal(29, seed=2)), replace(AHEAD, stages=2)),
+    "ahead_number": (scaled_linear, (X, normal(68, 100, seed=1), 0.75), replace(AHEAD, stages=2)),
     "ahead_n_n": (torch.matmul, (X, W), replace(AHEAD, tile_n=128, cluster_m=2)),
     "ahead_t_n": (lambda x, w: x.t() @ w, (normal(100, 132), W), replace(AHEAD, tile_n=128)),
     "ahead_batches": (batch_plus, (normal(2, 72, 68), normal(2, 68, 132, seed=1), normal(1, 72, 132, seed=2)), AHEAD),
@@ -75,7 +80,7 @@ def run(plan, configuration, inputs, folder):
 def test_a_product_is_no_further_from_float64_than_twice_pytorch_s_own(name, tmp_path):
     function, inputs, configuration = CASES[name]
     out = run(plan_of(function, *inputs), configuration, inputs, tmp_path)
-    exact = function(*(x.double() for x in inputs))
+    exact = function(*(x.double() if isinstance(x, torch.Tensor) else x for x in inputs))
     own = (function(*inputs).double() - exact).norm()
     assert out.dtype == torch.float32 and (out.double() - exact).norm() <= 2 * own
 

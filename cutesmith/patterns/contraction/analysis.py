@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from cutesmith.errors import UnmatchedError
 from cutesmith.patterns.contraction.epilogue import Epilogue, write_epilogue
-from cutesmith.patterns.graph.attributes import Contraction, Input, Windows
+from cutesmith.patterns.graph.attributes import TRANSPOSED, Contraction, Input, Windows, seen_code
 from cutesmith.patterns.graph.dtypes import COMPUTE_TYPE, ITEM_BYTES, STORAGE_TYPE
 from cutesmith.patterns.graph.nodes import LEAVES, Graph, Node
 from cutesmith.patterns.graph.shapes import Shape
@@ -19,7 +19,8 @@ from cutesmith.patterns.writing.naming import safe_names
 class Matrix:
     """An operand of a product, (…, rows, columns) with strides in elements; broadcast leading dimensions have 0.
 
-    `code` is what `kernel_fn` makes of the argument `argument` before the launch.
+    `code` is what `kernel_fn` makes of the argument `argument` before the launch; `transposed` that of the transposed
+    matrix, where it is the one that `code` transposes.
     """
 
     argument: str
@@ -27,6 +28,7 @@ class Matrix:
     dtype: str
     shape: Shape
     strides: Shape
+    transposed: str | None = None
 
     @property
     def storage(self) -> str:
@@ -223,4 +225,6 @@ def matrix_of(node: Node, names: list[str], rank: int) -> Matrix:
     batch = zip(node.shape[:-2], given.stride[:-2], strict=True)
     leading = (0,) * missing + tuple(0 if size == 1 else step for size, step in batch)
     shape = (1,) * missing + node.shape
-    return Matrix(argument, given.code(names), node.dtype, shape, leading + given.stride[-2:])
+    is_transposed = rank == 2 and given.views[-1:] == (TRANSPOSED,)
+    transposed = seen_code(argument, given.views[:-1], names) if is_transposed else None
+    return Matrix(argument, given.code(names), node.dtype, shape, leading + given.stride[-2:], transposed)

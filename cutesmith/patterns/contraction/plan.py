@@ -14,7 +14,7 @@ from cutesmith.devices import parse_arch
 from cutesmith.patterns.contraction.analysis import ContractionProblem, analyse, by_windows
 from cutesmith.patterns.contraction.arithmetic import Arithmetic, arithmetic_of
 from cutesmith.patterns.contraction.epilogue import Output
-from cutesmith.patterns.contraction.hopper.kernel import HOPPER_NAMES, hopper_context
+from cutesmith.patterns.contraction.hopper.kernel import HOPPER_NAMES, given_by_columns, hopper_context
 from cutesmith.patterns.contraction.hopper.legality import copied_factors, moved_outputs, obstacles
 from cutesmith.patterns.contraction.hopper.legality import shared_bytes as hopper_shared_bytes
 from cutesmith.patterns.contraction.hopper.proposals import LAUNCH_SECONDS, predict
@@ -101,8 +101,9 @@ def _context(problem: ContractionProblem, configuration: Form) -> dict[str, obje
     epilogue = problem.epilogue
     own = {*(operand.name for operand in epilogue.operands), *(output.name for output in epilogue.outputs)}
     views = ViewNames({*problem.arguments, *RESERVED, *own})
-    codes = [problem.a.code, problem.b.code]
-    by_taps = problem.windows is not None and isinstance(configuration, HopperConfiguration)
+    is_hopper = isinstance(configuration, HopperConfiguration)
+    codes = [problem.a.code, (given_by_columns(problem) if is_hopper else None) or problem.b.code]
+    by_taps = problem.windows is not None and is_hopper
     if problem.windows and by_taps:
         count = math.prod(problem.windows.taps)
         by_channels = f"({count}, -1)).transpose(1, 2)" if problem.windows.taps_first else f"(-1, {count}))"
@@ -124,7 +125,7 @@ def _context(problem: ContractionProblem, configuration: Form) -> dict[str, obje
         "windows": problem.windows,
         "taps": math.prod(problem.windows.taps) if problem.windows else 1,
         "itembits": 8 * ITEM_BYTES[problem.b.dtype],
-        "allocations": list(_allocations(problem, inputs, by_taps)),
+        "allocations": list(_allocations(problem, inputs, codes[1] != problem.b.code, by_taps)),
         "checks": _checks(problem),
         "type_check": type_check(problem.arguments, problem.graph.arguments),
         "key": launcher_key(list(dict.fromkeys(inputs))),
@@ -157,9 +158,9 @@ def _title(problem: ContractionProblem) -> str:
     return " + ".join(["product of matrices", *pointwise])
 
 
-def _allocations(problem: ContractionProblem, inputs: list[str], by_taps: bool) -> Iterator[str]:
+def _allocations(problem: ContractionProblem, inputs: list[str], by_columns: bool, by_taps: bool) -> Iterator[str]:
     a, b = inputs[:2]
-    columns, drop = f"{b}.shape[-1]", 2
+    columns, drop = f"{b}.shape[{0 if by_columns else -1}]", 2
     if problem.image_sizes is not None:
         yield f"sizes = ({', '.join(problem.image_sizes)},)"
         columns, drop = "math.prod(sizes)", 1 + len(problem.image_sizes) if problem.windows else 2

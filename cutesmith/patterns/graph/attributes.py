@@ -63,6 +63,10 @@ class View:
         return self.source.format(tensor, *(size_code(size, arguments) for size in self.sizes))
 
 
+TRANSPOSED = View("{0}.t()")
+"""Of a matrix."""
+
+
 def seen_code(tensor: str, views: Sequence[View], arguments: Sequence[str]) -> str:
     """The code of the views of a tensor, applied in order, in a function of these arguments."""
     for view in views:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from cutesmith.patterns.graph.attributes import Gather, Iota, Reduction, View
+from cutesmith.patterns.graph.attributes import TRANSPOSED, Gather, Iota, Reduction, View
 from cutesmith.patterns.graph.builder import IN_MEMORY, GraphBuilder
 from cutesmith.patterns.graph.nodes import Node
 from cutesmith.patterns.graph.shapes import Shape, is_squeeze, kept_positions
@@ -23,8 +23,8 @@ def push_permute(build: GraphBuilder, node: Node, dims: Sequence[int]) -> Node:
     if long_dims == sorted(long_dims):
         return build.reshape(node, shape)
     if node.op in IN_MEMORY:
-        code = "{0}.t()" if tuple(dims) == (1, 0) else f"{{0}}.permute({', '.join(map(str, dims))})"
-        viewed = build.view_in_memory(node, View(code), lambda base: base.permute(*dims))
+        view = TRANSPOSED if tuple(dims) == (1, 0) else View(f"{{0}}.permute({', '.join(map(str, dims))})")
+        viewed = build.view_in_memory(node, view, lambda base: base.permute(*dims))
         assert viewed is not None
         return viewed
     if node.op == "expand":

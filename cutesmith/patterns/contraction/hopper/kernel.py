@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cutesmith.patterns.contraction.analysis import ContractionProblem
+from cutesmith.patterns.contraction.analysis import ContractionProblem, Matrix
 from cutesmith.patterns.contraction.epilogue import Operand, Output
 from cutesmith.patterns.contraction.hopper.legality import SPLIT_STAGES, k_major
 from cutesmith.patterns.contraction.hopper.proposals import blocks_at_once, reasons
@@ -21,21 +21,20 @@ PLACES = {
 HOPPER_NAMES = frozenset(
     "A B tA tB gA gB sA sB mA mB tCrA tCrB tma_A tma_B sA_layout sB_layout BM BN BK STAGES ROWS EPI_N MATH THREADS "
     "CLUSTER GROUP LOAD_REGISTERS MATH_REGISTERS LAUNCHERS pipeline warp warpgroup cpasync sm90 LayoutEnum "
-    "OperandMajorMode SmemAllocator swizzled wgmma stretched transposed description factors results read dense "
-    "resident shape blocks tiles tiles_m tiles_n rows columns one load store load_for_all first step mine turn lane "
-    "rank ring state barrier everyone first_k k_tiles all_k all_rows all_columns coordinates written my_turn "
-    "their_turn released acc sums strips part copy tile cTile cStrip total share m n k i j x at at_m at_n batch "
-    "parts PARTS PRODUCTS SPLIT_STAGES SPLIT_AT_ONCE splits split_read split_from split_to split_off split_tile "
-    "SPLIT_REGISTERS plain_sum whole_A whole_B whole places sParts parts_layout tCsA tile_sums vector place own majors "
-    "source p a b "
-    "element epi_mma mma thr_mma thr_epi smem s_sums shares block_k block_m high epilogue tile_of stage_of "
-    "store_to_peer warp_index warpgroup_index atom value load_pair copy_kernel launch_copy "
-    "store_kernel launch_store compile_store stores total "
-    "launch_on_copies COPIED down along line lines length row column pair factor result copies "
-    "given is_aligned lined_up padded fake compiled made modes moved order places steps sizes ones unit others "
-    "size TAPS outputs channels taps images image all_steps places rest tiles turned side sides layout "
-    "first_part with_parts parts_A parts_B first_A first_B own_A own_B stage "
-    "BUFFERS channel tap width height positions left top seen y apart in_lines".split()
+    "OperandMajorMode SmemAllocator wgmma stretched transposed description factors results read resident shape "
+    "blocks tiles tiles_m tiles_n rows columns one load store load_for_all first step mine turn lane rank ring state "
+    "barrier everyone first_k k_tiles all_rows all_columns coordinates written my_turn their_turn released acc sums "
+    "strips part copy tile cTile cStrip total share m n k i j x at at_n batch parts PARTS PRODUCTS SPLIT_STAGES "
+    "SPLIT_AT_ONCE splits split_read split_from split_to split_off split_tile SPLIT_REGISTERS plain_sum whole_A "
+    "whole_B whole places sParts parts_layout tCsA tile_sums vector place own majors source p a b element epi_mma "
+    "mma thr_mma thr_epi smem s_sums shares block_k block_m high tile_of stage_of store_to_peer warp_index "
+    "warpgroup_index atom value load_pair copy_kernel launch_copy stores launch_on_copies COPIED down along line "
+    "lines length row column pair factor result copies given lined_up compiled made modes moved order steps sizes "
+    "ones unit others size TAPS outputs channels taps images image all_steps rest turned side sides layout "
+    "first_part with_parts parts_A parts_B first_A first_B own_A own_B stage channel tap width height positions left "
+    "top seen y for_tma lines_of before after apart passed split tensor dim item aligned alignment is_one "
+    "launch_on_parts launch_split split_kernel turn_kernel launch_turn pitch dtype kept most_bytes images_of "
+    "BUFFERS".split()
 )
 """What the template binds, so that an argument of the problem needs another name."""
 
@@ -58,6 +57,8 @@ def hopper_context(problem: ContractionProblem, c: HopperConfiguration) -> dict[
         "split_stages": SPLIT_STAGES,
         "batched": bool(problem.batch) and not c.joined,
         "joined": c.joined,
+        "by_columns": given_by_columns(problem) is not None,
+        "pair_bytes": {operand.name: 2 * ITEM_BYTES[operand.dtype] for operand in epilogue.operands},
         "factor": "BFloat16" if c.ahead else problem.a.storage,
         "types": {_stored_dtype(dtype): STORAGE_TYPE[dtype] for dtype in dict.fromkeys(dtypes)},
         "over": over,
@@ -71,12 +72,17 @@ def hopper_context(problem: ContractionProblem, c: HopperConfiguration) -> dict[
     }
 
 
+def given_by_columns(problem: ContractionProblem) -> str | None:
+    """The code of B as the kernel reads it, (n, k), where that is what an argument is."""
+    return problem.b.transposed if isinstance(problem.b, Matrix) else None
+
+
 def _lines(problem: ContractionProblem) -> list[int]:
     """The dimension that TMA needs contiguous in each factor: of windows over an image, and their weights, channels."""
     if problem.windows:
         return [-2, -1 - problem.windows.rank]
     contiguous_k = k_major(problem)
-    return [-1 if contiguous_k[0] else -2, -2 if contiguous_k[1] else -1]
+    return [-1 if contiguous_k[0] else -2, -1 if contiguous_k[1] == (given_by_columns(problem) is not None) else -2]
 
 
 def _im2col(windows: Windows) -> dict[str, tuple[int, ...]]:
