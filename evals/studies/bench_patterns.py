@@ -333,6 +333,7 @@ def main() -> int:
             return 0
         lines = [f"| {HEADINGS.replace('|', ' | ')} |", "|---" * len(HEADINGS.split("|")) + "|"]
         results: list[dict[str, Any]] = []
+        about = {"device": "", "torch": torch.__version__, "rounds": options.rounds}
         for found in races_of(whole, failed, options, begun):
             results.append(found)
             if found.get("samples"):
@@ -340,7 +341,7 @@ def main() -> int:
                 print(lines[-1], found["wrong"] or "", f"{time.monotonic() - begun:.0f} s", flush=True)
             elif found["refused"] != OVER:
                 print(found["case"], found["refused"], flush=True)
-            about = {"device": found.pop("device", ""), "torch": torch.__version__, "rounds": options.rounds}
+            about["device"] = found.pop("device", "") or about["device"]
             (options.out / "patterns.json").write_text(json.dumps({**about, "cases": results}) + "\n")
         means = list(summary(results))
         print(*means, sep="\n", flush=True)
