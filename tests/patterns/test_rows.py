@@ -130,6 +130,14 @@ def test_strides_of_a_row_without_elements_may_be_anything(tmp_path):
     assert torch.equal(total, torch.zeros(5))
 
 
+def test_rows_may_all_be_the_same_but_for_their_targets(tmp_path):
+    def loss(x, t):
+        return F.cross_entropy(x.expand(*t.shape, *x.shape), t, reduction="none")
+
+    _, _, ((losses,),) = record(loss, [normal(7), torch.tensor([1, 0, 6, 3])], tmp_path)
+    assert losses.shape == (4,)
+
+
 def test_numbers_are_arguments(tmp_path):
     function, inputs = CASES["scalar"]
     recorded, _, _ = record(function, inputs, tmp_path, calls=[(inputs[0], 0.25)])

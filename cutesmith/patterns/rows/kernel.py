@@ -173,10 +173,14 @@ class _Writer:
         return Tensor(name, role, use.node.dtype, shape)
 
     def _only_unsqueezed(self, use: TensorUse) -> bool:
-        """Whether the argument has one value a row and its views only append dimensions of size 1: 1 us less a call."""
+        """Whether the argument has one value a row and its views only append dimensions of size 1: 1 us less a call.
+
+        Without an input of the whole shape its dimensions are counted with those of the others.
+        """
         argument = self.graph.arguments[Input.of(use.node).index]
         return (
-            argument.shape == self.analysis.rows_shape
+            any(each.role == "element" and each.node.shape == self.analysis.shape for each in self.analysis.uses)
+            and argument.shape == self.analysis.rows_shape
             and use.node.shape == self._kept_shape
             and all(".unsqueeze(" in view.source for view in Input.of(use.node).views)
         )
