@@ -96,8 +96,8 @@ class Clocks:
 
     # ------------------------------------------------------------------------------------------- barriers and fences
 
-    def synchronise_blocks(self, blocks: Array) -> None:
-        """All lanes of each of these blocks have met."""
+    def synchronise_blocks(self, blocks: Array, met: Array | None = None) -> None:
+        """All lanes of each of these blocks have met; `met`: those of the only one that have not exited."""
         firsts = blocks // self._cluster * self._cluster
         self._advance(firsts)
         self._block_base[blocks] = self.time[firsts]
@@ -105,13 +105,15 @@ class Clocks:
         if self._knowledge or self.fenced.in_use:
             for block, first in zip(blocks.tolist(), firsts.tolist(), strict=True):
                 start = (block - first) * self._threads
-                lanes = slice(start, start + self._threads)
-                self.fenced.meet(first, lanes)
+                lanes = rows_met = slice(start, start + self._threads)
+                if met is not None and isinstance(at := as_slice(met - first * self._threads), slice):
+                    rows_met = at  # what exited lanes know does not matter
+                self.fenced.meet(first, rows_met)
                 if self._cluster == 1 and not self._channels:  # with one block the base says it all
                     self._knowledge.pop(first, None)
                     self._knowledge_pointers[first] = 0
                 elif first in self._knowledge:
-                    rows = self._knowledge[first][lanes]
+                    rows = self._knowledge[first][rows_met]
                     for others in (rows[:, : lanes.start], rows[:, lanes.stop :]):  # of the block the base says it all
                         if others.size:
                             others[:] = others.max(axis=0)
@@ -123,7 +125,7 @@ class Clocks:
         present[lanes - block * self._threads] = True
         present |= self._wave.status[block * self._threads : (block + 1) * self._threads] == EXITED
         if present.all():
-            self.synchronise_blocks(np.array([block]))
+            self.synchronise_blocks(np.array([block]), lanes)
             return
         first = block // self._cluster * self._cluster
         if not self._exact:
@@ -306,9 +308,10 @@ class Clocks:
     def _know(self, first: int, lanes: Array) -> Array:
         """int32 (n, columns): up to which time each lane knows what each lane and engine of its cluster did."""
         start = first * self._threads
-        whole: Array = np.zeros((len(lanes), self._columns), np.int32)
         if first in self._knowledge:
-            whole[:] = self._knowledge[first][as_slice(lanes - start)]
+            whole = np.array(self._knowledge[first][as_slice(lanes - start)])
+        else:
+            whole = np.zeros((len(lanes), self._columns), np.int32)
         known, block = whole[:, : self._width], self._wave.block_of_lane[lanes].astype(np.int64)
         blocks = [first] if self._cluster == 1 else np.unique(block).tolist()
         for mine in blocks:
