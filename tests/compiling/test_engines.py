@@ -75,6 +75,7 @@ def test_a_planted_fault_is_found_at_a_line_of_the_file_and_has_a_remedy(fault):
         ("bulk_misaligned", EngineFault.MISALIGNED),
         ("store_misaligned", EngineFault.MISALIGNED),
         ("tma_store_misaligned", EngineFault.MISALIGNED),
+        ("tma_box_between_units", EngineFault.MISALIGNED),
         ("bulk_missing_arrival", EngineFault.TOO_FEW_ARRIVALS),
         pytest.param("bulk_expects_too_many_bytes", EngineFault.WRONG_BYTES, marks=pytest.mark.slow),
         pytest.param("bulk_second_copy_not_counted", EngineFault.WRONG_BYTES, marks=pytest.mark.slow),

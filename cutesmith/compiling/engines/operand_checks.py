@@ -10,6 +10,7 @@ from cutesmith.compiling.engines.reach import Reach
 from cutesmith.compiling.engines.sites import Copy, Site, Store, instructions
 from cutesmith.compiling.engines.thread_values import Held, ThreadValues, Value, Words
 from cutesmith.emulator.engines.swizzles import Swizzle
+from cutesmith.emulator.engines.tensor_maps import TensorMap
 from cutesmith.emulator.faults import UnsupportedInstruction
 from cutesmith.emulator.program.abi import SHARED_BASE, Array
 from cutesmith.emulator.program.basic_blocks import Program
@@ -159,6 +160,7 @@ def check_operands(
         if copy.map is not None:
             unknown += not _decided(copy.target)
             yield from _box(instruction, copy.target, copy.map.swizzle, "copied to")
+            yield from _row_start(instruction, copy.column, copy.map)
         else:
             parts = (("its destination in shared memory", copy.target), ("its source in global memory", copy.source))
             yield from _bulk_alignment(instruction, copy.size, *parts)
@@ -167,6 +169,7 @@ def check_operands(
         if store.map is not None:
             unknown += not _decided(store.shared)
             yield from _box(store.instruction, store.shared, store.map.swizzle, "stored from")
+            yield from _row_start(store.instruction, store.column, store.map)
         else:
             parts = (("its source in shared memory", store.shared), ("its destination in global memory", store.there))
             yield from _bulk_alignment(store.instruction, store.size, *parts)
@@ -202,6 +205,21 @@ def _box(instruction: Instruction, shared: Value, swizzle: Swizzle, done: str) -
         yield Remark(
             f"whether the threads that use the box at byte {start} know that its {swizzle.row}-byte swizzle, whose "
             f"pattern takes {swizzle.span} bytes, begins inside the pattern"
+        )
+
+
+def _row_start(instruction: Instruction, column: Value | None, described: TensorMap) -> Iterator[Remark]:
+    """Where in the rows of its tensor a box begins, if that is known to within a unit of 16 bytes."""
+    unit = _BULK_ALIGN * described.per_byte // described.element_bytes  # in elements
+    if column is None or column.one is None or column.multiple % unit:
+        return
+    if past := column.one % unit // described.per_byte * described.element_bytes:
+        yield Remark(
+            f"a box begins {past} bytes past a multiple of {_BULK_ALIGN} in the rows of its tensor: "
+            "a GPU ends the launch with an illegal instruction",
+            f"Begin at a multiple of {unit} elements, and skip the elements before it when shared memory is read",
+            EngineFault.MISALIGNED,
+            instruction,
         )
 
 

@@ -35,7 +35,7 @@ ARRIVES = (Act.ARRIVE, Act.ARRIVE_AND_EXPECT)
 class Copy:
     """A copy into shared memory: where to, how many bytes (None: not known) in each of `blocks`, and by which map.
 
-    `source`: the global address of a copy without a map.
+    `source`: the global address of a copy without a map. `column`: of one with a map, its first coordinate.
     """
 
     target: Value
@@ -45,11 +45,15 @@ class Copy:
     map_error: str = ""
     pair: bool = False
     source: Value | None = None
+    column: Value | None = None
 
 
 @dataclass(frozen=True, eq=False)
 class Store:
-    """A copy or reduction from `shared` memory to global memory: by a map, or `size` bytes to the address `there`."""
+    """A copy or reduction from `shared` memory to global memory: by a map, or `size` bytes to the address `there`.
+
+    `column`: the first coordinate, with a map.
+    """
 
     instruction: Instruction
     shared: Value
@@ -57,6 +61,7 @@ class Store:
     map_error: str = ""
     there: Value | None = None
     size: int | None = None
+    column: Value | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,7 +110,8 @@ class Sites:
             shared = self.address(source).among(threads)
             if "tensor" in instruction.modifiers:
                 assert isinstance(target, Address)
-                yield Store(instruction, shared, *self.map_of(target))
+                column = self._values.number(target.coordinates[0]).among(threads)
+                yield Store(instruction, shared, *self.map_of(target), column=column)
             else:
                 count = self._values.number(rest[0])
                 there = self.address(target).among(threads)
@@ -166,7 +172,8 @@ class Sites:
             described, error = self.map_of(source)
             box = described.tile_bytes if described else None
             strange = {"im2col", "im2col::w", "tile::gather4", "tile::scatter4"} & set(instruction.modifiers)
-            copy = Copy(here, None if strange else box, blocks, described, error, pair)
+            column = self._values.number(source.coordinates[0]).among(self._reach.threads(place))
+            copy = Copy(here, None if strange else box, blocks, described, error, pair, column=column)
         else:
             assert size is not None
             count = self._values.number(size)
