@@ -276,6 +276,11 @@ class GraphPlan:
         """Two for each product of two numbers, one for each other result; what a mask hides is counted too."""
         return self.graph.flops
 
+    @property
+    def warp_instructions(self) -> int:
+        """Those of the first configuration, where they are far more than bytes and operations let expect; else 0."""
+        return 0
+
 
 class PatternPlan(Protocol[C]):
     """How one pattern computes one graph: the configurations worth trying, and the kernel's source for each.

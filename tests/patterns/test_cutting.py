@@ -323,3 +323,14 @@ def test_no_value_is_stored_by_two_launches():
     assert len(made) == len(plan.launches)
     (ours,) = interpret_chain(plan, inputs)
     torch.testing.assert_close(ours, potentials(inputs[0].double()), rtol=1e-6, atol=1e-6, check_dtype=False)
+
+
+def test_a_network_of_comparisons_and_a_walk_over_indices_take_longer_than_their_bytes():
+    x, ids = torch.empty(131072, 128, device="meta"), torch.empty(524288, dtype=torch.int64, device="meta")
+    best = plan_kernel(trace_function(lambda x: torch.topk(x, 8, dim=-1).values, (x,)), "sm_90a")
+    rows = torch.empty(524288, 128, device="meta")
+    added = plan_kernel(
+        trace_function(lambda x, ids: x.new_zeros(16384, 128).index_add(0, ids, x), (rows, ids)), "sm_90a"
+    )
+    for plan in (best, added):
+        assert H200.seconds(plan) > 2 * plan.algorithmic_bytes / H200.bytes_per_second

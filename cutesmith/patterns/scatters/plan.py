@@ -8,6 +8,7 @@ in shared memory.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -42,6 +43,16 @@ columns of one line; there are `lines`, and `columns` of each in `parts`."""
 SHAPES = ((256, 4, 4096, 2048), (128, 4, 2048, 2048), (512, 4, 4096, 4096), (256, 8, 4096, 2048), (256, 4, 2048, 4096))
 """(threads, loads, tile, staged): no GPU has ordered them yet."""
 
+FEW_BLOCKS = 264
+"""Fewer leave multiprocessors idle: blocks then have fewer places."""
+
+INDEX_INSTRUCTIONS, UNORDERED_INSTRUCTIONS = 60, 21
+"""Of a warp for 32 indices, its own in their order or combined by atomics; like the two below counted on the emulated
+GPU, for 4096 rows of 32 numbers that are added to 256, and for a histogram of 16384 numbers."""
+
+WALK_INSTRUCTIONS, ELEMENT_INSTRUCTIONS = 8, 35
+"""Of every warp of a block for an element that is its own, and of a warp that brings and combines 32 columns of it."""
+
 
 @dataclass(frozen=True)
 class ScattersPlan(GraphPlan):
@@ -49,6 +60,23 @@ class ScattersPlan(GraphPlan):
 
     problem: ScatterProblem
     pattern: str = "scatters"
+
+    @property
+    def warp_instructions(self) -> int:
+        """Of each block's walk over all indices, and of its walk over the elements that are its own."""
+        problem, (threads, _, tile, _) = self.problem, SHAPES[0]
+        columns, lines = (math.prod(problem.frame[dim] for dim in dims) for dims in (problem.columns, problem.lines))
+        count, length = problem.shape[problem.dim], problem.frame[problem.dim]
+        width = min(threads, _power_of_two(columns))
+        parts, groups = -(-columns // width), threads // width
+        rows = min(tile * (2 if problem.is_orderless else 1) // width, max(groups, _power_of_two(count)))
+        while rows > groups and parts * lines * -(-count // rows) < FEW_BLOCKS:
+            rows //= 2
+        scans = parts * lines * -(-count // rows) * math.ceil(length / 32)
+        if problem.is_orderless:
+            return scans * UNORDERED_INSTRUCTIONS
+        element = WALK_INSTRUCTIONS * threads // 32 + ELEMENT_INSTRUCTIONS * math.ceil(width / 32)
+        return scans * INDEX_INSTRUCTIONS + parts * lines * length * element
 
     def configurations(self, arch: str = "sm_90a") -> list[ScattersConfiguration]:
         """Sizes of a block and of what it keeps, the best guess first; every one is right for every size and layout."""
@@ -83,6 +111,7 @@ def _context(problem: ScatterProblem, configuration: ScattersConfiguration) -> d
     return {
         "c": configuration,
         "p": problem,
+        "few_blocks": FEW_BLOCKS,
         "title": "scatter: " + ", ".join(dict.fromkeys(each.operation for each in problem.combined)),
         "sums": [_written(each) for each in problem.combined],
         "values": ", ".join(f"value_{at}" for at in range(len(problem.combined))),
@@ -111,6 +140,11 @@ def _context(problem: ScatterProblem, configuration: ScattersConfiguration) -> d
             [_returned(o.name, o.dtype) for o in epilogue.outputs], as_tuple=problem.graph.returns_tuple
         ),
     }
+
+
+def _power_of_two(number: int) -> int:
+    """The smallest that is at least the number."""
+    return 1 << max(0, number - 1).bit_length()
 
 
 def _written(each: Combined) -> dict[str, str]:
