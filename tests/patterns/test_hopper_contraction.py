@@ -107,9 +107,9 @@ def test_results(name, tmp_path):
         )
 
 
-def test_a_product_of_few_steps_leaves_by_two_buffers():
+def test_a_product_of_few_steps_may_leave_by_two_buffers():
     first, *others = plan_of_sizes(4096, 4096, 64, torch.float32).configurations("sm_90a")
-    assert (first.buffers, first.group) == (2, 1) and any(tiles.buffers == 1 for tiles in others)
+    assert first.buffers == 1 and {1, 8} == {tiles.group for tiles in others if tiles.buffers == 2}
     assert all(tiles.buffers == 1 for tiles in plan_of_sizes(4096, 4096, 4096).configurations("sm_90a"))
     odd = refusals(problem_of(k=64), Tiles(128, 96, 64, 3, buffers=2), SM90)
     assert "3 strips of columns do not take turns in 2 buffers" in odd

@@ -106,7 +106,8 @@ def _context(problem: ContractionProblem, configuration: Form) -> dict[str, obje
     by_taps = problem.windows is not None and is_hopper
     if problem.windows and by_taps:
         count = math.prod(problem.windows.taps)
-        by_channels = f"({count}, -1)).transpose(1, 2)" if problem.windows.taps_first else f"(-1, {count}))"
+        last = problem.windows.taps_first or count == 1  # TMA reads a step of one tap too
+        by_channels = f"({count}, -1)).transpose(1, 2)" if last else f"(-1, {count}))"
         codes[0] = f"{problem.a.code}.unflatten(-1, {by_channels}"
     matrices = [views.name(code, side.argument) for code, side in zip(codes, (problem.a, problem.b), strict=True)]
     inputs = matrices + [views.name(operand.passed, operand.argument) for operand in epilogue.operands]

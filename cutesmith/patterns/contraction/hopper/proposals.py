@@ -94,11 +94,11 @@ def _candidates(problem: ContractionProblem) -> Iterator[tuple[Tiles, int]]:
 
 
 def _storing(problem: ContractionProblem, tiles: Tiles) -> Iterator[Tiles]:
-    """How a tile leaves: where it is summed up in a few steps, tiles side by side, and by two buffers, come first."""
+    """How a tile leaves: where it is summed up in a few steps, also side by side with others, and by two buffers."""
+    yield tiles
     if problem.k <= FEW_STEPS * tiles.tile_k and tiles.split == 1 and tiles.columns < tiles.tile_n:
         for group in (1, tiles.group):
             yield replace(tiles, buffers=2, group=group)
-    yield tiles
 
 
 def _for_dtype(problem: ContractionProblem, c: Tiles) -> Iterator[Tiles]:
