@@ -138,6 +138,13 @@ def test_rows_may_all_be_the_same_but_for_their_targets(tmp_path):
     assert losses.shape == (4,)
 
 
+def test_a_column_that_no_input_has_is_counted_once(tmp_path):
+    x = normal(1)
+    with emulated_hopper():
+        total = first_kernel(plan_of(lambda x: (x / x).unsqueeze(0).sum(0), x), tmp_path).kernel_fn(move(x)).cpu()
+    assert torch.equal(total, torch.ones(1))
+
+
 def test_numbers_are_arguments(tmp_path):
     function, inputs = CASES["scalar"]
     recorded, _, _ = record(function, inputs, tmp_path, calls=[(inputs[0], 0.25)])
