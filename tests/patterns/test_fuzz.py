@@ -18,6 +18,8 @@ PAIRS = (SPECIAL.repeat(13, 1), SPECIAL[:, None].expand(13, 13).contiguous())
 MIDDLES = ((torch.arange(36.0) * 7 % 37).view(4, 9), (torch.arange(36) * 5 % 37).view(4, 9))
 MIDDLES[0][1, 3] = MIDDLES[0][1, 5] = math.nan
 BYTES = torch.arange(256, dtype=torch.uint8)
+WHOLE = (torch.arange(7 * 33).view(7, 33) * 37 % 101 - 50, torch.arange(7 * 33).view(7, 33) * 29 % 11 - 5)
+WHOLE[1][WHOLE[1] == 0] = 3
 
 OPERATIONS = {
     "norm of a number": ("x.norm()", (torch.tensor(-1.5),)),
@@ -59,6 +61,17 @@ OPERATIONS = {
         (torch.randn(1, 5), torch.randn(7, 1)),
     ),
     "extreme of truths": ("(x > 0).max(-1).values", (PAIRS[0],)),
+    "rows of a vector beside the same vector upright": ("(x + x.unsqueeze(-1)).softmax(1)", (torch.randn(31),)),
+    "an image beside its windows": ("F.avg_pool1d(x, 3, 1, 1) - x", (torch.randn(2, 3, 9),)),
+    "what a scatter reads in its place and elsewhere": (
+        "x.scatter_add(0, y, x.roll(1, -1) * x)",
+        (torch.randn(5, 33), torch.arange(5 * 33).view(5, 33) * 7 % 5),
+    ),
+    "extremes of narrow numbers where no index points": (
+        "x.scatter_reduce(0, y, x.neg(), 'amax') * x, x.scatter_reduce(0, y, x.neg(), 'amin') * x",
+        (torch.arange(31, dtype=torch.int16) - 9, torch.arange(31) % 4),
+    ),
+    "quotients of rows that end within a vector": ("(x // y).sum(1), (x % y).cumsum(1)", WHOLE),
 }
 SPECIAL_IMAGES = SPECIAL.repeat(20)[:240].clone().view(2, 3, 5, 8).clamp(-1e15, 1e15)
 ODD_INPUTS = {

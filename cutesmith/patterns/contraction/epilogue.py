@@ -160,7 +160,8 @@ def write_epilogue(
 class FunctionWriter:
     """Writes the pointwise functions of one kernel, which share operands, numbers and laws.
 
-    `coordinates` are the names of those of the element that a function is called for, by dimension from the right.
+    `coordinates` are the names of those of the element that a function is called for, by dimension from the right;
+    functions that are called for other elements are written after `move`.
     """
 
     def __init__(
@@ -176,10 +177,15 @@ class FunctionWriter:
     ) -> None:
         self.arguments, self.rank, self.names, self.fast = arguments, rank, coordinates, fast
         self.suffix, self.taken, self.reads_anywhere = suffix, {*arguments, *reserved}, reads_anywhere
-        self._operands: dict[int, Operand] = {}
+        self._aligned: dict[int, Operand] = {}
+        self._anywhere: dict[int, Operand] = {}
         self._numbers: dict[str, Parameter] = {}
         self._laws: dict[int, tuple[str, str]] = {}
         self._begin({})
+
+    def move(self, coordinates: Mapping[int, str]) -> None:
+        """The functions to come are called elsewhere: what they read there are operands of their own."""
+        self.names, self._aligned = coordinates, {}
 
     def _begin(self, given: Mapping[int, Given]) -> None:
         """Forgets what the last function used."""
@@ -253,21 +259,21 @@ class FunctionWriter:
 
     def _read(self, node: Node) -> str:
         """Reads a whole tensor at a computed place."""
-        tensor = self._known(node.inputs[0])
+        tensor = self._known(node.inputs[0], self._anywhere)
         self.whole[id(node.inputs[0])] = tensor
         return (taken if node.op == "take" else searched)(self.emitter, node, tensor.name)
 
     def _operand(self, node: Node) -> Operand:
-        self.operands[id(node)] = self._known(node)
+        self.operands[id(node)] = self._known(node, self._aligned)
         return self.operands[id(node)]
 
-    def _known(self, node: Node) -> Operand:
-        if id(node) not in self._operands:
+    def _known(self, node: Node, known: dict[int, Operand]) -> Operand:
+        if id(node) not in known:
             given, missing = Input.of(node), self.rank - len(node.shape)
             argument = self.arguments[given.index]
             steps = (0 if size == 1 else step for size, step in zip(node.shape, given.stride, strict=True))
             code = given.code(self.arguments)
-            self._operands[id(node)] = Operand(
+            known[id(node)] = Operand(
                 name=self._fresh(f"{argument}_{self.suffix}"),
                 argument=argument,
                 code=code if node.shape else f"{code}.view(1)",
@@ -276,7 +282,7 @@ class FunctionWriter:
                 strides=(0,) * missing + tuple(steps),
                 rank=max(1, len(node.shape)),
             )
-        return self._operands[id(node)]
+        return known[id(node)]
 
     def _number(self, name: str, kind: str) -> str:
         """The number in the type of this use; it is passed in the wider type where uses differ."""

@@ -178,7 +178,7 @@ _ROWS = (
         torch.floor_divide,
         aten=("floor_divide",),
         floats="floor_div_float({0}, {1})",
-        integers="{0} // {1}",
+        integers="floor_div_int({0}, {1})",
     ),
     Pointwise("trunc_div", _trunc_div, floats="cute.math.trunc({0} / {1})", integers="trunc_div_int({0}, {1})"),
     Pointwise("fmod", torch.fmod, aten=("fmod",), floats="cute.math.rem({0}, {1})", integers="fmod_int({0}, {1})"),

@@ -175,11 +175,11 @@ class _Writer:
     def _only_unsqueezed(self, use: TensorUse) -> bool:
         """Whether the argument has one value a row and its views only append dimensions of size 1: 1 us less a call.
 
-        Without an input of the whole shape its dimensions are counted with those of the others.
+        Without an input of the whole shape, that is what all inputs broadcast to, views included.
         """
         argument = self.graph.arguments[Input.of(use.node).index]
         return (
-            any(each.role == "element" and each.node.shape == self.analysis.shape for each in self.analysis.uses)
+            any(map(self._is_whole, self.analysis.uses))
             and argument.shape == self.analysis.rows_shape
             and use.node.shape == self._kept_shape
             and all(".unsqueeze(" in view.source for view in Input.of(use.node).views)
@@ -219,10 +219,11 @@ class _Writer:
 
     def _whole(self) -> str | None:
         """An input whose shape is that of the whole problem."""
-        for use, tensor in zip(self.analysis.uses, self.inputs, strict=True):
-            if use.role == "element" and use.node.shape == self.analysis.shape:
-                return tensor.name
-        return None
+        inputs = zip(self.analysis.uses, self.inputs, strict=True)
+        return next((tensor.name for use, tensor in inputs if self._is_whole(use)), None)
+
+    def _is_whole(self, use: TensorUse) -> bool:
+        return use.role == "element" and use.node.shape == self.analysis.shape
 
     def _of_whole_rank(self, code: str) -> str:
         """Code of a shape with the ones in front that no input has."""

@@ -80,10 +80,15 @@ class ScanProblem:
         return "Int32" if self.is_placed else self.state if self.is_linear else ""
 
     @cached_property
+    def dtype(self) -> str:
+        """That of the values that are combined."""
+        values = [node for node in self.scans if not Scan.of(node).operation.startswith("arg")]
+        return values[0].dtype if values else self.scans[0].inputs[0].dtype
+
+    @property
     def state(self) -> str:
         """DSL type in which values are combined."""
-        values = [node for node in self.scans if not Scan.of(node).operation.startswith("arg")]
-        return COMPUTE_TYPE[values[0].dtype if values else self.scans[0].inputs[0].dtype]
+        return COMPUTE_TYPE[self.dtype]
 
 
 def analyse(graph: Graph, reserved: Collection[str]) -> ScanProblem:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import torch
+
+from cutesmith.patterns.graph.dtypes import COMPUTE_TYPE
 from cutesmith.patterns.graph.operations import POINTWISE
 from cutesmith.patterns.scans.analysis import ScanProblem
 from cutesmith.patterns.writing.expressions import literal
 
 NEUTRAL = {"linear": 0, "sum": 0, "prod": 1, "max": float("-inf"), "min": float("inf"), "logsumexp": float("-inf")}
-LEAST = {"Int32": -(2**31), "Int64": -(2**63)}
-"""Smallest numbers of the integer types."""
-
 LOG_SUM_EXP = """\
     top = {maximum}
     step = {minimum} - top
@@ -18,12 +18,12 @@ LOG_SUM_EXP = """\
 """Equal infinities are their own result: inf - inf would be NaN."""
 
 
-def neutral(operation: str, state: str) -> str:
-    """The element that changes nothing, as a literal of a DSL type."""
-    value = NEUTRAL[operation]
-    least = LEAST.get(state)
-    if least is not None and operation in ("max", "min"):
-        value = least if operation == "max" else -least - 1
+def neutral(operation: str, dtype: str) -> str:
+    """The number of a dtype that changes nothing, as a literal of the DSL type that computes with it."""
+    value, state = NEUTRAL[operation], COMPUTE_TYPE[dtype]
+    if operation in ("max", "min") and state.startswith("Int"):
+        limits = torch.iinfo(getattr(torch, dtype))
+        value = limits.min if operation == "max" else limits.max
     return literal(value, state)
 
 

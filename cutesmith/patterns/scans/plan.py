@@ -81,7 +81,7 @@ def _context(problem: ScanProblem, configuration: ScansConfiguration) -> dict[st
         "p": problem,
         "title": " + ".join([f"scan: {problem.operation}", *_pointwise(problem.graph)]),
         "combine": combine_source(problem),
-        "neutral": neutral(problem.operation, problem.state),
+        "neutral": neutral(problem.operation, problem.dtype),
         "companion": literal(1, problem.state) if problem.is_linear else "Int32(0)",
         "helpers": list(dict.fromkeys((*element.helpers, *epilogue.helpers))),
         "plain": plain,

@@ -18,11 +18,16 @@ from cutesmith.patterns.writing.naming import safe_names
 
 @dataclass(frozen=True)
 class Combined:
-    """One scatter: what the kernel calls its values, the DSL type that they are combined in, and how."""
+    """One scatter: what the kernel calls its values, their dtype, and how they are combined."""
 
     name: str
-    state: str
+    dtype: str
     operation: str
+
+    @property
+    def state(self) -> str:
+        """DSL type that they are combined in."""
+        return COMPUTE_TYPE[self.dtype]
 
 
 @dataclass(frozen=True)
@@ -92,15 +97,12 @@ def analyse(graph: Graph, reserved: Collection[str]) -> ScatterProblem:
     constant = {at for at in range(len(frame)) if at < missing or index.shape[at - missing] == 1 != frame[at]}
     places = writer.function([index], {})
     element = writer.function([node.inputs[1] for node in scatters], {})
-    combined = tuple(Combined(f"sum_{at}", *_how(node)) for at, node in enumerate(scatters))
+    combined = tuple(Combined(f"sum_{at}", node.dtype, Scatter.of(node).operation) for at, node in enumerate(scatters))
     given = {id(node): Given.of(node, each.name) for node, each in zip(scatters, combined, strict=True)}
     columns = tuple(sorted(constant - {dim}))
+    writer.move(coordinates)
     epilogue = writer.epilogue(graph.outputs, given)
     return ScatterProblem(graph, tuple(names), tuple(scatters), combined, frame, columns, places, element, epilogue)
-
-
-def _how(node: Node) -> tuple[str, str]:
-    return COMPUTE_TYPE[node.dtype], Scatter.of(node).operation
 
 
 def _check_alike(scatters: list[Node]) -> None:

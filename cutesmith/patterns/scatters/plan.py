@@ -154,7 +154,7 @@ def _written(each: Combined) -> dict[str, str]:
     return {
         "name": each.name,
         "state": kind,
-        "neutral": literal(0, kind) if last else neutral(each.operation, kind),
+        "neutral": literal(0, kind) if last else neutral(each.operation, each.dtype),
         "combined": "b" if last else combined(each.operation, kind),
         "atomic": {"sum": "atomic_add", "max": "atomic_max", "min": "atomic_min"}.get(each.operation, ""),
     }

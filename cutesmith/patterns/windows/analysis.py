@@ -133,11 +133,11 @@ def analyse(graph: Graph, reserved: Collection[str]) -> WindowsProblem:
     spans = _spans_of(anchors)
     image, leading = first.inputs[0], rank - len(spans)
     _check_image_side(image)
-    writer.names = _coordinates(leading, [f"y_{dim}" for dim in range(len(spans))])
+    writer.move(_coordinates(leading, [f"y_{dim}" for dim in range(len(spans))]))
     element = writer.function([image], {})
     if not covers([operand.shape for operand in element.operands], image.shape):
         raise UnmatchedError(f"{first.where} has windows of what is expanded along a dimension", operation=first.where)
-    writer.names = _coordinates(leading, [f"q_{dim}" for dim in range(len(spans))])
+    writer.move(_coordinates(leading, [f"q_{dim}" for dim in range(len(spans))]))
     given = {id(node): Given.of(node, "place" if Pooling.of(node).operation == "argmax" else "acc") for node in anchors}
     epilogue = writer.epilogue(graph.outputs, given)
     positions = first.shape[leading:]
@@ -185,7 +185,7 @@ def _convolution(graph: Graph, names: list[str], product: Node, writer: Function
     weights = Weights(writer.function([factors], {}).operands[0], channels)
     element = writer.function([image], {})
     leading = len(product.shape) - 1
-    writer.names = _coordinates(leading, ["position"])
+    writer.move(_coordinates(leading, ["position"]))
     epilogue = writer.epilogue(graph.outputs, {id(product): Given.of(product)})
     positions = tuple(span.law.of(size) for size, span in zip(sizes, spans, strict=True))
     return WindowsProblem(

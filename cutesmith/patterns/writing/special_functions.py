@@ -100,26 +100,32 @@ def remainder_float(a, b):
     rest = cute.math.rem(a, b)
     return rest + b if (rest != zero) & ((rest < zero) ^ (b < zero)) else rest
 ''',
+    "floor_div_int": '''
+@cute.jit
+def floor_div_int(a, b):
+    """Integer quotient rounded down. b may be a register never loaded: no division by 0 may come of it."""
+    return a // (type(a)(1) if b == type(a)(0) else b)
+''',
     "remainder_int": '''
 @cute.jit
 def remainder_int(a, b):
     """Integer remainder with the sign of the divisor, as torch.remainder."""
     zero = type(a)(0)
-    rest = a % b
+    rest = a % (type(a)(1) if b == zero else b)
     return rest + b if (rest != zero) & ((rest < zero) ^ (b < zero)) else rest
 ''',
     "fmod_int": '''
 @cute.jit
 def fmod_int(a, b):
     """Integer remainder with the sign of the dividend, as torch.fmod (`%` is the machine's remainder)."""
-    return a % b
+    return a % (type(a)(1) if b == type(a)(0) else b)
 ''',
     "trunc_div_int": '''
 @cute.jit
 def trunc_div_int(a, b):
     """Integer quotient rounded towards zero (`//` rounds down)."""
     zero, one = type(a)(0), type(a)(1)
-    down = a // b
+    down = a // (one if b == zero else b)
     return down + one if (down < zero) & (down * b != a) else down
 ''',
     "exponent": '''
