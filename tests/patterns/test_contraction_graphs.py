@@ -127,3 +127,11 @@ def test_factors_that_were_16_bits_before_a_cast_are_multiplied_as_they_are():
     graph = trace_function(lambda x, w: x.float() @ w.float(), (x, w))
     (product,) = (node for node in graph.nodes() if node.op == "contract")
     assert [side.op for side in product.inputs] == ["input", "input"] and product.dtype == "float32"
+
+
+@pytest.mark.parametrize("name", ["linear", "addmm", "addmv"])
+def test_a_product_that_something_is_added_to_is_not_rounded_before(name):
+    function, inputs = CASES[name]
+    graph = trace_function(function, [value.bfloat16() for value in inputs])
+    assert [node.dtype for node in graph.nodes() if node.op == "contract"] == ["float32"]
+    assert [node.dtype for node in graph.outputs] == ["bfloat16"]

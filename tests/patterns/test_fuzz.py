@@ -71,6 +71,14 @@ OPERATIONS = {
         "x.scatter_reduce(0, y, x.neg(), 'amax') * x, x.scatter_reduce(0, y, x.neg(), 'amin') * x",
         (torch.arange(31, dtype=torch.int16) - 9, torch.arange(31) % 4),
     ),
+    "mean of a number along a column of one": (
+        "(x.sum((0, -1), keepdim=True)**-1).unflatten(-1, (1, -1)).mean()",
+        (torch.rand(8, 100),),
+    ),
+    "a norm that is clamped in place and stepped": (
+        "F.cosine_similarity(x.exp(), x.exp(), dim=-1).ceil()",
+        (torch.tensor(2.54).bfloat16(),),
+    ),
     "quotients of rows that end within a vector": ("(x // y).sum(1), (x % y).cumsum(1)", WHOLE),
 }
 SPECIAL_IMAGES = SPECIAL.repeat(20)[:240].clone().view(2, 3, 5, 8).clamp(-1e15, 1e15)
@@ -134,3 +142,14 @@ def test_a_wrong_result_is_found():
     assert "value" in differences(torch.sin, [x], [torch.sin(x) + 1e-3], torch.float32)
     assert "shape" in differences(torch.sum, [x], [x.sum().reshape(1)], torch.float32)
     assert differences(torch.sin, [x], [torch.sin(x)], torch.float32) == ""
+
+
+def test_what_a_rounding_tips_is_judged_as_verify_does():
+    """PyTorch rounds 37.0986 to float16 before it takes the fraction: both fractions are right, and no other."""
+    x = torch.tensor([36, 36, 36, 25])
+
+    def function(x):
+        return torch.fmod(x.half().logsumexp(0), 1.0)
+
+    for fraction, verdict in ((0.0986, True), (0.09375, True), (0.2, False)):
+        assert (differences(function, [x], [torch.tensor(fraction).half()], torch.float16) == "") is verdict

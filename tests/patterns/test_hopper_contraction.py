@@ -67,14 +67,12 @@ def fp16_relu(x, weight):
 LINEAR = (bf16(200, 136), bf16(264, 136, seed=1), bf16(264, seed=2))
 ONE_TURN = Tiles(64, 64, 64, 3, warpgroups=1)
 SHARED = Tiles(128, 64, 64, 3)
-SPLIT = replace(SHARED, split=2)
 FEW = Tiles(64, 16, 64, 3, warpgroups=1, columns=16, swapped=True)
 CASES = {
     "shared": (linear_gelu, LINEAR, SHARED),
     "cluster_n": (linear_gelu, LINEAR, replace(SHARED, cluster_n=2)),
     "turns": (linear_gelu, (bf16(300, 136), *LINEAR[1:]), Tiles(64, 96, 64, 3, pingpong=True, cluster_m=2)),
-    "split": (linear_gelu, LINEAR, SPLIT),
-    "split_residual": (lambda x, w, r: x @ w + r, (bf16(64, 136), bf16(136, 72, seed=1), bf16(64, 72)), SPLIT),
+    "split": (linear_gelu, LINEAR, replace(SHARED, split=2)),
     "few_rows": (linear_gelu, (bf16(5, 264), bf16(72, 264, seed=1), bf16(72)), replace(FEW, tile_k=128, split=4)),
     "few_rows_scaled": (rows_scaled, (bf16(21, 136), bf16(72, 136, seed=1), bf16(21)), replace(FEW, tile_n=32)),
     "rows_scaled": (rows_scaled, (*LINEAR[:2], bf16(200)), SHARED),
@@ -85,7 +83,7 @@ CASES = {
     "several": (below_the_diagonal, (bf16(64, 72), bf16(72, 64, seed=1), bf16(64, 64, seed=2), 0.5), ONE_TURN),
     "one_left_factor": (batch_plus_shared, (bf16(72, 136), bf16(3, 136, 264, seed=1), bf16(3, 72, 264)), SHARED),
     "odd_turns": (linear_gelu, (bf16(70, 129), bf16(97, 129, seed=1), bf16(97)), Tiles(64, 96, 64, 3, pingpong=True)),
-    "odd_split": (linear_gelu, (bf16(70, 129), bf16(97, 129, seed=1), bf16(97)), SPLIT),
+    "odd_split": (linear_gelu, (bf16(70, 129), bf16(97, 129, seed=1), bf16(97)), replace(SHARED, split=2)),
     "odd_few_rows": (linear_gelu, (bf16(5, 263), bf16(71, 263, seed=1), bf16(71)), replace(FEW, split=2)),
     "odd_batches": (batch_plus, (bf16(3, 71, 137), bf16(3, 137, 67, seed=1), bf16(1, 71, 67)), SHARED),
     "odd_several": (below_the_diagonal, (bf16(63, 71), bf16(71, 65, seed=1), bf16(63, 65, seed=2), 0.5), ONE_TURN),
@@ -93,12 +91,9 @@ CASES = {
     "buffers_in_turn": (linear_gelu, LINEAR, Tiles(64, 128, 64, 3, pingpong=True, buffers=2)),
     "to_fp32": (fp16_relu, (normal(72, 64, dtype=F16), normal(64, 72, dtype=F16)), ONE_TURN),
 }
-FAST = "split_residual"
 
 
-@pytest.mark.parametrize(
-    "name", [FAST, *(pytest.param(name, marks=pytest.mark.slow) for name in CASES if name != FAST)]
-)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.slow) for name in CASES])
 def test_results(name, tmp_path):
     function, inputs, configuration = CASES[name]
     plan = plan_of(function, *inputs)

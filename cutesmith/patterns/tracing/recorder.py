@@ -246,7 +246,7 @@ class Recorder(LightMode):  # type: ignore[no-untyped-call,unused-ignore]
         if name == "copy_" and not self._is_known(target):
             return self._overwritten(target, self.node_of(args[1]))
         value = self._functional(functional, args, named)
-        node = self.build.cast(self.node_of(value), dtype_name(target.dtype))
+        node = self.build.retype(self.node_of(value), dtype_name(target.dtype))
         self.track(target, self.build.expand(node, tuple(target.shape)))
         return target
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 
 import torch
 
+from cutesmith.judge.reference_side.precision import widen
 from evals.studies.fuzz import templates as t
-from evals.studies.fuzz.comparison import wide
 
 SIZES = (0, 1, 1, 2, 3, 4, 5, 7, 8, 8, 13, 16, 17, 31, 32, 64, 100, 129)
 LAST_SIZES = (*SIZES, 257, 1000, 1024, 4099)
@@ -44,7 +44,7 @@ class Draws:
         """One more argument of the function; its name."""
         name = f"x{len(self.inputs)}"
         self.inputs.append(value)
-        self.values[name], self.wide[name] = value, wide(value)
+        self.values[name], self.wide[name] = value, widen(value)
         return name
 
     def operand(self, fits: Callable[[torch.Tensor], bool] = lambda value: True) -> str:

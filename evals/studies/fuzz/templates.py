@@ -7,8 +7,8 @@ torch.relu({0}) torch.sigmoid({0}) torch.tanh({0}) torch.exp({0}) torch.log({0}.
 torch.rsqrt({0}.abs()+0.5) F.gelu({0}) F.gelu({0},approximate='tanh') F.silu({0}) F.softplus({0}) F.elu({0})
 F.leaky_relu({0},0.1) F.hardswish({0}) F.mish({0}) F.hardtanh({0}) torch.floor({0}) torch.ceil({0}) torch.round({0})
 torch.trunc({0}) torch.frac({0}) torch.sin({0}) torch.cos({0}) torch.erf({0}) torch.expm1({0}) torch.log1p({0}.abs())
-torch.nan_to_num({0}) torch.reciprocal({0}) torch.sinc({0}) torch.logit({0},1e-3) torch.atan({0}) torch.deg2rad({0})
-torch.angle({0}) torch.signbit({0}.nan_to_num()) torch.isnan({0}) torch.isfinite({0}) {0}**2 {0}**-1
+torch.nan_to_num({0},0,9,-9) torch.reciprocal({0}) torch.sinc({0}) torch.logit({0},1e-3) torch.atan({0})
+torch.deg2rad({0}) torch.angle({0}) torch.signbit({0}.nan_to_num()) torch.isnan({0}) torch.isfinite({0}) {0}**2 {0}**-1
 {0}.abs()**0.5 2**{0} torch.exp2({0}) {0}.masked_fill({0}>1,-1.0)
 {0}.nan_to_num().clamp(-99,99).to(torch.int32) {0}.nan_to_num().clamp(-99,99).to(torch.int64)
 """.split()

@@ -9,16 +9,17 @@ import torch
 
 from cutesmith.patterns.graph.attributes import Number
 from cutesmith.patterns.graph.contractions import contract
+from cutesmith.patterns.graph.dtypes import compute_dtype
 from cutesmith.patterns.graph.nodes import Node
 from cutesmith.patterns.tracing.lowering.dispatch import Lowering, Operand, lowers
 
 
-def _product(low: Lowering, a: Node, b: Node) -> Node:
-    """a @ b of two matrices, or of as many of each, in the dtype of the result."""
+def _product(low: Lowering, a: Node, b: Node, dtype: str = "") -> Node:
+    """a @ b of two matrices, or of as many of each, as `dtype`, or as that of the result."""
     if low.dtype == "bool":
         raise low.build.unmatched("multiplies matrices of booleans")
     tf32 = a.dtype == "float32" and torch.backends.cuda.matmul.allow_tf32
-    return contract(low.build, a, b, low.dtype, tf32=tf32)
+    return contract(low.build, a, b, dtype or low.dtype, tf32=tf32)
 
 
 def _column(low: Lowering, vector: Node) -> Node:
@@ -54,23 +55,25 @@ def _dot(low: Lowering, x: Node, y: Node) -> Node:
 
 @lowers("addmm", "baddbmm")
 def _addmm(low: Lowering, added: Node, a: Node, b: Node, *, beta: Number = 1, alpha: Number = 1) -> Node:
-    return _scaled_sum(low, added, _product(low, a, b), beta, alpha)
+    return _scaled_sum(low, added, _product(low, a, b, compute_dtype(low.dtype)), beta, alpha)
 
 
 @lowers("addmv")
 def _addmv(low: Lowering, added: Node, a: Node, x: Node, *, beta: Number = 1, alpha: Number = 1) -> Node:
-    product = low.build.reshape(_product(low, a, _column(low, x)), tuple(low.shapes[0]))
+    product = low.build.reshape(_product(low, a, _column(low, x), compute_dtype(low.dtype)), tuple(low.shapes[0]))
     return _scaled_sum(low, added, product, beta, alpha)
 
 
 def _scaled_sum(low: Lowering, added: Node, product: Node, beta: Number, alpha: Number) -> Node:
-    """beta * added + alpha * product; with beta = 0 PyTorch does not read what is added, NaN or not."""
+    """beta * added + alpha * product, rounded once; with beta = 0 PyTorch does not read what is added, NaN or not."""
     scaled = _times(low, product, alpha)
-    return scaled if beta == 0 else low.build("add", scaled, _times(low, low.operand(added), beta), dtype=low.dtype)
+    if beta == 0:
+        return low.build.retype(scaled, low.dtype)
+    return low.build("add", scaled, _times(low, low.operand(added), beta), dtype=low.dtype)
 
 
 def _times(low: Lowering, value: Node, factor: Operand) -> Node:
-    return value if factor == 1 else low.build("mul", value, low.operand(factor), dtype=low.dtype)
+    return value if factor == 1 else low.build("mul", value, low.operand(factor), dtype=value.dtype)
 
 
 @lowers("_scaled_mm")
