@@ -50,6 +50,15 @@ OPERATIONS = {
         "x.expand(2, 3, 5).log_softmax(0) @ x.expand(2, 3, 5).log_softmax(0).mT",
         (torch.randn(3, 5),),
     ),
+    "one tensor in three places of a product": ("(x @ x + x).relu()", (torch.randn(16, 16),)),
+    "one tensor as both factors of a product": (
+        "x @ x.mT, x.amax()",
+        (torch.randn(16, 8).mT,),
+    ),
+    "images moved behind their positions, then rolled": (
+        "F.conv1d(x, y, None, stride=3, groups=2).movedim(0, -1).roll(1, -1)",
+        (torch.randn(1, 2, 17), torch.randn(2, 1, 7)),
+    ),
     "one channel whose taps do not fill a vector": (
         "F.conv1d(x, y)",
         (torch.randn(3, 1, 16).bfloat16(), torch.randn(1, 1, 7).bfloat16().expand(2, 1, 7)),

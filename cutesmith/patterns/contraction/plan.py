@@ -7,7 +7,7 @@ sums up in registers, and the epilogue reads its operands and writes its outputs
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from cutesmith.devices import parse_arch
@@ -26,7 +26,7 @@ from cutesmith.patterns.graph.dtypes import ITEM_BYTES
 from cutesmith.patterns.graph.nodes import Graph, views_of
 from cutesmith.patterns.graph.shapes import Shape
 from cutesmith.patterns.pattern_plan import ContractionConfiguration, GraphPlan, HopperConfiguration
-from cutesmith.patterns.writing.naming import SHARED_NAMES, ViewNames
+from cutesmith.patterns.writing.naming import SHARED_NAMES, ViewNames, fresh_name
 from cutesmith.patterns.writing.templating import launcher_key, render_template, returned, size_checks, type_check
 from cutesmith.runtime.tiling import TiledShape, Tiling
 
@@ -111,6 +111,7 @@ def _context(problem: ContractionProblem, configuration: Form) -> dict[str, obje
         codes[0] = f"{problem.a.code}.unflatten(-1, {by_channels}"
     matrices = [views.name(code, side.argument) for code, side in zip(codes, (problem.a, problem.b), strict=True)]
     inputs = matrices + [views.name(operand.passed, operand.argument) for operand in epilogue.operands]
+    results = [output.name for output in epilogue.outputs]
     loaded = [operand.loaded(f"r_{operand.name}[v]") for operand in epilogue.operands]
     return {
         "c": configuration,
@@ -120,7 +121,8 @@ def _context(problem: ContractionProblem, configuration: Form) -> dict[str, obje
         "again": _sums_again(problem),
         "title": _title(problem),
         "accumulator": problem.accumulator,
-        "tensors": [*inputs, *(output.name for output in epilogue.outputs)],
+        "passed": [*inputs, *results],
+        "tensors": [*_parameters(inputs, {*problem.arguments, *RESERVED, *own}), *results],
         "call": epilogue.call("r_acc[v]", loaded, list(epilogue.coordinates)),
         "views": [*views.lines, *epilogue.laws],
         "windows": problem.windows,
@@ -132,6 +134,14 @@ def _context(problem: ContractionProblem, configuration: Form) -> dict[str, obje
         "key": launcher_key(list(dict.fromkeys(inputs))),
         "returns": returned([_returned(problem, o) for o in epilogue.outputs], as_tuple=problem.graph.returns_tuple),
     }
+
+
+def _parameters(passed: Sequence[str], taken: Collection[str]) -> list[str]:
+    """A name for each tensor that a launch takes, where one may be passed in several places, as both factors."""
+    names: list[str] = []
+    for name in passed:
+        names.append(fresh_name(name, {*names, *taken, *passed}) if name in names else name)
+    return names
 
 
 def _returned(problem: ContractionProblem, output: Output) -> str:

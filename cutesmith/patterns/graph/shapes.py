@@ -42,8 +42,10 @@ def without_ones(shape: Shape) -> Shape:
 
 
 def is_squeeze(source: Shape, target: Shape) -> bool:
-    """Whether `target` is `source` less some dimensions of size 1."""
-    return len(source) > len(target) and without_ones(source) == without_ones(target)
+    """Whether `target` is `source` less some dimensions of size 1; a 1 that moved past another size makes it none."""
+    rest = iter(source)
+    is_part = all(size in rest for size in target)  # looks on from the size that was found before
+    return is_part and len(source) > len(target) and without_ones(source) == without_ones(target)
 
 
 def kept_positions(source: Shape, target: Shape) -> list[int]:
