@@ -131,8 +131,7 @@ class HopperConfiguration(Configuration):
     result, so that a few rows become the columns of tiles. Cluster tiles go down `group` before they go right. A
     float32 number is the sum of `parts` numbers of bfloat16; the products of a k-tile are summed apart.
     A launch splits the factors `ahead`, or the kernel itself does. `joined`: the positions of all images follow each
-    other in tiles, which small images would not fill; a launch moves the result to its place. A warpgroup's columns
-    leave by `buffers` in turn.
+    other in tiles, which small images would not fill; a launch moves the result to its place.
     """
 
     tile_m: int
@@ -150,7 +149,6 @@ class HopperConfiguration(Configuration):
     parts: int = 1
     ahead: bool = False
     joined: bool = False
-    buffers: int = 1
 
     @property
     def rows(self) -> int:

@@ -87,8 +87,6 @@ CASES = {
     "odd_few_rows": (linear_gelu, (bf16(5, 263), bf16(71, 263, seed=1), bf16(71)), replace(FEW, split=2)),
     "odd_batches": (batch_plus, (bf16(3, 71, 137), bf16(3, 137, 67, seed=1), bf16(1, 71, 67)), SHARED),
     "odd_several": (below_the_diagonal, (bf16(63, 71), bf16(71, 65, seed=1), bf16(63, 65, seed=2), 0.5), ONE_TURN),
-    "buffers": (linear_gelu, LINEAR, replace(SHARED, buffers=2, group=1)),
-    "buffers_in_turn": (linear_gelu, LINEAR, Tiles(64, 128, 64, 3, pingpong=True, buffers=2)),
     "to_fp32": (fp16_relu, (normal(72, 64, dtype=F16), normal(64, 72, dtype=F16)), ONE_TURN),
 }
 
@@ -105,14 +103,6 @@ def test_results(name, tmp_path):
         torch.testing.assert_close(
             ours.cpu(), theirs, rtol=1e-2, atol=1e-2 * max(1.0, float(theirs.double().abs().max()))
         )
-
-
-def test_a_product_of_few_steps_may_leave_by_two_buffers():
-    first, *others = plan_of_sizes(4096, 4096, 64, torch.float32).configurations("sm_90a")
-    assert first.buffers == 1 and {1, 8} == {tiles.group for tiles in others if tiles.buffers == 2}
-    assert all(tiles.buffers == 1 for tiles in plan_of_sizes(4096, 4096, 4096).configurations("sm_90a"))
-    odd = refusals(problem_of(k=64), Tiles(128, 96, 64, 3, buffers=2), SM90)
-    assert "3 strips of columns do not take turns in 2 buffers" in odd
 
 
 @pytest.mark.parametrize(

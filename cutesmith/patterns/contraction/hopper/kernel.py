@@ -33,8 +33,7 @@ HOPPER_NAMES = frozenset(
     "ones unit others size TAPS outputs channels taps images image all_steps rest turned side sides layout "
     "first_part with_parts parts_A parts_B first_A first_B own_A own_B stage channel tap width height positions left "
     "top seen y for_tma lines_of before after apart passed split tensor dim item aligned alignment is_one "
-    "launch_on_parts launch_split split_kernel turn_kernel launch_turn pitch dtype kept most_bytes images_of "
-    "BUFFERS".split()
+    "launch_on_parts launch_split split_kernel turn_kernel launch_turn pitch dtype kept most_bytes images_of".split()
 )
 """What the template binds, so that an argument of the problem needs another name."""
 

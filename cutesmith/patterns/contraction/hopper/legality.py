@@ -116,13 +116,7 @@ def item_bytes(problem: ContractionProblem, c: HopperConfiguration) -> int:
 
 def other_bytes(problem: ContractionProblem, c: HopperConfiguration) -> int:
     """Shared memory beside the ring: where outputs leave from, and sums of a part of k."""
-    leaving = (
-        c.buffers
-        * c.warpgroups
-        * c.rows
-        * c.columns
-        * sum(ITEM_BYTES[output.dtype] for output in problem.epilogue.outputs)
-    )
+    leaving = c.warpgroups * c.rows * c.columns * sum(ITEM_BYTES[output.dtype] for output in problem.epilogue.outputs)
     own_strips = -(-(c.tile_n // c.columns) // c.split)
     sums = 4 * c.warpgroups * c.rows * c.columns * c.split * own_strips if c.split > 1 else 0
     split = SPLIT_STAGES * c.parts * c.tile_n * c.tile_k * ITEM_BYTES["bfloat16"] if c.splits else 0
@@ -145,8 +139,6 @@ def refusals(problem: ContractionProblem, c: HopperConfiguration, sm: SmVersion)
         yield f"{c.tile_m} rows are not a multiple of 64 for each warpgroup"
     if c.columns % 16 or c.tile_n > 256 or c.tile_n % c.columns:
         yield f"wgmma has no {c.tile_n} columns, or they do not leave {c.columns} at a time"
-    if c.tile_n // c.columns % c.buffers:
-        yield f"{c.tile_n // c.columns} strips of columns do not take turns in {c.buffers} buffers"
     if c.pingpong and c.warpgroups != 2:
         yield "two warpgroups take turns"
     if c.cluster_m > 1 and c.cluster_n > 1:

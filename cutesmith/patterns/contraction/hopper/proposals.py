@@ -24,9 +24,6 @@ from cutesmith.patterns.pattern_plan import HopperConfiguration as Tiles
 FEW_ROWS = 128
 """Of the result: up to as many are tried as columns of tiles."""
 
-FEW_STEPS = 2
-"""Of k: such a product is as fast as its result is stored."""
-
 MOST_STAGES = 10
 MOST_CANDIDATES = 14
 
@@ -89,16 +86,7 @@ def _candidates(problem: ContractionProblem) -> Iterator[tuple[Tiles, int]]:
                 yield from ((replace(tiles, swapped=True, joined=joined), 1) for joined in joins)
         return
     for tiles in (*_square(), *_few_columns(), *(_few_rows(problem.m) if problem.m <= FEW_ROWS else ())):
-        for form in _storing(problem, tiles):
-            yield from ((form, blocks) for blocks in ((1, 2) if tiles.warpgroups == 1 else (1,)))
-
-
-def _storing(problem: ContractionProblem, tiles: Tiles) -> Iterator[Tiles]:
-    """How a tile leaves: where it is summed up in a few steps, also side by side with others, and by two buffers."""
-    yield tiles
-    if problem.k <= FEW_STEPS * tiles.tile_k and tiles.split == 1 and tiles.columns < tiles.tile_n:
-        for group in (1, tiles.group):
-            yield replace(tiles, buffers=2, group=group)
+        yield from ((tiles, blocks) for blocks in ((1, 2) if tiles.warpgroups == 1 else (1,)))
 
 
 def _for_dtype(problem: ContractionProblem, c: Tiles) -> Iterator[Tiles]:
