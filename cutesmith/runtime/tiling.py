@@ -108,6 +108,11 @@ class Tiling:
         return f"SimpleNamespace({', '.join(f'{name}={value!r}' for name, value in given.items())}, {settings})"
 
 
+def power_of_two(number: int) -> int:
+    """The smallest power of two that is at least the number."""
+    return 1 << max(0, number - 1).bit_length()
+
+
 def sm_of(device: SmVersion | Device | str) -> SmVersion:
     """The row of the SM table that an architecture's name or a GPU has. Raises UsageError when there is none."""
     if isinstance(device, SmVersion):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from cutesmith.patterns.pattern_plan import ColumnsConfiguration
 from cutesmith.patterns.rows.spread import REGISTER_BYTES
-from cutesmith.runtime.tiling import Tiling
+from cutesmith.runtime.tiling import Tiling, power_of_two
 
 NARROWEST = 4
 """Lanes side by side at least: with vectors of 16 bytes those are two sectors of 32 bytes."""
@@ -37,8 +37,8 @@ def spread_columns(
 
     The template `columns.py.j2` holds the same rules for the sizes of a call.
     """
-    held, vectors, widest = max(1, c.resident_elements // vector), outer * neighbours, _power_of_two(neighbours)
-    needed, lanes = _power_of_two(-(-columns // held)), min(c.lanes, widest)
+    held, vectors, widest = max(1, c.resident_elements // vector), outer * neighbours, power_of_two(neighbours)
+    needed, lanes = power_of_two(-(-columns // held)), min(c.lanes, widest)
     while lanes > NARROWEST and vectors < ENOUGH_BLOCKS * lanes:
         lanes //= 2
     threads = c.threads if vectors >= ENOUGH_BLOCKS * lanes else c.max_threads
@@ -68,8 +68,3 @@ def columns_tiling(spread: Spread, columns: int, vector: int, item_bytes: int, c
         blocks_per_sm=c.threads_per_sm // spread.threads,
         settings=c.to_dict(),
     )
-
-
-def _power_of_two(number: int) -> int:
-    """The smallest power of two that is not less."""
-    return 1 << max(0, number - 1).bit_length()

@@ -9,6 +9,7 @@ from cutesmith.patterns.graph.attributes import Input
 from cutesmith.patterns.graph.dtypes import ITEM_BYTES
 from cutesmith.patterns.pattern_plan import ScansConfiguration
 from cutesmith.patterns.scans.analysis import ScanProblem
+from cutesmith.runtime.tiling import power_of_two
 
 BLOCK_WARPS = 4
 """Of a block whose lines are short: blocks of 128 threads start and end at their own pace."""
@@ -23,7 +24,7 @@ def proposals(problem: ScanProblem) -> list[ScansConfiguration]:
     dim, length = problem.scan.dim, problem.shape[problem.scan.dim]
     if _is_innermost(problem):
         vector = min(16 // max(1, min(_item_bytes(problem))), 8)
-        lanes = min(32, _power(math.ceil(length / vector)))
+        lanes = min(32, power_of_two(math.ceil(length / vector)))
         return _unique(_along(length, vector, lanes, vectors, warps) for vectors, warps in SHAPES)
     lines = math.prod(size for at, size in enumerate(problem.shape) if at != dim)
     return _unique(_along(length, 1, 1, vectors, warps) for vectors, warps in _column_shapes(lines))
@@ -51,14 +52,9 @@ def _column_shapes(lines: int) -> list[tuple[int, int]]:
 
 def _along(length: int, vector: int, lanes: int, vectors: int, warps: int) -> ScansConfiguration:
     """No more of anything than the line is long; what is left of a block takes other lines."""
-    vectors = min(vectors, _power(math.ceil(length / (lanes * vector))))
-    along = min(warps, _power(math.ceil(length / (lanes * vector * vectors))))
+    vectors = min(vectors, power_of_two(math.ceil(length / (lanes * vector))))
+    along = min(warps, power_of_two(math.ceil(length / (lanes * vector * vectors))))
     return ScansConfiguration(lanes, along, max(1, BLOCK_WARPS // along), vector, vectors)
-
-
-def _power(number: int) -> int:
-    """The smallest power of two that is at least the number."""
-    return 1 << max(0, number - 1).bit_length()
 
 
 def _unique(found: Iterable[ScansConfiguration]) -> list[ScansConfiguration]:

@@ -24,7 +24,7 @@ from cutesmith.patterns.scatters.analysis import Combined, ScatterProblem, analy
 from cutesmith.patterns.writing.expressions import literal
 from cutesmith.patterns.writing.naming import SHARED_NAMES, ViewNames
 from cutesmith.patterns.writing.templating import render_template, returned, size_checks, type_check
-from cutesmith.runtime.tiling import TiledShape, Tiling
+from cutesmith.runtime.tiling import TiledShape, Tiling, power_of_two
 
 _OWN = (
     "SmemAllocator THREADS WARPS LOADS CHUNK TILE STAGED DIM LINES COLUMNS LAUNCHERS index_of element epilogue lane "
@@ -67,9 +67,9 @@ class ScattersPlan(GraphPlan):
         problem, (threads, _, tile, _) = self.problem, SHAPES[0]
         columns, lines = (math.prod(problem.frame[dim] for dim in dims) for dims in (problem.columns, problem.lines))
         count, length = problem.shape[problem.dim], problem.frame[problem.dim]
-        width = min(threads, _power_of_two(columns))
+        width = min(threads, power_of_two(columns))
         parts, groups = -(-columns // width), threads // width
-        rows = min(tile * (2 if problem.is_orderless else 1) // width, max(groups, _power_of_two(count)))
+        rows = min(tile * (2 if problem.is_orderless else 1) // width, max(groups, power_of_two(count)))
         while rows > groups and parts * lines * -(-count // rows) < FEW_BLOCKS:
             rows //= 2
         scans = parts * lines * -(-count // rows) * math.ceil(length / 32)
@@ -140,11 +140,6 @@ def _context(problem: ScatterProblem, configuration: ScattersConfiguration) -> d
             [_returned(o.name, o.dtype) for o in epilogue.outputs], as_tuple=problem.graph.returns_tuple
         ),
     }
-
-
-def _power_of_two(number: int) -> int:
-    """The smallest that is at least the number."""
-    return 1 << max(0, number - 1).bit_length()
 
 
 def _written(each: Combined) -> dict[str, str]:
