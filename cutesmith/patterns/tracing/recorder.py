@@ -187,7 +187,7 @@ class Recorder(LightMode):  # type: ignore[no-untyped-call,unused-ignore]
         try:
             return func(*arguments_without_values(func, args), **named)
         except NotImplementedError as error:
-            if not str(func).startswith("aten.index."):
+            if func.overloadpacket is not torch.ops.aten.index:
                 raise
             # a mask as an index: PyTorch has no shape for it without values
             raise self.build.unmatched("has a result whose shape depends on values") from error
