@@ -122,6 +122,7 @@ def pytest_warning_recorded(warning_message: warnings.WarningMessage, nodeid: st
 def pytest_sessionfinish(session: pytest.Session) -> None:
     if _warned and session.exitstatus == pytest.ExitCode.OK and not hasattr(session.config, "workerinput"):
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
+        print("\nThe run fails by these warnings, though each test passed:", *_warned, sep="\n  ", file=sys.stderr)
 
 
 def _has_gpu() -> bool:

@@ -30,18 +30,19 @@ MOST_VECTORS = 8  # of a thread: 64 numbers in registers
 @cute.jit
 def meet_in_thread(held: cute.Tensor, distance: cutlass.Constexpr):
     """Numbers `distance` apart in this thread become their sum and their difference."""
-    for e in range_constexpr(cute.size(held)):
-        if const_expr(e & distance == 0):
-            low, high = held[e], held[e + distance]
-            held[e], held[e + distance] = low + high, low - high
+    for pair in range_constexpr(cute.size(held) // 2):
+        e = const_expr(pair + pair // distance * distance)  # the lower one: its bit is 0
+        low, high = held[e], held[e + distance]
+        held[e], held[e + distance] = low + high, low - high
 
 
 @cute.jit
 def meet_across_lanes(held: cute.Tensor, distance: cutlass.Constexpr):
     """The same with the lane `distance` away: the lower lane keeps the sum, the upper one the difference."""
     sign = Float32(1.0) if cute.arch.lane_idx() & distance == 0 else Float32(-1.0)
-    for e in range_constexpr(cute.size(held)):
-        held[e] = cute.arch.shuffle_sync_bfly(held[e], distance) + sign * held[e]
+    for v in range_constexpr(cute.size(held, mode=[1])):
+        for e in range_constexpr(cute.size(held, mode=[0])):
+            held[e, v] = cute.arch.shuffle_sync_bfly(held[e, v], distance) + sign * held[e, v]
 
 
 @cute.jit
@@ -88,7 +89,7 @@ def hadamard_kernel(
         if row < mX.shape[0]:
             gX = cute.zipped_divide(mX[row, None], (vector,))
             cute.autovec_copy(gX[None, place % columns // vector], rX[None, v])
-    held = cute.make_rmem_tensor((vector * vectors,), Float32)
+    held = cute.make_rmem_tensor((vector, vectors), Float32)
     held.store(rX.load().to(Float32))
 
     for bit in range_constexpr((columns - 1).bit_length()):
@@ -105,7 +106,7 @@ def hadamard_kernel(
             meet_in_thread(held, (vector * vectors // warps) << bit)
 
     rY = cute.make_rmem_tensor((vector, vectors), mY.element_type)
-    rY.store((held.load() * columns**-0.5).to(mY.element_type).reshape((vector, vectors)))
+    rY.store((held.load() * columns**-0.5).to(mY.element_type))
     runs = const_expr(vectors // warps)
     for v in range_constexpr(vectors):
         place = vector * (lane + LANES * (v // runs + warps * (warp * runs + v % runs)))
