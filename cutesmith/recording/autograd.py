@@ -53,13 +53,14 @@ class _Marks(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         result = func(*args, **(kwargs or {}))
-        given = [value for value in _flat(args) if isinstance(value, torch.Tensor)]
+        given = [value for value in flat(args) if isinstance(value, torch.Tensor)]
         if any(self._facade.says_cuda(value) for value in given):
-            for made in _flat((result,)):
+            for made in flat((result,)):
                 if isinstance(made, torch.Tensor) and not any(made is value for value in given):
                     self._facade.mark(made)
         return result
 
 
-def _flat(values: tuple[Any, ...]) -> list[Any]:
+def flat(values: tuple[Any, ...]) -> list[Any]:
+    """The values, and those of lists and tuples among them."""
     return [inner for value in values for inner in (value if isinstance(value, (tuple, list)) else (value,))]

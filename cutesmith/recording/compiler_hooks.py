@@ -21,6 +21,7 @@ from cutesmith.devices import parse_arch
 from cutesmith.errors import UnavailableError
 from cutesmith.recording.cubin import read_cubin
 from cutesmith.recording.driver_answers import answer_driver_calls
+from cutesmith.recording.exported_objects import hook_load_module
 from cutesmith.recording.host_calls import register_host_calls, surfacing
 from cutesmith.recording.patches import Patches
 from cutesmith.recording.ptx import PtxasNote, Spills, read_notes, read_remarks
@@ -81,6 +82,7 @@ class _Hooks:
             patches.set(op, _FRAMEWORK, functools.cache(framework))
         _answer_hardware_info(patches, self._recorded.arch)
         hook_tvm_ffi(patches)
+        hook_load_module(patches)
 
     def _set_environment(self, patches: Patches, dsls: Any) -> None:
         for dsl in dsls:
@@ -139,8 +141,7 @@ class _Hooks:
         """The DSL says of code for another GPU, when it is called, that the DSL has a bug."""
 
         def validate(compiled: Any) -> None:
-            arch = compiled.compiled_for
-            if compiled.engine is None and arch != self._recorded.arch:
+            if compiled.engine is None and (arch := compiled.compiled_for) != self._recorded.arch:
                 what = f"a kernel was compiled for {arch}, which {self._recorded.arch} cannot run"
                 raise UnavailableError(what, hint=f"Use --arch {arch}.")
             original(compiled)

@@ -279,12 +279,17 @@ def surfacing(original: Callable[..., Any]) -> Callable[..., Any]:
 _callbacks: dict[str, ctypes._FuncPointer] = {}
 
 
-def register_host_calls(engine: Any) -> None:
-    """Let the host code of an MLIR execution engine call us instead of the CUDA runtime (before its first look-up)."""
+def call_addresses() -> dict[str, int]:
+    """Where the code of each answered call is, by its symbol."""
     if not _callbacks:
         for name, (answer, types) in _CALLS.items():
             _callbacks[name] = ctypes.CFUNCTYPE(_INT, *types)(_guarded(name, answer))
         for name in _UNANSWERED:
             _callbacks[name] = ctypes.CFUNCTYPE(_INT)(_refuse(name))
-    for name, callback in _callbacks.items():
-        engine.raw_register_runtime(name, ctypes.cast(callback, ctypes.c_void_p))
+    return {name: ctypes.cast(callback, ctypes.c_void_p).value or 0 for name, callback in _callbacks.items()}
+
+
+def register_host_calls(engine: Any) -> None:
+    """Let the host code of an MLIR execution engine call us instead of the CUDA runtime (before its first look-up)."""
+    for name, address in call_addresses().items():
+        engine.raw_register_runtime(name, ctypes.c_void_p(address))

@@ -11,6 +11,7 @@ from pathlib import Path
 from cutesmith.devices import parse_arch
 from cutesmith.recording.autograd import backward_within
 from cutesmith.recording.compiler_hooks import hook_compiler
+from cutesmith.recording.cuda_graphs import graphs_within
 from cutesmith.recording.facade import cuda_as_cpu
 from cutesmith.recording.host_calls import set_recorder
 from cutesmith.recording.patches import Patches
@@ -40,6 +41,7 @@ def session(
             warnings.catch_warnings(),
         ):
             backward_within(patches, facade)
+            graphs_within(patches, recorded, facade)
             warnings.simplefilter("default")  # the caller's filters must not decide whether a kernel compiles
             yield recorded
     finally:

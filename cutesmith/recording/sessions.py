@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -83,6 +84,7 @@ class Session:
     executor: Executor | None = None
     line_info: bool = False
     failure: BaseException | None = None
+    held_back: list[Callable[[], object]] | None = None  # what a CUDA graph captures, to be done at its replays
     launches: list[Launch] = field(default_factory=list)
     modules: list[Module] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
@@ -150,7 +152,12 @@ class Session:
         )
         self.launches.append(launch)
         if self.executor is not None:
-            self._execute(launch, kernel, self._libraries.get(library))
+            module = self._libraries.get(library)
+            self._ask(lambda: self._execute(launch, kernel, module))
+
+    def _ask(self, step: Callable[[], object]) -> None:
+        """Do what host code asks for, or keep it for the replays of the graph that captures."""
+        step() if self.held_back is None else self.held_back.append(step)
 
     def _kernel_of(self, handle: int) -> CubinKernel | None:
         """The kernel of a handle; several libraries may have one of the same name."""
@@ -161,7 +168,9 @@ class Session:
     def _execute(self, launch: Launch, kernel: CubinKernel | None, module: Module | None) -> None:
         self.surface()
         if kernel is None or module is None:
-            raise UnavailableError(f"the kernel {launch.kernel} was not compiled in this session")
+            what = f"the kernel {launch.kernel} was not compiled in this session"
+            hint = "An exported object holds machine code alone: compile the function in the same run."
+            raise UnavailableError(what, hint=hint)
         assert self.executor is not None
         self.executor.launch(launch, kernel, module)
 
@@ -176,13 +185,13 @@ class Session:
 
     def fill(self, address: int, value: int, size: int) -> None:
         """Set device memory to a byte."""
-        if self.executor:
-            self.executor.fill(address, value, size)
+        if executor := self.executor:
+            self._ask(lambda: executor.fill(address, value, size))
 
     def copy(self, target: int, source: int, size: int) -> None:
         """Copy bytes between any two addresses."""
-        if self.executor:
-            self.executor.copy(target, source, size)
+        if executor := self.executor:
+            self._ask(lambda: executor.copy(target, source, size))
 
     def failed(self, call: str, error: BaseException | None) -> None:
         """Remember a call that could not be answered."""

@@ -131,7 +131,6 @@ def cuda_stand_ins(sm: SmVersion) -> dict[str, object]:
         "initial_seed": 0,
         "can_device_access_peer": False,
         "is_tf32_supported": sm.capability >= (8, 0),
-        "is_current_stream_capturing": False,
         "current_stream": null,
         "default_stream": null,
         **dict.fromkeys(_NO_OPS.split()),
@@ -154,7 +153,8 @@ def cuda_stand_ins(sm: SmVersion) -> dict[str, object]:
 
 def cuda_refusals() -> dict[str, object]:
     """All other functions and classes of `torch.cuda`, each replaced by one that refuses by name (UnavailableError)."""
-    kept = {"OutOfMemoryError", "DeferredCudaCallError", "CudaError", "cudaStatus", *cuda_stand_ins(_ANY)}
+    graphs = ("CUDAGraph", "graph", "graph_pool_handle", "is_current_stream_capturing")  # those of cuda_graphs.py
+    kept = {"OutOfMemoryError", "DeferredCudaCallError", "CudaError", "cudaStatus", *cuda_stand_ins(_ANY), *graphs}
     names = (name for name in torch.cuda.__all__ if name not in kept and not name.endswith("Storage"))
     return {name: refused(f"torch.cuda.{name}") for name in names if callable(getattr(torch.cuda, name, None))}
 

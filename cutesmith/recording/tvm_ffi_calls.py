@@ -33,7 +33,7 @@ def hook_tvm_ffi(patches: Patches) -> None:
     stay_in_engine(patches)
     for name in ("TVMFFIJitCompiledFunction", "TVMFFIJitCompiledFunctionWithKwargs"):
         owner = getattr(provider, name)
-        patches.set(owner, "__call__", surfacing(_with_engine(_with_views(owner.__call__, _tvm_tensor))))
+        patches.set(owner, "__call__", surfacing(_with_engine(with_tvm_tensors(owner.__call__))))
     # Who asks for the bare TVM-FFI function gets the object around it, whose calls are the ones converted above.
     patches.set(provider.TVMFFIJitCompiledFunctionWithKwargs, "__tvm_ffi_object__", lambda compiled: compiled)
 
@@ -64,6 +64,11 @@ def _with_views(original: Any, convert: Any) -> Any:
         return original(*[_map(convert, a) for a in args], **{name: _map(convert, a) for name, a in kwargs.items()})
 
     return call
+
+
+def with_tvm_tensors(function: Any) -> Any:
+    """A TVM-FFI function, called with tensors of TVM-FFI where they pose as CUDA tensors."""
+    return _with_views(function, _tvm_tensor)
 
 
 def _map(convert: Any, value: Any) -> Any:

@@ -19,7 +19,6 @@ KINDS = {
     "sh": ("command",),
     "json": ("data",),
 }
-GPU_ONLY = "gpu-only"
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]*\Z")
 
 
@@ -40,7 +39,6 @@ class Block:
     kind: str
     name: str
     archs: tuple[str, ...]
-    gpu_only: bool
     expected: str  # what the error of a `fails` block must contain
     source: str
 
@@ -82,17 +80,16 @@ def _block(page: str, line: int, info: str, source: str) -> Block:
     if kind in ("fragment", "output"):
         if len(words) != 2 or words[0] != "of":
             raise BlockError(line, f"write `{kind} of NAME`")
-        return Block(page, line, kind, words[1], (), False, "", source)
-    return Block(page, line, kind, "", (), False, "", source)
+        return Block(page, line, kind, words[1], (), "", source)
+    return Block(page, line, kind, "", (), "", source)
 
 
 def _program(page: str, line: int, kind: str, words: list[str], source: str) -> Block:
     name, *rest = words or [""]
     if not _NAME.match(name):
         raise BlockError(line, f"a {kind} block needs a name of a-z, 0-9 and hyphens, not {name!r}")
-    gpu_only = GPU_ONLY in rest
     archs = [word for word in rest if word.startswith("sm_")]
-    others = [word for word in rest if word != GPU_ONLY and word not in archs]
+    others = [word for word in rest if word not in archs]
     if not archs:
         raise BlockError(line, f"{name}: name the architectures, such as sm_80 sm_90a")
     if len(others) != (kind == "fails"):
@@ -102,4 +99,4 @@ def _program(page: str, line: int, kind: str, words: list[str], source: str) -> 
             parse_arch(arch)
         except CutesmithError as error:
             raise BlockError(line, f"{name}: {error.message}") from error
-    return Block(page, line, kind, name, tuple(archs), gpu_only, others[0] if others else "", source)
+    return Block(page, line, kind, name, tuple(archs), others[0] if others else "", source)

@@ -42,7 +42,7 @@ class Outcome:
 
 def execute(block: Block, arch: str, *, on_gpu: bool = False) -> Outcome:
     """Execute a compile, run or fails block for one architecture; `on_gpu` takes the machine's own."""
-    compile_only = block.kind == "compile" or (block.gpu_only and not on_gpu)
+    compile_only = block.kind == "compile"
     on = "compile" if compile_only else "gpu" if on_gpu else "emulator"
     device = {"compile": _compiled, "emulator": _emulated, "gpu": _own}[on]
     start = time.perf_counter()
@@ -112,8 +112,14 @@ def _compiled(arch: str) -> Iterator[Callable[[], list[str]]]:
 @contextlib.contextmanager
 def _emulated(arch: str) -> Iterator[Callable[[], list[str]]]:
     from cutesmith.emulator.device import emulated_device
+    from cutesmith.profiling.scripts.stand_ins import script_stand_ins
+    from cutesmith.recording.facade import active_facade
+    from cutesmith.recording.patches import Patches
 
-    with emulated_device(arch) as device:
+    with emulated_device(arch) as device, Patches() as patches:
+        facade = active_facade()
+        assert facade is not None
+        script_stand_ins(patches, facade, [])  # as `cutesmith emulate --script` runs a program
         yield lambda: [f"{finding.kind.value}: {finding}" for finding in device.findings]
 
 

@@ -124,7 +124,7 @@ def test_wrong():
 
 def test_graph():
     with pytest.raises(ZeroDivisionError):
-        torch.cuda.CUDAGraph()
+        torch.cuda.make_graphed_callables()
 
 
 def test_swallowed_launch():
@@ -229,7 +229,7 @@ for refused in (
     lambda: scale[(1,)](1, n=2),
     lambda: torch.distributed.init_process_group("nccl"),
     lambda: ctypes.CDLL("libcublas.so.12"),
-    lambda: torch.cuda.CUDAGraph(),
+    lambda: torch.cuda.make_graphed_callables(),
     lambda: driver.cuModuleLoad(b"x"),
     lambda: open("/etc/hostname").read(),
     lambda: open("left.txt", "w"),
@@ -251,7 +251,7 @@ def test_what_a_script_cannot_have_is_refused_by_name(script, capfd):
     code, fields, printed = emulated(capfd, script(REFUSED))
     assert code == ExitCode.UNAVAILABLE and "needs the package no_such_package_xyz" in fields["summary"]
     refusals = [line for line in printed.splitlines() if line.startswith("refused")]
-    names = "do_bench `scale` NCCL libcublas.so torch.cuda.CUDAGraph cuModuleLoad Permission Permission Perm".split()
+    names = "do_bench `scale` NCCL libcublas.so make_graphed_callables cuModuleLoad Permission Permission Perm".split()
     assert len(refusals) == len(names)
     assert all(name in line for name, line in zip(names, refusals, strict=True)), refusals
     assert not Path("left.txt").exists()

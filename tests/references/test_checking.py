@@ -118,8 +118,8 @@ def test_an_error_that_was_announced_is_right(make_page):
     assert run_page(make_page(RACE.replace("run race sm_90a", 'fails race sm_90a "race"')))[1] == []
 
 
-def test_a_gpu_only_program_is_compiled_and_its_main_part_left_out(make_page):
-    body = HELLO.replace("sm_80 sm_90a", "sm_90a gpu-only").replace(
+def test_a_compile_block_leaves_its_main_part_out(make_page):
+    body = HELLO.replace("run hello sm_80 sm_90a", "compile hello sm_90a").replace(
         "host()\nprint", "cute.compile(host)\nif __name__ == '__main__':\n    1 / 0\nprint"
     )
     (outcome,), wrong = run_page(make_page(body))
@@ -146,21 +146,21 @@ def only(page):
 
 def test_a_program_has_a_name_architectures_and_its_source(make_page):
     block = only(make_page("```python run my-name sm_80 sm_90a\nprint(1)\n```"))
-    assert (block.kind, block.name, block.archs, block.gpu_only) == ("run", "my-name", ("sm_80", "sm_90a"), False)
+    assert (block.kind, block.name, block.archs) == ("run", "my-name", ("sm_80", "sm_90a"))
     assert block.source == "print(1)\n" and block.line == 11
 
 
 def test_the_other_kinds(make_page):
     body = (
         '```python fails bad sm_90a "THE CODE"\nx\n```\n'
-        "```python run g sm_90a gpu-only\nx\n```\n"
+        "```python run g sm_90a\nx\n```\n"
         "```text output of g\nx\n```\n"
         "```python fragment of kernels/a.py\nx\n```\n"
         "```text figure\nx\n```\n```sh command\nls\n```\n```json data\n{}\n```"
     )
     blocks = read_blocks(make_page(body))
     assert [b.kind for b in blocks] == ["fails", "run", "output", "fragment", "figure", "command", "data"]
-    assert blocks[0].expected == "THE CODE" and blocks[1].gpu_only
+    assert blocks[0].expected == "THE CODE"
     assert [b.name for b in blocks[2:4]] == ["g", "kernels/a.py"]
 
 

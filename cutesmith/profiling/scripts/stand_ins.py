@@ -1,7 +1,7 @@
 """What stands in, while a script runs, for what neither a CPU nor the emulated GPU has.
 
 Time is never measured: helpers run the kernel once, and give NaN. `torch.compile` runs the function as it is written.
-NCCL, CUDA's libraries, graphs and further parts of `torch.cuda` refuse by name (UnavailableError, exit code 7).
+NCCL, CUDA's libraries and further parts of `torch.cuda` refuse by name (UnavailableError, exit code 7).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from cutesmith.profiling.scripts.triton_stand_in import stand_in_for_triton
 from cutesmith.recording.autograd import entered
 from cutesmith.recording.facade import Facade, is_cuda
 from cutesmith.recording.patches import Patches
-from cutesmith.recording.torch_cuda import Event, cuda_refusals
+from cutesmith.recording.torch_cuda import Event, cuda_refusals, refused
 
 _CUDA_LIBRARY = re.compile(
     r"lib(cuda|cudart|cublas\w*|cudnn\w*|nccl|nvrtc|nvJitLink|cusparse\w*|cusolver\w*|cufft\w*|curand|cupti|nvshmem\w*)\.so"
@@ -46,6 +46,7 @@ def script_stand_ins(patches: Patches, facade: Facade, notes: list[str]) -> None
     for name in ("mm", "bmm", "addmm", "baddbmm"):
         patches.set(torch, name, with_out_dtype(getattr(torch, name)))
     patches.set(torch.library, "custom_op", _on_every_device(torch.library.custom_op, facade))
+    patches.set(torch.library, "opcheck", _without_traces(torch.library.opcheck))
     patches.set(ctypes.CDLL, "__init__", _without_cuda(ctypes.CDLL.__init__))
     if torch.distributed.is_available():
         patches.set(torch.distributed, "init_process_group", _no_processes)
@@ -80,6 +81,19 @@ def _on_every_device(original: Callable[..., Any], facade: Facade) -> Callable[.
         return original(name, within, device_types=devices, **named)
 
     return custom_op
+
+
+def _without_traces(original: Callable[..., Any]) -> Callable[..., Any]:
+    """`torch.library.opcheck`; its traces make tensors of a CUDA that PyTorch may lack, which ends the process."""
+
+    def opcheck(*args: Any, **named: Any) -> Any:
+        from torch.testing._internal.optests import generate_tests
+
+        with Patches() as patches:
+            patches.set(generate_tests, "aot_autograd_check", refused("opcheck with test_aot_dispatch"))
+            return original(*args, **named)
+
+    return opcheck
 
 
 def _without_cuda(original: Callable[..., None]) -> Callable[..., None]:
