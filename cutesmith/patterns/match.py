@@ -16,7 +16,7 @@ from cutesmith.patterns.contraction import plan as contraction
 from cutesmith.patterns.cutting.cover import Matcher as LaunchMatcher
 from cutesmith.patterns.cutting.cover import cut
 from cutesmith.patterns.cutting.machine import H200
-from cutesmith.patterns.cutting.rewriting import with_long_sums_in_parts, with_vectors_as_rows
+from cutesmith.patterns.cutting.rewriting import with_float8_factors, with_long_sums_in_parts, with_vectors_as_rows
 from cutesmith.patterns.cutting.sharing import with_shared_kernels
 from cutesmith.patterns.elementwise import plan as elementwise
 from cutesmith.patterns.graph.dtypes import FLOATS8
@@ -35,6 +35,9 @@ NEEDS_MODEL = (
 
 CONVERTS_FLOAT8 = 89
 """The first compute capability with instructions for float8."""
+
+MULTIPLIES_FLOAT8 = 90
+"""The compute capability for which products of float8 have a kernel of their own."""
 
 P = TypeVar("P", bound=PatternPlan[Any])
 
@@ -66,17 +69,19 @@ def plan_kernel(graph: Graph, arch: str) -> PatternPlan[Any]:
         if eighths:
             wrong = f"{eighths[0].dtype} at {eighths[0].where}: {arch} cannot convert it, sm_89 and later can"
             raise UnmatchedError(wrong, operation=eighths[0].where)
-    plan = whole_or_cut(graph)
+    plan = whole_or_cut(graph, arch)
     if not plan.configurations(arch):
         raise UnmatchedError(f"the pattern {plan.pattern} has no configuration for {arch}", operation=plan.pattern)
     return replace(plan, arch=arch) if isinstance(plan, ChainPlan) else plan
 
 
-def whole_or_cut(graph: Graph) -> SinglePlan | ChainPlan:
+def whole_or_cut(graph: Graph, arch: str = "sm_90a") -> SinglePlan | ChainPlan:
     """The plan of one pattern, or of a chain of them; of the ways to say products, that predicted to be the fastest."""
     if not any(node.op == "contract" for node in graph.nodes()):
         return with_shared_kernels(_one_or_cut(graph))
-    plan, others = _one_or_cut(graph), (with_vectors_as_rows(graph), with_long_sums_in_parts(graph))
+    plan, others = _one_or_cut(graph), [with_vectors_as_rows(graph), with_long_sums_in_parts(graph)]
+    if parse_arch(arch).sm.number == MULTIPLIES_FLOAT8:
+        others.append(with_float8_factors(graph))
     for other in (other for other in others if other is not graph):
         try:
             plan = min(plan, _one_or_cut(other), key=H200.seconds)

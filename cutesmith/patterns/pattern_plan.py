@@ -130,8 +130,9 @@ class HopperConfiguration(Configuration):
     share A, `split` share a tile and divide k. A tile leaves by `columns` at a time. `swapped` computes the transposed
     result, so that a few rows become the columns of tiles. Cluster tiles go down `group` before they go right. A
     float32 number is the sum of `parts` numbers of bfloat16; the products of a k-tile are summed apart.
-    A launch splits the factors `ahead`, or the kernel itself does. `joined`: the positions of all images follow each
-    other in tiles, which small images would not fill; a launch moves the result to its place.
+    A launch splits the factors `ahead`, or the kernel itself does. `promoted`: sums of one k-tile of float8 are added
+    up outside of the tensor core, whose own are short. `joined`: the positions of all images follow each other in
+    tiles, which small images would not fill; a launch moves the result to its place.
     """
 
     tile_m: int
@@ -149,6 +150,7 @@ class HopperConfiguration(Configuration):
     parts: int = 1
     ahead: bool = False
     joined: bool = False
+    promoted: bool = False
 
     @property
     def rows(self) -> int:
@@ -158,7 +160,12 @@ class HopperConfiguration(Configuration):
     @property
     def sums_per_thread(self) -> int:
         """Registers for the sums of a tile, and for those of one k-tile where they are apart."""
-        return self.rows * self.tile_n // 128 * (2 if self.parts > 1 else 1)
+        return self.rows * self.tile_n // 128 * (2 if self.sums_apart else 1)
+
+    @property
+    def sums_apart(self) -> bool:
+        """Whether the tensor core sums up one k-tile at a time."""
+        return self.promoted or self.parts > 1
 
     @property
     def splits(self) -> bool:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from cutesmith.errors import UnmatchedError
 from cutesmith.patterns.contraction.epilogue import Epilogue, write_epilogue
-from cutesmith.patterns.graph.attributes import TRANSPOSED, Contraction, Input, Windows, seen_code
+from cutesmith.patterns.graph.attributes import TRANSPOSED, Contraction, Input, ShortSums, Windows, seen_code
 from cutesmith.patterns.graph.dtypes import COMPUTE_TYPE, ITEM_BYTES, STORAGE_TYPE
 from cutesmith.patterns.graph.nodes import LEAVES, Graph, Node
 from cutesmith.patterns.graph.shapes import Shape
@@ -113,6 +113,11 @@ class ContractionProblem:
     def accumulator(self) -> str:
         """DSL type of the sums."""
         return COMPUTE_TYPE[Contraction.of(self.product).accumulate]
+
+    @property
+    def short_sums(self) -> ShortSums:
+        """What the function allows of sums of float8."""
+        return Contraction.of(self.product).short_sums
 
     @property
     def windows(self) -> Windows | None:

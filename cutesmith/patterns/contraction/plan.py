@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from cutesmith.devices import parse_arch
+from cutesmith.errors import UnmatchedError
 from cutesmith.patterns.contraction.analysis import ContractionProblem, analyse, by_windows
 from cutesmith.patterns.contraction.arithmetic import Arithmetic, arithmetic_of
 from cutesmith.patterns.contraction.epilogue import Output
@@ -37,6 +38,7 @@ _OWN = (
     "contiguous_k tiled_mma op sizes window_starts seen_at load_windows starts taps"
 )
 Form = ContractionConfiguration | HopperConfiguration
+HOPPER = parse_arch("sm_90a").sm
 RESERVED = SHARED_NAMES | set(_OWN.split()) | HOPPER_NAMES
 """Names that an argument of the problem may not have in the generated kernel."""
 
@@ -52,6 +54,8 @@ class ContractionPlan(GraphPlan):
         """Tiles that the architecture can run, the best guess first; of sm_90a's own form where that serves."""
         sm = parse_arch(arch).sm
         problem, windowed = self.problem, by_windows(self.problem)
+        if arithmetic_of(problem) is Arithmetic.FLOAT8:
+            return hopper_proposals(problem, sm) if sm == HOPPER else []
         found = [] if any(obstacles(problem, sm)) else hopper_proposals(problem, sm)
         if found and not copied_factors(problem) and not moved_outputs(problem, found[0]):
             return found
@@ -210,5 +214,6 @@ def _sums_again(problem: ContractionProblem) -> bool:
 def match(graph: Graph) -> ContractionPlan:
     """A plan for `graph`, or UnmatchedError naming the first operation that is not part of a product's kernel."""
     problem = analyse(graph, RESERVED)
-    arithmetic_of(problem)
+    if arithmetic_of(problem) is Arithmetic.FLOAT8 and (wrong := next(obstacles(problem, HOPPER), None)):
+        raise UnmatchedError(wrong, operation=problem.product.where)
     return ContractionPlan(graph, problem)

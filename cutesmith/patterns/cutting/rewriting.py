@@ -2,8 +2,9 @@
 
 A tile of the tensor core wastes all but a column of its work on a vector, and the product is no more than one visit to
 the matrix: what a row kernel does at memory speed. A small result of long sums keeps few multiprocessors busy; cut
-along k it is a batch of products, whose results a pointwise kernel adds up, in the same order every time. Where the
-user asks for it, factors of float32 may be rounded to tf32.
+along k it is a batch of products, whose results a pointwise kernel adds up, in the same order every time. Hopper
+multiplies float8 itself, where the function allows its sums. Where the user asks for it, factors of float32 may be
+rounded to tf32.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ from dataclasses import replace
 
 import torch
 
-from cutesmith.patterns.graph.attributes import Contraction, Input, Reduction, View
+from cutesmith.patterns.graph.attributes import Contraction, Input, Reduction, ShortSums, View
 from cutesmith.patterns.graph.builder import GraphBuilder
-from cutesmith.patterns.graph.dtypes import compute_dtype
+from cutesmith.patterns.graph.dtypes import FLOATS8, compute_dtype
 from cutesmith.patterns.graph.nodes import Graph, Node, with_nodes
 from cutesmith.patterns.graph.views import push_permute, push_slice
 
@@ -42,6 +43,11 @@ def with_long_sums_in_parts(graph: Graph) -> Graph:
     return _rewritten(graph, _parts, fixed=True)
 
 
+def with_float8_factors(graph: Graph) -> Graph:
+    """The graph with products of the float8 numbers that became float16, where the tensor cores may sum those up."""
+    return _rewritten(graph, _of_float8)
+
+
 def with_tf32(graph: Graph) -> Graph:
     """The graph with products of float32 that may round their factors to tf32; itself where it has none."""
     return _rewritten(graph, _of_rounded_factors)
@@ -61,6 +67,14 @@ def _rewritten(graph: Graph, change: Callable[[GraphBuilder, Node], Node | None]
     if not changed:
         return graph
     return replace(rewritten, fixed_shapes=True) if fixed else rewritten
+
+
+def _of_float8(build: GraphBuilder, node: Node) -> Node | None:
+    if Contraction.of(node).short_sums is ShortSums.NONE:
+        return None
+    factors = tuple(side.inputs[0] for side in node.inputs if side.op == "cast" and side.inputs[0].dtype in FLOATS8)
+    build.origin = node.origin
+    return build.node("contract", factors, node.shape, node.dtype, node.attrs) if len(factors) == 2 else None
 
 
 def _of_rounded_factors(build: GraphBuilder, node: Node) -> Node | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -114,15 +115,28 @@ class Stored(Viewed):
         return cls(dense_strides(shape), (shape, dense_strides(shape)))
 
 
+class ShortSums(enum.IntEnum):
+    """What the function allows of the tensor cores' own sums of float8 products, which keep 14 bits on Hopper.
+
+    OF_PIECES: sums of pieces of k, which are added up in float32. WHOLE: those of all of k, too.
+    """
+
+    NONE = 0
+    OF_PIECES = 1
+    WHOLE = 2
+
+
 @dataclass(frozen=True)
 class Contraction(Attributes):
     """How the products are summed: in a type ("float32", "float64", "int32", …), of factors that may be rounded.
 
-    `tf32`: PyTorch's flags allow float32 factors to be rounded to tf32 in this operation.
+    `tf32`: PyTorch's flags allow float32 factors to be rounded to tf32 in this operation. `short_sums` counts where the
+    factors were float8.
     """
 
     accumulate: str
     tf32: bool = False
+    short_sums: ShortSums = ShortSums.NONE
 
 
 @dataclass(frozen=True)

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from cutesmith.patterns.graph.attributes import Contraction
+from cutesmith.patterns.graph.attributes import Contraction, ShortSums
 from cutesmith.patterns.graph.builder import GraphBuilder
 from cutesmith.patterns.graph.dtypes import FLOATS8, HALVES, compute_dtype
 from cutesmith.patterns.graph.nodes import Node
 from cutesmith.patterns.graph.shapes import broadcast, regrouped_shape
 
 
-def contract(build: GraphBuilder, a: Node, b: Node, dtype: str, *, tf32: bool = False) -> Node:
+def contract(
+    build: GraphBuilder,
+    a: Node,
+    b: Node,
+    dtype: str,
+    *,
+    tf32: bool = False,
+    short_sums: ShortSums = ShortSums.NONE,
+) -> Node:
     """The product of (…, m, k) and (…, k, n) as `dtype`, summed up in the arithmetic class of that.
 
     Leading dimensions broadcast. A reshape of them that would copy an operand is moved to the result. Factors that were
@@ -20,7 +28,7 @@ def contract(build: GraphBuilder, a: Node, b: Node, dtype: str, *, tf32: bool = 
     a, b = _narrow(build, _unstretched(build, a), _unstretched(build, b))
     shape = _product_shape(a, b)
     a, b = _before_reshape(build, a, b)
-    attrs = Contraction(compute_dtype(dtype), tf32)
+    attrs = Contraction(compute_dtype(dtype), tf32, short_sums)
     product = build.reshape(build.node("contract", (a, b), _product_shape(a, b), dtype, attrs), shape)
     return build.expand(product, stretched)
 

@@ -47,7 +47,8 @@ def hopper_context(problem: ContractionProblem, c: HopperConfiguration) -> dict[
     majors = ["K" if along_k else "MN" for along_k in contiguous_k]
     layouts = ["ROW_MAJOR" if along_k else "COL_MAJOR" for along_k in contiguous_k]
     order = -1 if c.swapped else 1
-    dtypes = [problem.a.dtype, *(o.dtype for o in epilogue.operands), *(o.dtype for o in epilogue.outputs)]
+    factors = [problem.a.dtype, problem.b.dtype]
+    dtypes = [*factors, *(o.dtype for o in epilogue.operands), *(o.dtype for o in epilogue.outputs)]
     dtypes += ["bfloat16"] if c.ahead else []
     return {
         "reasons": reasons(problem, c),
@@ -58,7 +59,7 @@ def hopper_context(problem: ContractionProblem, c: HopperConfiguration) -> dict[
         "joined": c.joined,
         "by_columns": given_by_columns(problem) is not None,
         "pair_bytes": {operand.name: 2 * ITEM_BYTES[operand.dtype] for operand in epilogue.operands},
-        "factor": "BFloat16" if c.ahead else problem.a.storage,
+        "factors": ["BFloat16" if c.ahead else STORAGE_TYPE[dtype] for dtype in factors[::order]],
         "types": {_stored_dtype(dtype): STORAGE_TYPE[dtype] for dtype in dict.fromkeys(dtypes)},
         "over": over,
         "floating": {output.name: _is_rounded(output) for output in epilogue.outputs},

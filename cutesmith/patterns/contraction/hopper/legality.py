@@ -9,6 +9,7 @@ from cutesmith.devices import RESERVED_SMEM_PER_BLOCK, SmVersion
 from cutesmith.patterns.contraction.analysis import ContractionProblem, Matrix, Seen
 from cutesmith.patterns.contraction.arithmetic import Arithmetic, arithmetic_of
 from cutesmith.patterns.contraction.epilogue import Output
+from cutesmith.patterns.graph.attributes import ShortSums
 from cutesmith.patterns.graph.dtypes import ITEM_BYTES
 from cutesmith.patterns.pattern_plan import HopperConfiguration
 
@@ -32,8 +33,11 @@ def obstacles(problem: ContractionProblem, sm: SmVersion) -> Iterator[str]:
     """A sentence for each reason why this product needs another kernel, whatever the configuration."""
     if sm.number != 90:
         yield f"sm_{sm.number} has no wgmma"
-    if arithmetic_of(problem) not in (Arithmetic.HALF, Arithmetic.TF32_THRICE):
+    arithmetic = arithmetic_of(problem)
+    if arithmetic not in (Arithmetic.HALF, Arithmetic.TF32_THRICE, Arithmetic.FLOAT8):
         yield f"the kernel multiplies float16, bfloat16, or float32 as exact as it is, not {problem.a.dtype}"
+    if arithmetic is Arithmetic.FLOAT8 and (k_major(problem) != (True, True) or copied_factors(problem)):
+        yield "wgmma reads float8 along k, and TMA lines that begin at 16 bytes"
     if problem.k == 0:
         yield "there is nothing to sum up"
     if isinstance(problem.b, Seen):
@@ -111,7 +115,12 @@ def stage_bytes(problem: ContractionProblem, c: HopperConfiguration) -> int:
 
 def item_bytes(problem: ContractionProblem, c: HopperConfiguration) -> int:
     """Of a factor's number, as TMA loads it."""
-    return c.parts * ITEM_BYTES["bfloat16"] if c.ahead else ITEM_BYTES[problem.a.dtype]
+    return (c.parts if c.ahead else 1) * factor_bytes(problem, c)
+
+
+def factor_bytes(problem: ContractionProblem, c: HopperConfiguration) -> int:
+    """Of what wgmma multiplies, as TMA loads it."""
+    return ITEM_BYTES["bfloat16" if c.ahead else problem.a.dtype]
 
 
 def other_bytes(problem: ContractionProblem, c: HopperConfiguration) -> int:
@@ -145,15 +154,18 @@ def refusals(problem: ContractionProblem, c: HopperConfiguration, sm: SmVersion)
         yield "a cluster shares one operand"
     if c.split > 1 and (c.pingpong or c.cluster_m * c.cluster_n > 1):
         yield "blocks that divide k share nothing else"
-    line = 128 // ITEM_BYTES["bfloat16" if c.ahead else problem.a.dtype]
+    line = 128 // factor_bytes(problem, c)
     sides = (a_contiguous_k, c.tile_m, c.cluster_n), (b_contiguous_k, c.tile_n, c.cluster_m)
     for contiguous_k, lines, parts in sides:
         if lines % (parts * (8 if contiguous_k else line)) and (parts > 1 or not contiguous_k):
             yield f"{lines} lines of an operand cannot be loaded by {parts} blocks"
-    if c.swapped and c.rows % line:
+    if c.swapped and c.rows % min(line, 64):
         yield f"{c.rows} rows of a transposed result are not whole lines"
-    if c.parts > 1 and c.pingpong:
-        yield "the parts of a factor belong to a tile that the warpgroups share"
+    if c.sums_apart and c.pingpong:
+        yield "where sums of a k-tile are apart, the warpgroups share a tile"
+    is_float8 = arithmetic_of(problem) is Arithmetic.FLOAT8
+    if c.promoted != is_float8 and not (is_float8 and problem.short_sums is ShortSums.WHOLE):
+        yield "sums of float8 are short, and of no other type"
     if c.ahead and (isinstance(problem.b, Seen) or len(problem.batch) >= MOST_TMA_BATCH_DIMS):
         yield "a tensor map has no dimension left for parts"
     if c.sums_per_thread > (128 if c.splits else 208):

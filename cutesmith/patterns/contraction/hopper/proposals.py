@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from cutesmith.devices import RESERVED_SMEM_PER_BLOCK, SmVersion, parse_arch
 from cutesmith.patterns.contraction.analysis import ContractionProblem, Matrix, Seen
+from cutesmith.patterns.contraction.arithmetic import Arithmetic, arithmetic_of
 from cutesmith.patterns.contraction.hopper.legality import (
     can_join,
     copied_factors,
@@ -18,6 +19,7 @@ from cutesmith.patterns.contraction.hopper.legality import (
     shared_bytes,
     stage_bytes,
 )
+from cutesmith.patterns.graph.attributes import ShortSums
 from cutesmith.patterns.graph.dtypes import ITEM_BYTES
 from cutesmith.patterns.pattern_plan import HopperConfiguration as Tiles
 
@@ -42,11 +44,15 @@ PARTS_CYCLES = 700.0
 """Of a k-tile of float32, beside its products, where the kernel splits (medians of four sizes on an H100)."""
 TILE_CYCLES = 520.0
 EPILOGUE_CYCLES = 11_500.0
-"""For 128 x 192 sums of a warpgroup; hidden behind the other one where they take turns."""
+"""For 128 x 192 sums of a warpgroup, 32 columns at a time; hidden behind the other one where they take turns."""
+ROUNDS_SHARE = 0.7
+"""Of the epilogue that the rounds take, whatever their columns: an estimate."""
 SPLIT_CYCLES = 2300.0
 """For each doubling of the blocks that add up a tile."""
 BANDWIDTH = 3.7e12
 MOST_FLOPS = 1090e12
+MOST_FLOPS_OF_FLOAT8 = 1700e12
+"""An estimate: torch._scaled_mm reached 1390e12 on an H100."""
 COPIED_AT_ONCE = 256
 """Elements of a line that a warp copies."""
 COPY_SECONDS = 3e-6
@@ -90,12 +96,25 @@ def _candidates(problem: ContractionProblem) -> Iterator[tuple[Tiles, int]]:
 
 
 def _for_dtype(problem: ContractionProblem, c: Tiles) -> Iterator[Tiles]:
-    """The same tile for float32, whose numbers are split into parts, by the kernel or ahead; warpgroups share it."""
-    if problem.a.dtype != "float32":
-        yield c
-    else:
+    """The same tile for the factors' type: warpgroups share it where sums of a k-tile are apart.
+
+    Numbers of float32 are split into parts, by the kernel or ahead.
+    """
+    arithmetic = arithmetic_of(problem)
+    if arithmetic is Arithmetic.TF32_THRICE:
         split = replace(c, tile_k=32, pingpong=False, parts=3)
         yield from (split, replace(split, ahead=True))
+    elif arithmetic is Arithmetic.FLOAT8:
+        yield replace(c, tile_k=128, pingpong=False, promoted=True, columns=_wide(c))
+        if problem.short_sums is ShortSums.WHOLE:
+            yield replace(c, tile_k=128)
+    else:
+        yield c
+
+
+def _wide(c: Tiles) -> int:
+    """Columns of a tile that leave at once where nothing hides that: each round waits for stores and for barriers."""
+    return 64 if c.tile_n % 64 == 0 else c.columns
 
 
 def _square() -> Iterator[Tiles]:
@@ -104,8 +123,9 @@ def _square() -> Iterator[Tiles]:
         tiles = Tiles(m, n, 64, 0, pingpong=True, columns=32 if n % 32 == 0 else 16)
         yield from (tiles, replace(tiles, cluster_m=2), replace(tiles, cluster_n=2))
     for m, n in ((128, 256), (256, 128)):
-        tiles = Tiles(m, n, 64, 0)
-        yield from (tiles, replace(tiles, cluster_m=2), replace(tiles, cluster_n=2))
+        for columns in (32, 64) if m == 128 else (32,):
+            tiles = Tiles(m, n, 64, 0, columns=columns)
+            yield from (tiles, replace(tiles, cluster_m=2), replace(tiles, cluster_n=2))
 
 
 def _few_columns() -> Iterator[Tiles]:
@@ -145,22 +165,25 @@ def predict(problem: ContractionProblem, c: Tiles) -> Prediction:
     """What a configuration takes: waves of tiles, as long as their wgmma or their loads; or all bytes; or all flops."""
     images = problem.batches if c.joined else 1  # that make up the rows of one product
     rows, columns = (images * problem.n, problem.m) if c.swapped else (problem.m, problem.n)
+    most_flops = MOST_FLOPS_OF_FLOAT8 if arithmetic_of(problem) is Arithmetic.FLOAT8 else MOST_FLOPS
     share, at_once = c.cluster_m * c.cluster_n, blocks_at_once(problem, c)
     tiles = math.ceil(rows / (c.tile_m * c.cluster_m)) * math.ceil(columns / (c.tile_n * c.cluster_n)) * share
     tiles *= problem.batches // images
     resident = CLUSTERS_AT_ONCE[share * c.split] * share * c.split * at_once
     waves = max(1, math.ceil(tiles * c.split / resident))  # a result without elements has no tile
-    # A wgmma of 64 x n x 16 takes n / 2 cycles, or as long as its operands take to read, 128 bytes a cycle.
-    multiply = c.tile_m / 64 * max(c.tile_n / 2, 16 + c.tile_n / 4) * c.tile_k / 16 * len(c.products)
+    # A wgmma of 64 x n x 32 bytes takes n / 2 cycles, or as long as its operands take to read, 128 bytes a cycle.
+    depth = 32 if arithmetic_of(problem) is Arithmetic.FLOAT8 else 16
+    multiply = c.tile_m / 64 * max(c.tile_n / 2, 16 + c.tile_n / 4) * c.tile_k / depth * len(c.products)
     load = (c.tile_m / c.cluster_n + c.tile_n / c.cluster_m) * c.tile_k * item_bytes(problem, c) / LOADED_BYTES
     step = STEP_CYCLES + (PARTS_CYCLES if c.splits else 0.0)
     own = _steps(problem, c) / c.split * (max(multiply, load) * at_once + step) + TILE_CYCLES
-    own += 0.0 if c.pingpong else EPILOGUE_CYCLES * c.rows * c.tile_n / (128 * 192)
+    rounds = ROUNDS_SHARE * 32 / max(32, c.columns)
+    own += 0.0 if c.pingpong else EPILOGUE_CYCLES * (1 - ROUNDS_SHARE + rounds) * c.rows * c.tile_n / (128 * 192)
     own += SPLIT_CYCLES * math.log2(c.split)
     work = {
         "loads from L2" if load > multiply else "multiplications": waves * own / CLOCK,
         "bytes of device memory": (problem.graph.moved_bytes + sum(_more_bytes(problem, c))) / BANDWIDTH,
-        "the card's power": 2 * problem.m * problem.n * problem.k * problem.batches * len(c.products) / MOST_FLOPS,
+        "the card's power": 2 * problem.m * problem.n * problem.k * problem.batches * len(c.products) / most_flops,
     }
     seconds = LAUNCH_SECONDS + sum(part**SHARPNESS for part in work.values()) ** (1 / SHARPNESS)
     seconds += sum(COPY_SECONDS + moved / BANDWIDTH for moved in _bytes_beside(problem, c))

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import torch
 
-from cutesmith.patterns.graph.attributes import Number
+from cutesmith.patterns.graph.attributes import Number, ShortSums
 from cutesmith.patterns.graph.contractions import contract
-from cutesmith.patterns.graph.dtypes import compute_dtype
+from cutesmith.patterns.graph.dtypes import HALVES, compute_dtype
 from cutesmith.patterns.graph.nodes import Node
 from cutesmith.patterns.tracing.lowering.dispatch import Lowering, Operand, lowers
 
@@ -78,12 +77,30 @@ def _times(low: Lowering, value: Node, factor: Operand) -> Node:
 
 @lowers("_scaled_mm")
 def _scaled_mm(
-    low: Lowering, a: Node, b: Node, scale_a: Node, scale_b: Node, bias: Node | None = None, *_: Any, **__: Any
+    low: Lowering,
+    a: Node,
+    b: Node,
+    scale_a: Node,
+    scale_b: Node,
+    bias: Node | None = None,
+    scale_result: Node | None = None,
+    out_dtype: torch.dtype | None = None,
+    use_fast_accum: bool = False,
 ) -> Node:
-    """A product of float8 matrices, times scales of all, of rows of `a` and of columns of `b`, plus bias."""
+    """A product of float8 matrices, times scales of all, of rows of `a` and of columns of `b`, plus bias.
+
+    A result of 16 bits does not show that sums of pieces of k have 14.
+    """
     if any(math.prod(s.shape) not in (1, size) for s, size in zip((scale_a, scale_b), low.shapes[0], strict=True)):
         raise low.build.unmatched("has scales of blocks")
-    product = contract(low.build, low.build.cast(a, "float32"), low.build.cast(b, "float32"), "float32")
+    short = ShortSums.WHOLE if use_fast_accum else ShortSums.OF_PIECES
+    product = contract(
+        low.build,
+        low.build.cast(a, "float32"),
+        low.build.cast(b, "float32"),
+        "float32",
+        short_sums=short if low.dtype in HALVES else ShortSums.NONE,
+    )
     for scale in (scale_a, scale_b):
         product = low.build("mul", product, low.build.reshape(scale, scale.shape if len(scale.shape) == 2 else ()))
     return product if bias is None else low.build("add", product, low.operand(bias, "float32"))
