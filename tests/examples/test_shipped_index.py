@@ -61,6 +61,6 @@ def test_a_search_takes_less_than_a_tenth_of_a_second():
 
 
 def test_an_example_is_found_by_its_own_summary():
-    outcomes = [ask(LabelledQuery(example.summary, (example.id,)), SHIPPED) for example in SHIPPED[::3]]
-    assert len(outcomes) > 80
+    outcomes = [ask(LabelledQuery(example.summary, (example.id,)), SHIPPED) for example in SHIPPED[::6]]
+    assert len(outcomes) > 40
     assert scores(outcomes).recall_at_3 >= 0.9

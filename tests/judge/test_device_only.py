@@ -134,6 +134,7 @@ def test_an_exception_leaves_every_tensor_whole():
         assert x.tolist() == list(range(8))
 
 
+@pytest.mark.slow
 def test_empty_like_without_storage_is_torchs_own_and_needs_no_sympy():
     lines = """
         import sys

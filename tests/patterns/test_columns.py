@@ -68,7 +68,10 @@ def check(source, function, calls, folder):
             torch.testing.assert_close(ours.double(), expected.double(), rtol=tolerance, atol=tolerance, equal_nan=True)
 
 
-@pytest.mark.parametrize("name", CASES)
+SLOW = ("operands", "batch of vectors", "no vectors", "not adjacent", "different shapes")
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.slow if name in SLOW else ()) for name in CASES])
 def test_kernels_compute_what_pytorch_does(name, tmp_path):
     function, inputs, pattern = CASES[name]
     plan = plan_kernel(trace_function(function, inputs), "sm_90a")

@@ -45,13 +45,13 @@ def linear_gelu(x, weight, bias):
 
 CASES = {
     "bf16_bias_gelu": (linear_gelu, (normal(70, 40, dtype=BF16), normal(72, 40, dtype=BF16), normal(72, dtype=BF16))),
-    "fp16_odd": (torch.matmul, (normal(37, 41, dtype=F16), normal(41, 53, dtype=F16))),
     "fp32_bias_relu": (lambda x, w, b: F.relu(F.linear(x, w, b)), (normal(33, 40), normal(36, 40), normal(36))),
-    "fp32_batches": (lambda a, b, c: a @ b + c, (normal(2, 3, 9, 20), normal(1, 3, 20, 18), normal(2, 1, 9, 1))),
-    "masked": (lambda a, b, mask: (a @ b).masked_fill(mask, 0.5), (normal(9, 8), normal(8, 8), normal(9, 8) > 0)),
     "several": (lambda a, b, c: (F.relu(a @ b), (a @ b) * c > 0.5), (normal(5, 6), normal(6, 4), normal(5, 4))),
 }
 SLOW_CASES = {
+    "fp16_odd": (torch.matmul, (normal(37, 41, dtype=F16), normal(41, 53, dtype=F16))),
+    "masked": (lambda a, b, mask: (a @ b).masked_fill(mask, 0.5), (normal(9, 8), normal(8, 8), normal(9, 8) > 0)),
+    "fp32_batches": (lambda a, b, c: a @ b + c, (normal(2, 3, 9, 20), normal(1, 3, 20, 18), normal(2, 1, 9, 1))),
     "bf16_both_transposed": (torch.matmul, (normal(40, 72, dtype=BF16).t(), normal(56, 40, dtype=BF16).t())),
     "bf16_n_major": (torch.matmul, (normal(72, 40, dtype=BF16), normal(40, 56, dtype=BF16))),
     "fp32_transposed": (torch.matmul, (normal(37, 70).t(), normal(37, 53))),

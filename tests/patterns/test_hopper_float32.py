@@ -75,7 +75,7 @@ def run(plan, configuration, inputs, folder):
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if name in ("n_t", "split", "ahead") else pytest.mark.slow) for name in CASES]
+    "name", [pytest.param(name, marks=() if name == "n_t" else pytest.mark.slow) for name in CASES]
 )
 def test_a_product_is_no_further_from_float64_than_twice_pytorch_s_own(name, tmp_path):
     function, inputs, configuration = CASES[name]

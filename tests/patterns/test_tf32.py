@@ -30,8 +30,16 @@ def rounded(x: torch.Tensor, bits: int) -> torch.Tensor:
     return torch.ldexp((mantissa * 2**bits).round() / 2**bits, exponent).float()
 
 
-@pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
-@pytest.mark.parametrize("case", [LINEAR, CONVOLUTION], ids=["linear", "convolution"])
+@pytest.mark.parametrize(
+    ("case", "arch"),
+    [
+        (LINEAR, "sm_80"),
+        (CONVOLUTION, "sm_90a"),
+        pytest.param(LINEAR, "sm_90a", marks=pytest.mark.slow),
+        pytest.param(CONVOLUTION, "sm_80", marks=pytest.mark.slow),
+    ],
+    ids=["linear-sm_80", "convolution-sm_90a", "linear-sm_90a", "convolution-sm_80"],
+)
 def test_a_product_is_as_exact_as_tf32(case, arch, tmp_path):
     function, inputs = case
     graph = trace_function(function, inputs)

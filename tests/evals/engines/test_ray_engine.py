@@ -251,6 +251,7 @@ class TestOneEngine:
                 break
         assert not report.lost
 
+    @pytest.mark.slow
     def test_a_candidate_is_confined_as_on_one_machine(self, engine):
         """It has no sockets, does not see Ray's folder, and neither Ray's variables nor keys are in its environment."""
         files = {
@@ -261,6 +262,7 @@ class TestOneEngine:
         text = str(reports(engine, 1)["probe"].result.verdicts["compile"])
         assert "found ['PermissionError', 'PermissionError', []]" in text, text
 
+    @pytest.mark.slow
     def test_a_job_that_is_too_large_does_not_travel(self, engine):
         files = {"task": File(name="problem.py", data=b""), "kernel": File(name="k.py", data=b"x" * MESSAGE_BYTES)}
         engine.submit(CheckJob(id="large", **files, settings=COMPILE, seconds=1.0))
