@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from math import prod
 
 import numpy as np
 
@@ -51,6 +52,7 @@ class MapArguments:
     """What `cuTensorMapEncodeTiled` is asked for, or with `corners` `cuTensorMapEncodeIm2col`.
 
     `box`: of im2col the channels and the pixels. `strides`: bytes. `corners`: lower and upper, innermost first.
+    `expected`: bytes that a mbarrier is told of, where they are not those that a copy moves.
     """
 
     kind: str
@@ -62,10 +64,14 @@ class MapArguments:
     interleave: int = 0
     fill: int = 0
     corners: tuple[tuple[int, ...], tuple[int, ...]] | None = None
+    expected: int = 0
 
     @property
     def tile_bytes(self) -> int:
-        """Bytes that a copy moves."""
+        """Bytes that a copy moves; of an interleaved map one slice of channels."""
+        if self.interleave and self.corners is None:
+            taken = [-(-box // step) for box, step in zip(self.box, self.steps)]
+            return int(np.prod(taken[:-2])) * taken[-1] * 16 * self.interleave
         steps = self.steps if self.corners is None else (1, 1)
         steps = (1, *steps[1:])
         return int(np.prod([-(-box // step) for box, step in zip(self.box, steps)])) * width(self.kind)
@@ -141,7 +147,7 @@ def load(name: str, map: MapArguments, starts: Starts, *, room: int = 0, **more:
     """A load of one box a set; a start is its coordinates, im2col offsets (padded to 8), place and mask."""
     tile = -(-(room or map.tile_bytes) // 512) * 512 + 1024
     rank, modes = len(map.sizes), "im2col" if map.corners else "tile"
-    body = kernels.load_body(rank, modes, map.tile_bytes, **more)  # type: ignore[arg-type]
+    body = kernels.load_body(rank, modes, map.expected or map.tile_bytes, **more)  # type: ignore[arg-type]
     cluster = int(more.get("cluster", 1))  # type: ignore[call-overload]
     headers = tuple(_header(start, rank) for start in starts)
     return CopyCase(f"load {name}", body, headers, tile, map.kind, map, cluster, tile + 16)
@@ -296,9 +302,9 @@ def _interleaved() -> Iterator[CopyCase]:
             sizes, tile = (40, 6, 5, 3, 2)[:rank], (box, 4, 3, 2, 1)[:rank]
             starts = tuple((start, *[(index + axis) % 3 - 1 for axis in range(rank - 1)])
                            for index, start in enumerate((0, 1, 2, 8, 16, 4)))  # fmt: skip
-            map = tensor("u16", sizes, tile, pad=32, interleave=interleave, swizzle=swizzle)
+            map = tensor("u16", sizes, tile, pad=32)
             strides = tuple(-(-stride // 32) * 32 for stride in map.strides)
-            map = MapArguments("u16", sizes, strides, tile, (1,) * rank, swizzle, interleave)
+            map = MapArguments("u16", sizes, strides, tile, (1,) * rank, swizzle, interleave, expected=2 * prod(tile))
             case = load(f"interleave {16 * interleave} rank {rank}", map, starts, room=4096)
             yield replace(case, data=1 << 17)  # where the slices of channels lie is what the recording tells
 

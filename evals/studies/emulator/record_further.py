@@ -44,6 +44,7 @@ from evals.studies.emulator import record_copies, record_mma, record_wgmma  # no
 from evals.studies.emulator.copy_cases import CASES as COPIES  # noqa: E402
 from evals.studies.emulator.copy_cases import CopyCase  # noqa: E402
 from evals.studies.emulator.copy_probes import ATOMICS, PROBES  # noqa: E402
+from evals.studies.emulator.interleave_cases import INTERLEAVE_CASES  # noqa: E402
 from evals.studies.emulator.tensor_map_cases import MAP_CASES  # noqa: E402
 from evals.studies.emulator.warp_forms import FURTHER_MULTIPLICATIONS, multiplication  # noqa: E402
 from evals.studies.emulator.warpgroup_further import FURTHER_CASES  # noqa: E402
@@ -138,7 +139,7 @@ def _kernel(case: Any, device: str) -> Arrays:
 def cases(kernels: bool = True, again: bool = False) -> Iterator[Case]:
     """All cases, those of whole kernels (which import PyTorch) if they are wanted.
 
-    `again`: also the copies that an H200 recorded before (`record_copies.py`).
+    `again`: also the copies that an H200 recorded before (`record_copies.py`), and those with interleaved maps.
     """
     for one in FURTHER_CASES:
         yield Case(one.name.removeprefix("wgmma.mma_async.sync.aligned."), partial(_multiply_warpgroup, one))
@@ -147,7 +148,7 @@ def cases(kernels: bool = True, again: bool = False) -> Iterator[Case]:
     for copy in COPIES:
         if again or f"{copy.name} whole" not in recorded:
             yield Case(copy.name, partial(_copy, copy))
-    for copy in (*ATOMICS, *MAP_CASES):
+    for copy in (*ATOMICS, *MAP_CASES, *(INTERLEAVE_CASES if again else ())):
         yield Case(copy.name, partial(_copy, copy))
     for copy in PROBES:
         yield Case(copy.name, partial(_copy, copy), alone=copy.name.startswith("probe"))
