@@ -51,7 +51,18 @@ UNEVEN = (
 FLOAT32 = normal(2, 20, 9, 16), weights(24, 20, 3, 3, dtype=torch.float32), normal(24)
 WEIGHTS_LAST = weights(40, 72, 3, 3).to(memory_format=torch.channels_last)
 
+
+def solid(x, w, b):
+    return F.relu(F.conv3d(x, w, b, stride=(1, 2, 1), padding=(1, 0, 2), dilation=(1, 1, 2)))
+
+
+SOLID = normal(2, 24, 4, 5, 7, dtype=BF16), weights(72, 24, 3, 2, 3), normal(72, dtype=BF16)
+SOLID_FLOAT32 = normal(1, 20, 4, 5, 7), weights(24, 20, 3, 2, 3, dtype=torch.float32), normal(24)
 CASES = {
+    "solid": (solid, SOLID, replace(HALF, tile_k=32)),
+    "solid_last": (solid, (SOLID[0].to(memory_format=torch.channels_last_3d), *SOLID[1:]), replace(HALF, cluster_m=2)),
+    "solid_joined": (solid, SOLID, replace(HALF, joined=True, split=2)),
+    "solid_float32": (solid, SOLID_FLOAT32, SINGLE),
     "channels_last": (relu, LAST, HALF),
     "odd_channels": (relu, (image(2, 13, 9, 11, last=False), weights(40, 13, 3, 3), normal(40, dtype=BF16)), HALF),
     "cluster": (uneven, UNEVEN, replace(HALF, cluster_m=2, tile_n=128)),

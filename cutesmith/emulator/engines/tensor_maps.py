@@ -12,9 +12,9 @@ box, swizzle and type with nvidia-cutlass-dsl 4.8 (tests/emulator/engines/test_t
 | 4, 5, 6 | sizes 0 to 4 less one, 32 bits each |
 | 6, 7 | word 6 [56:64) box 0 less one; word 7 [0:32) boxes 1 to 4 less one, 8 bits each |
 
-Of a map for im2col with four dimensions word 1 begins with 3. Word 6 has the steps less one from bit 32 on, 3 bits
-each. Word 7 has the corners of windows, 8 bits each, the lower ones before the upper ones, and [32:42) the pixels less
-one.
+Of a map for im2col word 1 begins with 3. Word 6 has the steps less one from bit 32 on, 3 bits each. Word 7 has the
+lower corner of windows in its first 16 bits and the upper one in the next 16: one number of 16 bits, two of 8, or three
+of 5. [32:42) of it has the pixels less one.
 
 Whatever else is set is refused. Of maps that the driver encodes the arguments are kept (recording/tensor_map_calls.py).
 """
@@ -36,7 +36,6 @@ MAP_ALIGN = 64
 _SWIZZLES = (Swizzle.NONE, Swizzle.B32, Swizzle.B64, Swizzle.B128, Swizzle.B128_ATOM_32B)  # codes of the driver
 _MOST_PIXELS = 1024
 _TILED, _IM2COL = 2, 3  # of word 1
-_CORNERS_AT = 56  # byte of a map
 _PACKED_HALVES = 11  # the code of e2m1 in pairs
 _ADDRESSES = 1 << 57  # of the virtual memory of a GPU
 _KNOWN_BITS = 0xFFFF_FFFF_003F_67FF
@@ -223,6 +222,13 @@ def _of_call(call: TiledMapCall) -> TensorMap:
     return TensorMap(call.address, element, *shape, swizzle, fill, corners=call.corners)
 
 
+def _corner(packed: int, dimensions: int) -> tuple[int, ...]:
+    """The numbers of a corner, which share 16 bits."""
+    width = 16 // dimensions
+    numbers = (packed >> width * dim & (1 << width) - 1 for dim in range(dimensions))
+    return tuple(number - (number >> width - 1 << width) for number in numbers)
+
+
 def _decode_inline(data: bytes) -> TensorMap:
     words = [int(word) for word in np.frombuffer(data, np.uint64)]
     kind, rank, code = words[1] & 0xF, (words[1] >> 4 & 7) + 1, words[1] >> 7 & 0xF
@@ -231,11 +237,11 @@ def _decode_inline(data: bytes) -> TensorMap:
     windows = kind == _IM2COL
     if not windows and kind != _TILED:
         raise UnknownTensorMap("these 128 bytes are not a tensor map of a tiled tensor")
-    if windows and rank != 4:
-        raise UnknownTensorMap(f"it is for im2col with {rank} dimensions, not with 4")
+    if windows and not 3 <= rank <= MOST_DIMENSIONS:
+        raise UnknownTensorMap(f"it is for im2col with {rank} dimensions, not with 3 to {MOST_DIMENSIONS}")
     if strange := words[1] & ~_KNOWN_BITS:
         raise UnknownTensorMap(f"bits {strange:#x} of its second word are not understood (interleave, fill or im2col)")
-    known = (0xFFF, 0x3FF) if windows else (0, 0)
+    known = ((1 << 3 * rank) - 1, 0x3FF) if windows else (0, 0)
     if words[6] >> 32 & 0xFF_FFFF & ~known[0] or words[7] >> 32 & ~known[1]:
         raise UnknownTensorMap("its last words are not understood (steps between elements, or im2col)")
     per_byte = 2 if code == _PACKED_HALVES else 1
@@ -257,9 +263,8 @@ def _decode_inline(data: bytes) -> TensorMap:
     steps = (1,) * rank
     corners: tuple[tuple[int, ...], tuple[int, ...]] | None = None
     if windows:
-        edges = [int(edge) for edge in np.frombuffer(data, np.int8)[_CORNERS_AT : _CORNERS_AT + 4]]
-        corners = (edges[0], edges[1]), (edges[2], edges[3])
-        steps = tuple((words[6] >> shift & 7) + 1 for shift in (32, 35, 38, 41))
+        corners = _corner(words[7] & 0xFFFF, rank - 2), _corner(words[7] >> 16 & 0xFFFF, rank - 2)
+        steps = tuple((words[6] >> 32 + 3 * dim & 7) + 1 for dim in range(rank))
         box = [box[0], (words[7] >> 32) + 1]
     return TensorMap(
         address=words[0],

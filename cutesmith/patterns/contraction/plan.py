@@ -61,7 +61,7 @@ class ContractionPlan(GraphPlan):
             return found
         if windowed is not problem and not any(obstacles(windowed, sm)):
             found += [c for c in hopper_proposals(windowed, sm) if c.joined]
-            found.sort(key=self.seconds)
+            found = sorted(dict.fromkeys(found), key=self.seconds)
         others = [c for c in proposals(problem) if not any(refusals(problem, c, sm))]
         with_copies = self.seconds(found[0]) if found else math.inf
         return found if with_copies < LAUNCH_SECONDS + predicted_seconds(problem, others[0]) else others

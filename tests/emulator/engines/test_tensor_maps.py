@@ -121,7 +121,7 @@ def test_the_installed_dsl_still_writes_that(dtype, shape, tile):
     [
         ("0 0 0 0 0 0 0 0", "not a tensor map"),
         ("7f0001458000 40b02 0 0 63 0 f00000000000000 0", "not understood"),
-        ("7f0001458000 40323 0 0 63 0 f00000000000000 0", "im2col with 3 dimensions"),
+        ("7f0001458000 40313 0 0 63 0 f00000000000000 0", "im2col with 2 dimensions"),
         ("7f0001458000 40502 0 0 63 0 f00000100000000 0", "last words"),
         ("7f0001458000 40602 0 0 63 0 f00000000000000 0", "element type 12"),
         ("7f0001458008 40302 0 0 63 0 f00000000000000 0", "multiple of 16"),

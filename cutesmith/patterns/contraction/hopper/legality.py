@@ -19,8 +19,11 @@ TMA_BYTES = 16
 MOST_TMA_BATCH_DIMS = 3
 """A tensor map has at most five dimensions."""
 
-MOST_STEPS, MOST_REACH = 8, 255
-"""Elements from a window to the next, and from its first to its last."""
+MOST_STEPS = 8
+"""Elements from a window to the next."""
+
+MOST_BEGIN = {2: 128, 3: 16}
+"""Elements that a window over so many dimensions begins outside of the image at most; it reaches twice as far."""
 
 SPLIT_STAGES = 2
 """Tiles of the right factor in parts of bfloat16."""
@@ -53,14 +56,16 @@ def obstacles(problem: ContractionProblem, sm: SmVersion) -> Iterator[str]:
 def _obstacles_of_windows(problem: ContractionProblem, seen: Seen) -> Iterator[str]:
     """What a tensor map of windows over an image cannot say (CUDA driver API, cuTensorMapEncodeIm2col)."""
     windows = seen.windows
-    if windows.rank != 2 or len(problem.batch) != 1 or len(problem.product.inputs[0].shape) != 2:
-        yield "windows are those of one group over two dimensions"
+    if windows.rank not in MOST_BEGIN or len(problem.batch) != 1 or len(problem.product.inputs[0].shape) != 2:
+        yield "windows are those of one group over two or three dimensions"
+        return
+    most = MOST_BEGIN[windows.rank]
     if windows.is_spread or min(windows.dilation) < 0:
         yield "there are places between the elements that windows see"
-    if max(windows.step) > MOST_STEPS or max(windows.reaches) > MOST_REACH:
-        yield f"windows step by more than {MOST_STEPS}, or reach further than {MOST_REACH}"
+    if max(windows.step) > MOST_STEPS or max(windows.reaches) >= 2 * most:
+        yield f"windows step by more than {MOST_STEPS}, or reach further than {2 * most - 1}"
     if any(
-        not 0 <= start < 128 or start - reach < -128
+        not 0 <= start < most or start - reach < -most
         for start, reach in zip(windows.start, windows.reaches, strict=True)
     ):
         yield "windows begin or end too far outside of the image"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -87,9 +88,10 @@ def _candidates(problem: ContractionProblem) -> Iterator[tuple[Tiles, int]]:
     """Tiles, and how many blocks of them share a multiprocessor."""
     if isinstance(problem.b, Seen):
         joins = (False, True) if can_join(problem) else (False,)
-        for tiles in (*_square(), *_few_columns()):
+        depths = (64, 32) if problem.k // math.prod(problem.b.windows.taps) % 64 else (64,)
+        for tiles, joined, depth in itertools.product((*_square(), *_few_columns()), joins, depths):
             if tiles.cluster_n == 1:
-                yield from ((replace(tiles, swapped=True, joined=joined), 1) for joined in joins)
+                yield replace(tiles, swapped=True, joined=joined, tile_k=depth), 1
         return
     for tiles in (*_square(), *_few_columns(), *(_few_rows(problem.m) if problem.m <= FEW_ROWS else ())):
         yield from ((tiles, blocks) for blocks in ((1, 2) if tiles.warpgroups == 1 else (1,)))
