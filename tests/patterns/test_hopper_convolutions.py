@@ -65,7 +65,7 @@ CASES = {
     "solid_float32": (solid, SOLID_FLOAT32, SINGLE),
     "channels_last": (relu, LAST, HALF),
     "odd_channels": (relu, (image(2, 13, 9, 11, last=False), weights(40, 13, 3, 3), normal(40, dtype=BF16)), HALF),
-    "cluster": (uneven, UNEVEN, replace(HALF, cluster_m=2, tile_n=128)),
+    "cluster": (uneven, UNEVEN, replace(HALF, cluster_m=2, tile_n=128, columns=64)),
     "turns": (uneven, UNEVEN, replace(HALF, tile_n=128, pingpong=True)),
     "points": (
         lambda x, w: F.conv2d(x, w, stride=2),

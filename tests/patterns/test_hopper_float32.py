@@ -52,7 +52,7 @@ CASES = {
     "few_rows": (linear_gelu, (normal(5, 264), normal(72, 264, seed=1), normal(72, seed=2)), replace(FEW, split=2)),
     "ahead": (linear_gelu, (normal(37, 41), normal(29, 41, seed=1), normal(29, seed=2)), replace(AHEAD, stages=2)),
     "ahead_number": (scaled_linear, (X, normal(68, 100, seed=1), 0.75), replace(AHEAD, stages=2)),
-    "ahead_n_n": (torch.matmul, (X, W), replace(AHEAD, tile_n=128, cluster_m=2)),
+    "ahead_n_n": (torch.matmul, (X, W), replace(AHEAD, tile_n=128, columns=64, cluster_m=2)),
     "ahead_t_n": (lambda x, w: x.t() @ w, (normal(100, 132), W), replace(AHEAD, tile_n=128)),
     "ahead_batches": (batch_plus, (normal(2, 72, 68), normal(2, 68, 132, seed=1), normal(1, 72, 132, seed=2)), AHEAD),
     "ahead_shared": (torch.matmul, (normal(72, 68), normal(2, 68, 132, seed=1)), AHEAD),

@@ -27,6 +27,9 @@ from cutesmith.patterns.pattern_plan import HopperConfiguration as Tiles
 FEW_ROWS = 128
 """Of the result: up to as many are tried as columns of tiles."""
 
+WIDE = 64
+"""Columns of a tile that leave at once, where 32 are not all."""
+
 MOST_STAGES = 10
 MOST_CANDIDATES = 14
 
@@ -79,7 +82,8 @@ class Prediction:
 
 def proposals(problem: ContractionProblem, sm: SmVersion, most: int = MOST_CANDIDATES) -> list[Tiles]:
     """The configurations that can be a kernel, the least predicted time first; no more than `most`."""
-    forms = (_filled(problem, form, sm, n) for c, n in _candidates(problem) for form in _for_dtype(problem, c))
+    typed = ((form, blocks) for c, blocks in _candidates(problem) for form in _for_dtype(problem, c))
+    forms = (_filled(problem, form, sm, blocks) for c, blocks in typed for form in _wide(c))
     found = [c for c in dict.fromkeys(forms) if not any(refusals(problem, c, sm))]
     return sorted(found, key=lambda c: predict(problem, c).seconds)[:most]
 
@@ -107,16 +111,22 @@ def _for_dtype(problem: ContractionProblem, c: Tiles) -> Iterator[Tiles]:
         split = replace(c, tile_k=32, pingpong=False, parts=3)
         yield from (split, replace(split, ahead=True))
     elif arithmetic is Arithmetic.FLOAT8:
-        yield replace(c, tile_k=128, pingpong=False, promoted=True, columns=_wide(c))
+        yield replace(c, tile_k=128, pingpong=False, promoted=True)
         if problem.short_sums is ShortSums.WHOLE:
             yield replace(c, tile_k=128)
     else:
         yield c
 
 
-def _wide(c: Tiles) -> int:
-    """Columns of a tile that leave at once where nothing hides that: each round waits for stores and for barriers."""
-    return 64 if c.tile_n % 64 == 0 else c.columns
+def _wide(c: Tiles) -> Iterator[Tiles]:
+    """The same with more columns at once where nothing hides their leaving: each round waits for stores and barriers.
+
+    Sums of a single strip are not in flight from one k-tile to the next, unless they are apart.
+    """
+    yield c
+    several = c.tile_n > WIDE or c.sums_apart
+    if not c.pingpong and c.rows == 64 and c.tile_n % WIDE == 0 and several:
+        yield replace(c, columns=WIDE)
 
 
 def _square() -> Iterator[Tiles]:
@@ -125,9 +135,8 @@ def _square() -> Iterator[Tiles]:
         tiles = Tiles(m, n, 64, 0, pingpong=True, columns=32 if n % 32 == 0 else 16)
         yield from (tiles, replace(tiles, cluster_m=2), replace(tiles, cluster_n=2))
     for m, n in ((128, 256), (256, 128)):
-        for columns in (32, 64) if m == 128 else (32,):
-            tiles = Tiles(m, n, 64, 0, columns=columns)
-            yield from (tiles, replace(tiles, cluster_m=2), replace(tiles, cluster_n=2))
+        tiles = Tiles(m, n, 64, 0)
+        yield from (tiles, replace(tiles, cluster_m=2), replace(tiles, cluster_n=2))
 
 
 def _few_columns() -> Iterator[Tiles]:
