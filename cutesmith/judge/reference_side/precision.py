@@ -23,7 +23,22 @@ class WidenCasts(TorchFunctionMode):  # type: ignore[misc,no-untyped-call,unused
         named = {name: _widen(value) for name, value in (kwargs or {}).items()}
         if func in _CASTS:
             return args[0].double()
+        if func is torch._scaled_mm:
+            return _scaled_sums(*args, **named)
         return func(*(_widen(value) for value in args), **named)
+
+
+def _scaled_sums(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    scale_a: torch.Tensor,
+    scale_b: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    **_: Any,
+) -> torch.Tensor:
+    """`torch._scaled_mm` as a GPU computes it: PyTorch's CPU kernel scales the factors, where Inf times 0 is NaN."""
+    total = a @ b * scale_a * scale_b
+    return total if bias is None else total + bias
 
 
 def _widen(value: Any) -> Any:
