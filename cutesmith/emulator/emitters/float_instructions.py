@@ -63,12 +63,12 @@ def mixed(emitter: Emitter, instruction: Instruction) -> None:
     emitter.assign(destination, apply(emitter, wide, F32, [*values, emitter.value(last, F32.bits)]), F32.bits)
 
 
-_NEGATED = {"add": None, "subtract_product": 0, "subtract_addend": 2}
+_NEGATED = {"add": (), "subtract_product": (0,), "subtract_addend": (2,), "subtract_both": (0, 2)}
 
 
 @native(
-    FUSED + ".{add,subtract_product,subtract_addend}{,.ftz}{,.sat}.{f32,f16,f16x2}",
-    FUSED + ".{add,subtract_product,subtract_addend}.{f64,bf16,bf16x2}",
+    FUSED + ".{add,subtract_product,subtract_addend,subtract_both}{,.ftz}{,.sat}.{f32,f16,f16x2}",
+    FUSED + ".{add,subtract_product,subtract_addend,subtract_both}.{f64,bf16,bf16x2}",
 )
 def fused(emitter: Emitter, instruction: Instruction) -> None:
     """A product fused with a sum (program/contraction.py): `fma.rn`, an operand's sign changed for a difference."""
@@ -76,9 +76,8 @@ def fused(emitter: Emitter, instruction: Instruction) -> None:
     how, *kind = instruction.modifiers
     destination, *sources = instruction.operands
     columns = [numbers(emitter, instruction, operand) for operand in sources]
-    place = _NEGATED[how]
-    if place is not None:
-        flip = f"xor i{form.bits} {{}}, {1 << (form.bits - 1)}"
+    flip = f"xor i{form.bits} {{}}, {form.sign}"
+    for place in _NEGATED[how]:
         columns[place] = [emitter.op(flip, value) for value in columns[place]]
     multiply_add = replace(instruction, opcode="fma", modifiers=("rn", *kind))
     results = [apply(emitter, multiply_add, form, list(values)) for values in zip(*columns)]

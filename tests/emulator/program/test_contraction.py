@@ -20,6 +20,9 @@ def lines(code):
     return [format_instruction(instruction) for instruction in program.instructions]
 
 
+NEGATED = "mul.f32 %r4, %r1, %r2; neg.f32 %r6, %r4; "
+
+
 @pytest.mark.parametrize(
     ("code", "fused"),
     [
@@ -28,6 +31,10 @@ def lines(code):
         ("mul.f32 %r4, %r1, %r2; sub.f32 %r5, %r4, %r3;", "fused.subtract_addend.f32 %r5, %r1, %r2, %r3;"),
         ("mul.f32 %r4, %r1, %r2; sub.f32 %r5, %r3, %r4;", "fused.subtract_product.f32 %r5, %r1, %r2, %r3;"),
         ("mul.ftz.f32 %r4, %r1, %r2; add.ftz.f32 %r5, %r4, %r3;", "fused.add.ftz.f32 %r5, %r1, %r2, %r3;"),
+        (NEGATED + "add.f32 %r5, %r6, %r3;", "fused.subtract_product.f32 %r5, %r1, %r2, %r3;"),
+        (NEGATED + "sub.f32 %r5, %r6, %r3;", "fused.subtract_both.f32 %r5, %r1, %r2, %r3;"),
+        (NEGATED + "sub.f32 %r5, %r3, %r6;", "fused.add.f32 %r5, %r1, %r2, %r3;"),
+        (NEGATED + "neg.f32 %r7, %r6; sub.f32 %r5, %r7, %r3;", "fused.subtract_addend.f32 %r5, %r1, %r2, %r3;"),
     ],
 )
 def test_a_product_with_one_use_is_fused_and_gone(code, fused):
@@ -42,6 +49,8 @@ def test_a_product_with_one_use_is_fused_and_gone(code, fused):
         "mul.f32 %r4, %r1, %r2; add.ftz.f32 %r5, %r4, %r3;",
         "mul.f32 %r4, %r1, %r2; mov.b32 %r1, 0; add.f32 %r5, %r4, %r3;",  # a factor is gone
         "mul.lo.s32 %r4, %r1, %r2; add.s32 %r5, %r4, %r3;",
+        "mul.bf16x2 %r4, %r1, %r2; neg.bf16x2 %r6, %r4; add.bf16x2 %r5, %r6, %r3;",  # its sign is changed by an FMA
+        "mul.ftz.f16x2 %r4, %r1, %r2; neg.ftz.f16x2 %r6, %r4; add.ftz.f16x2 %r5, %r6, %r3;",
     ],
 )
 def test_what_must_round_twice_does(code):
@@ -50,6 +59,7 @@ def test_what_must_round_twice_does(code):
 
 BRANCH = "@%p1 bra L; st.global.b32 [%rd1+8], %r2; L:"
 STORES = "st.global.b32 [%rd1], %r6; st.global.b32 [%rd1+4], %r7;"
+PRODUCT = "mul.f32 %r5, %r1, %r2;"
 SNIPPETS = {  # name: code, and how many fused sums, products and sums ptxas makes of it
     "one use": ("mul.f32 %r5, %r1, %r2; add.f32 %r6, %r5, %r3; mov.b32 %r7, %r3;", 1, 0, 0),
     "two sums": ("mul.f32 %r5, %r1, %r2; add.f32 %r6, %r5, %r3; sub.f32 %r7, %r4, %r5;", 2, 0, 0),
@@ -85,6 +95,40 @@ SNIPPETS = {  # name: code, and how many fused sums, products and sums ptxas mak
     "a guarded sum": ("mul.f32 %r5, %r1, %r2; mov.b32 %r6, 0; mov.b32 %r7, %r4; @%p1 add.f32 %r6, %r5, %r3;", 1, 0, 0),
     "a saturated sum": ("mul.f32 %r5, %r1, %r2; add.sat.f32 %r6, %r5, %r3; mov.b32 %r7, %r3;", 1, 0, 0),
     "halves": ("mul.f16x2 %r5, %r1, %r2; add.f16x2 %r6, %r5, %r3; sub.f16x2 %r7, %r5, %r1;", 2, 0, 0),
+    "a negation": (f"{PRODUCT} neg.f32 %r8, %r5; add.f32 %r6, %r8, %r3; mov.b32 %r7, %r3;", 1, 0, 0),
+    "a negation of a negation": (
+        f"{PRODUCT} neg.f32 %r8, %r5; neg.f32 %r9, %r8; sub.f32 %r6, %r9, %r3; mov.b32 %r7, %r3;", 1, 0, 0,
+    ),
+    "a negation, and the product in a sum": (
+        f"{PRODUCT} neg.f32 %r8, %r5; sub.f32 %r6, %r8, %r3; add.f32 %r7, %r5, %r4;", 2, 0, 0,
+    ),
+    "two sums of a negation": (f"{PRODUCT} neg.f32 %r8, %r5; add.f32 %r6, %r8, %r3; add.f32 %r7, %r8, %r4;", 2, 0, 0),
+    "a negation that is stored": (f"{PRODUCT} neg.f32 %r7, %r5; add.f32 %r6, %r7, %r3; mov.b32 %r9, %r3;", 0, 1, 1),
+    "a negation, and the product stored": ("mul.f32 %r7, %r1, %r2; neg.f32 %r8, %r7; add.f32 %r6, %r8, %r3;", 0, 1, 1),
+    "a product and its negation": (f"{PRODUCT} neg.f32 %r8, %r5; sub.f32 %r6, %r5, %r8; mov.b32 %r7, %r3;", 0, 1, 1),
+    "a negation in another block": (
+        f"{PRODUCT} {BRANCH} neg.f32 %r8, %r5; add.f32 %r6, %r8, %r3; mov.b32 %r7, %r3;", 0, 1, 1,
+    ),
+    "a constant, negated in another block": (
+        f"mul.f32 %r5, %r1, 0f3F317218; {BRANCH} neg.f32 %r8, %r5; add.f32 %r6, %r8, %r3; mov.b32 %r7, %r3;", 1, 0, 0,
+    ),
+    "the second product negated": (
+        f"{PRODUCT} mul.f32 %r8, %r3, %r4; neg.f32 %r9, %r8; add.f32 %r6, %r5, %r9; mov.b32 %r7, %r3;", 1, 1, 0,
+    ),
+    "an absolute value": (f"{PRODUCT} abs.f32 %r8, %r5; add.f32 %r6, %r8, %r3; mov.b32 %r7, %r3;", 0, 1, 1),
+    "a guarded negation": (
+        f"{PRODUCT} mov.b32 %r8, %r4; @%p1 neg.f32 %r8, %r5; add.f32 %r6, %r8, %r3; mov.b32 %r7, %r3;", 0, 1, 1,
+    ),
+    "a negation with ftz": (
+        "mul.ftz.f32 %r5, %r1, %r2; neg.ftz.f32 %r8, %r5; add.ftz.f32 %r6, %r8, %r3; mov.b32 %r7, %r3;", 1, 0, 0,
+    ),
+    "a negation without ftz": (
+        "mul.ftz.f32 %r5, %r1, %r2; neg.f32 %r8, %r5; add.ftz.f32 %r6, %r8, %r3; mov.b32 %r7, %r3;", 1, 0, 0,
+    ),
+    "a negation with ftz alone": (f"{PRODUCT} neg.ftz.f32 %r8, %r5; add.f32 %r6, %r8, %r3; mov.b32 %r7, %r3;", 0, 1, 1),
+    "a negation of halves": (
+        "mul.f16x2 %r5, %r1, %r2; neg.f16x2 %r8, %r5; sub.f16x2 %r6, %r8, %r3; mov.b32 %r7, %r3;", 1, 0, 0,
+    ),
     "bfloat16": ("mul.bf16x2 %r5, %r1, %r2; sub.bf16x2 %r6, %r5, %r3; mov.b32 %r7, %r3;", 1, 0, 0),
 }  # fmt: skip
 HEAD = """.version 8.7
@@ -122,10 +166,40 @@ def test_fused_sums_round_once():
     a, b, c = (generator.standard_normal(512).astype(np.float32) for _ in range(3))
     registers = {f"%r{place}": values.view(np.uint32) for place, values in enumerate((a, b, c), start=1)}
     wide = a.astype(np.float64) * b  # exact
-    expected = {"add": wide + c, "subtract_addend": wide - c, "subtract_product": c - wide}
+    expected = {"add": wide + c, "subtract_addend": wide - c, "subtract_product": c - wide, "subtract_both": -wide - c}
     for how, exact in expected.items():
         found = run(f"fused.{how}.f32 %r4, %r1, %r2, %r3;", registers, "%r4")["%r4"].astype(np.uint32).view(np.float32)
         assert np.array_equal(found, exact.astype(np.float32)), how
+
+
+@pytest.mark.parametrize("kind", ["f32", "ftz.f32"])
+@pytest.mark.parametrize(
+    ("code", "sign", "addend"),
+    [
+        ("add.{0} %r5, %r6, %r3;", -1, 1),
+        ("sub.{0} %r5, %r6, %r3;", -1, -1),
+        ("sub.{0} %r5, %r3, %r6;", 1, 1),
+        ("neg.{0} %r7, %r6; add.{0} %r5, %r7, %r3;", 1, 1),
+        ("neg.{0} %r7, %r6; sub.{0} %r5, %r7, %r3;", 1, -1),
+    ],
+)
+def test_a_negated_product_is_not_rounded_before_its_sum(code, sign, addend, kind):
+    generator = np.random.default_rng(2)
+    a, b = ((1 + generator.random(512)).astype(np.float32) for _ in range(2))
+    wide = a.astype(np.float64) * b  # exact, and what is left of it when c takes nearly all away is too
+    c = (-sign * addend * wide).astype(np.float32)
+    registers = {f"%r{place}": values.view(np.uint32) for place, values in enumerate((a, b, c), start=1)}
+    text = f"mul.{kind} %r4, %r1, %r2; neg.{kind} %r6, %r4; {code.format(kind)}"
+    found = run(contracted_text(text), registers, "%r5")["%r5"].astype(np.uint32).view(np.float32)
+    rest = sign * wide + addend * c.astype(np.float64)
+    assert np.count_nonzero(rest) > 400
+    assert np.array_equal(found, rest.astype(np.float32))
+
+
+def contracted_text(code):
+    *made, _, _ = lines(f"{code} st.global.b32 [%rd1], %r5; ret;")
+    assert len(made) == 1
+    return made[0]
 
 
 @pytest.mark.parametrize("kind", ["f16x2", "bf16x2"])
