@@ -302,6 +302,8 @@ def images() -> Iterator[Case]:
         ("2x2 by 2", (32, 192, 28, 28), (384, 192, 2, 2), {"stride": 2}),
         ("3x3x3", (8, 32, 16, 64, 64), (64, 32, 3, 3, 3), {"padding": 1}),
         ("3x3x3", (4, 128, 8, 28, 28), (128, 128, 3, 3, 3), {"padding": 1}),
+        ("3x3x3", (16, 16, 16, 32, 32), (32, 16, 3, 3, 3), {"padding": 1}),
+        ("3x3", (16, 16, 256, 256), (32, 16, 3, 3), {"padding": 1}),
     )
     for name, image, weights, options in found:
         yield _convolution(name, image, weights, half, **options)

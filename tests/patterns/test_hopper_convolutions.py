@@ -59,7 +59,7 @@ def solid(x, w, b):
 SOLID = normal(2, 24, 4, 5, 7, dtype=BF16), weights(72, 24, 3, 2, 3), normal(72, dtype=BF16)
 SOLID_FLOAT32 = normal(1, 20, 4, 5, 7), weights(24, 20, 3, 2, 3, dtype=torch.float32), normal(24)
 CASES = {
-    "solid": (solid, SOLID, replace(HALF, tile_k=32)),
+    "solid": (solid, SOLID, replace(HALF, tile_k=16)),
     "solid_last": (solid, (SOLID[0].to(memory_format=torch.channels_last_3d), *SOLID[1:]), replace(HALF, cluster_m=2)),
     "solid_joined": (solid, SOLID, replace(HALF, joined=True, split=2)),
     "solid_float32": (solid, SOLID_FLOAT32, SINGLE),

@@ -96,7 +96,8 @@ def _candidates(problem: ContractionProblem) -> Iterator[tuple[Tiles, int]]:
     """Tiles, and how many blocks of them share a multiprocessor."""
     if isinstance(problem.b, Seen):
         joins = (False, True) if can_join(problem) else (False,)
-        depths = (64, 32) if problem.k // math.prod(problem.b.windows.taps) % 64 else (64,)
+        channels = problem.k // math.prod(problem.b.windows.taps)
+        depths = [depth for depth in (64, 32, 16) if depth == 64 or channels % (2 * depth)]  # the taps are loaded apart
         for tiles, joined, depth in itertools.product((*_square(), *_few_columns()), joins, depths):
             if tiles.cluster_n == 1:
                 yield replace(tiles, swapped=True, joined=joined, tile_k=depth), 1
