@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from cutesmith.commands.compile import main as compile_file
 from cutesmith.commands.emulate import main as emulate
 from cutesmith.commands.verify import main as verify
 from cutesmith.profiling.emulation import emulate_kernel
@@ -28,7 +29,9 @@ COMMANDS = {
     "verify": lambda path, arch: verify(
         [str(path), "--arch", arch, "--on=emulator", "--values=quick", "--seeds=1", "--json"]
     ),  # noqa: E501  # fmt: skip
+    "compile": lambda path, arch: compile_file([str(path), "--arch", arch, "--json"]),
 }
+EXECUTING = [command for command in COMMANDS if command != "compile"]
 
 
 @pytest.fixture
@@ -56,7 +59,7 @@ QUICK = {("tensor map", "emulate"), ("tensor memory", "emulate")}
 CASES = [
     pytest.param(fault, command, marks=() if (fault, command) in QUICK else pytest.mark.slow)
     for fault in MISUSES
-    for command in COMMANDS
+    for command in EXECUTING
 ]
 
 
@@ -95,7 +98,7 @@ def test_what_a_script_cannot_have_is_named(misused, capfd, line):
 
 @pytest.mark.parametrize("wanted", OTHER_GPU)
 @pytest.mark.parametrize(
-    "command", [name if name == "emulate" else pytest.param(name, marks=pytest.mark.slow) for name in COMMANDS]
+    "command", [name if name == "emulate" else pytest.param(name, marks=pytest.mark.slow) for name in EXECUTING]
 )
 def test_code_for_another_gpu_is_named(misused, capfd, command, wanted):
     path = misused(None)
@@ -103,6 +106,26 @@ def test_code_for_another_gpu_is_named(misused, capfd, command, wanted):
     path.write_text(path.read_text().replace('options="--enable-tvm-ffi"', options))
     code, summary = told(capfd, command, path, "sm_90a")
     assert (code, OTHER_GPU[wanted] in summary) == (ExitCode.UNAVAILABLE, True), summary
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("wanted", ["sm_52", "sm_200", "nonsense"])
+@pytest.mark.parametrize("command", COMMANDS)
+def test_an_architecture_that_does_not_exist_is_named(misused, capfd, command, wanted):
+    path = misused(None)
+    options = f'options="--enable-tvm-ffi --gpu-arch {wanted}"'
+    path.write_text(path.read_text().replace('options="--enable-tvm-ffi"', options))
+    code, summary = told(capfd, command, path, "sm_90a")
+    words = f"a kernel is to be compiled for {wanted}, which the DSL does not know"
+    assert (code, words in summary) == (ExitCode.UNAVAILABLE, True), summary
+
+
+@pytest.mark.parametrize("wanted", ["sm_52", "sm_200", "nonsense"])
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_command_for_a_gpu_that_is_not_in_the_table_is_refused(misused, capfd, command, wanted):
+    code, summary = told(capfd, command, misused(None), wanted)
+    assert code == (ExitCode.UNAVAILABLE if command == "script" else ExitCode.USAGE)
+    assert f"'{wanted}' is not an architecture that cutesmith knows" in summary
 
 
 @pytest.mark.slow

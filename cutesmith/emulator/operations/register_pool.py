@@ -37,15 +37,20 @@ class _Pool(Unit):
         held: Array = self.held[blocks == blocks[warp]]
         return held
 
-    def set(self, warp: int, count: int) -> bool:
-        """Give a warp so many; False where the block has too few left."""
-        block, more = self.machine.warps.block_of_warp[warp], count - self.held[warp]
-        if self.start and more > max(0, self.left[block]):
-            return False
-        self.left[block] -= more
-        self.held[warp] = count
-        self.changes += 1
-        return True
+    def set(self, warps: Array, count: int) -> Array:
+        """Give these warps, one after another, so many; bool (n,): False where the block has too few left."""
+        blocks, more = self.machine.warps.block_of_warp[warps], count - self.held[warps]
+        given = np.ones(len(warps), bool)
+        asked = np.bincount(blocks, more, len(self.left))
+        if self.start and not (asked <= np.maximum(0, self.left)).all():
+            left = self.left.copy()
+            for index, (block, registers) in enumerate(zip(blocks.tolist(), more.tolist(), strict=True)):
+                given[index] = registers <= max(0, left[block])
+                left[block] -= given[index] * registers
+        np.subtract.at(self.left, blocks[given], more[given])
+        self.held[warps[given]] = count
+        self.changes += int(given.sum())
+        return given
 
 
 def _waits_for(machine: Machine, instruction: Instruction, lane: int) -> str:
@@ -81,8 +86,9 @@ def set_registers(batch: LaneBatch) -> Array:
         what = "increases to fewer" if increases else "decreases to more"
         lanes = batch.lanes[of_lane == warp]
         _report(batch, f"setmaxnreg {what} registers ({count}) than a thread has ({mine})", lanes)
-    set_now = [refused or pool.set(warp, count) for warp, refused in zip(warps.tolist(), wrong.tolist(), strict=True)]
-    done = np.array(set_now, bool)[indices]
+    goes_on = wrong.copy()
+    goes_on[~wrong] = pool.set(warps[~wrong], count)
+    done = goes_on[indices]
     return done
 
 

@@ -322,7 +322,10 @@ def test_what_is_not_settled_is_refused_by_name():
     ("data", "words"),
     [
         (tensor_map(values(8, 64), (32, 4), "32B").encode(), "its swizzle takes at most 32"),
-        (tensor_map(values(8, 64), (4, 4)).encode(), "a multiple of 16 is needed"),
+        (tensor_map(values(8, 64), (4, 4)).encode(), "rows of 8 bytes in its box: a multiple of 16 is needed"),
+        (tensor_map(values(8, 64), (12, 4)).encode(), "rows of 24 bytes in its box: a multiple of 16 is needed"),
+        (tensor_map(values(8, 64, dtype="u1"), (17, 4)).encode(), "rows of 17 bytes in its box"),
+        (tensor_map(values(64), (20,)).encode(), "rows of 40 bytes in its box"),
         (bytes(128), "malformed: these 128 bytes are not a tensor map"),
     ],
 )
