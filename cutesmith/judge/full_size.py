@@ -24,7 +24,10 @@ LEAST_ELEMENTS, MOST_ELEMENTS = 1 << 19, 1 << 24  # of a case, however slow or q
 
 @dataclass
 class FullSize:
-    """The cases of one verification; `columns`: whether the contract lets columns change, `elements` of all inputs."""
+    """The cases of one verification; `columns`: whether the contract lets columns change, `elements` of all inputs.
+
+    `other_kernels`: whether the last case launched others than the call at full size.
+    """
 
     turn: Round
     columns: bool
@@ -32,6 +35,7 @@ class FullSize:
     elements: int
     blocks: tuple[int, ...] = ()
     crowded: str = ""  # blocks that wait for each other and are more than a GPU holds
+    other_kernels: bool = False
 
     def launches(self) -> CaseReport:
         """Call `kernel_fn` on inputs of full size, its launches recorded instead of executed."""
@@ -116,9 +120,11 @@ class FullSize:
     def _longer(self, long: int) -> CaseReport:
         name, elements = f"longer: size {long}", self._affordable(INSTRUCTIONS)
         case = self._tried(name, longer=long, elements=elements, columns=self.columns)
-        if self.columns and case.outcome in (CaseOutcome.DECLINED, CaseOutcome.NOT_RUN):
-            return self._tried(name, longer=long, elements=elements)  # perhaps it is the columns that it does not take
-        return case
+        missed = case.outcome in (CaseOutcome.DECLINED, CaseOutcome.NOT_RUN)
+        if not self.columns or not (missed or (case.passed and self.other_kernels)):
+            return case
+        whole = self._tried(name, longer=long, elements=elements)  # perhaps it is the columns that it does not take
+        return whole if missed or whole.outcome not in (CaseOutcome.DECLINED, CaseOutcome.NOT_RUN) else case
 
     def _affordable(self, instructions: int) -> int:
         """Elements that take so many lane-instructions, by what the case of `get_inputs()` took."""
@@ -160,6 +166,7 @@ class FullSize:
         fresh = not self.columns
         call = of_candidate.Run(steps, may_decline=True, limited=True, fresh=fresh, some_blocks=some_blocks)
         reply = turn.run(name, drawn, call)
+        self.other_kernels = reply.other_kernels
         if missing and reply.steps and self._missing() == missing:
             return case
         if reply.steps:

@@ -62,6 +62,13 @@ def test_what_the_reference_refuses_is_tried_with_larger_others():
     assert narrow({1001, 64}) == {1001: 1001, 64: 64}
 
 
+def test_columns_that_are_rows_of_another_input_give_way_first():
+    """Groups of quantised weights: a kernel may have a path of its own for groups that are not whole."""
+    x, packed, scales = torch.empty(16, 32, 128), torch.empty(28672, 32, 64), torch.empty(32, 28672)
+    found = {long: sizes for long, _, sizes in cases(growth(x, packed, scales))}
+    assert found[32] == {16: 2, 28672: 56} and all(128 not in sizes for sizes in found.values())
+
+
 def test_a_reference_that_multiplies_too_much_ends_the_climb():
     """Attention: its scores grow with the square of the length."""
     q = torch.randn(1, 1, 2048, 256)
@@ -203,6 +210,24 @@ def test_what_is_wrong_only_at_length_is_found(write_file, fault):
     assert verdict.exit_code == ExitCode.WRONG_RESULT, verdict.summary
     assert [case.passed for case in verdict.cases[:2]] == [True, True]
     assert "longer: size" in verdict.summary
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("index", ["row % 128", "row"])
+def test_the_kernel_of_full_size_is_what_is_tried_at_length(write_file, index):
+    """Rows of few columns have a kernel of their own here, which is right."""
+    begin, end = "@cute.kernel", "def kernel_fn"
+    narrow = long_rows()
+    narrow = narrow[narrow.index(begin) : narrow.index(end)]
+    narrow = narrow.replace("scale", "narrow_scale").replace("compiled", "narrow_compiled")
+    dispatch = (
+        "if x.shape[1] < 1024:\n        y = torch.empty_like(x)\n        narrow_compiled()(x, w, y)\n        return y"
+    )
+    text = long_rows(INDEX=index, REFUSAL=dispatch)
+    verdict = verdict_here(write_file(text.replace(end, narrow + end)), judge=ShortJudge)
+    right = index == "row"
+    assert verdict.exit_code == (ExitCode.PASSED if right else ExitCode.WRONG_RESULT), verdict.summary
+    assert right or "longer: size 4096" in verdict.summary
 
 
 @pytest.mark.slow

@@ -63,7 +63,8 @@ class Ran:
     """Reports of the steps, and what the candidate changed of its process.
 
     `declined` or `stopped` say why there are none. On the emulated GPU, lane-instructions of a step, the blocks of
-    each of its launches, and the ring of mbarriers that its kernels go round (emulator.machine.rings).
+    each of its launches, the ring of mbarriers that its kernels go round (emulator.machine.rings), and whether they are
+    `other_kernels` than those of the recorded call at full size.
     """
 
     steps: tuple[StepReport, ...] = ()
@@ -73,6 +74,7 @@ class Ran:
     instructions: int = 0
     blocks: tuple[int, ...] = ()
     ring: MbarrierRing | None = None
+    other_kernels: bool = False
 
 
 @dataclass(frozen=True)

@@ -103,7 +103,9 @@ class Trial(Candidate):
         blocks = tuple(prod(report.launch.grid) for report in launches[: len(launches) // steps])
         instructions = sum(report.instructions for report in launches) // steps
         ring = main_ring(ring for report in launches for ring in report.rings)
-        return replace(reply, instructions=instructions, blocks=blocks, ring=ring)
+        ran = launched((report.launch, self._opcodes_of(report.program)) for report in launches)
+        other = bool(self.recorded.kernels - CodeTaken(launches=ran).kernels)
+        return replace(reply, instructions=instructions, blocks=blocks, ring=ring, other_kernels=other)
 
     @contextlib.contextmanager
     def _restricted(self, request: Run) -> Iterator[None]:

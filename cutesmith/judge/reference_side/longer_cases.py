@@ -93,13 +93,19 @@ class Growth:
         return self.refusal(resize(self.inputs, sizes))
 
     def _ways(self, long: int) -> Iterator[Sizes]:
-        """What becomes of the other sizes, the smallest first."""
+        """What becomes of the other sizes: columns that are rows of another input give way before those that are not.
+
+        A kernel may take a path of its own for columns that are divided, so that what is long says nothing of it.
+        """
         tensors = self.tensors
         columns = {value.shape[-1] for value in tensors if value.ndim}
-        outer = {size for value in tensors for size in value.shape[:-1]} - columns - {long}
+        rows = {size for value in tensors for size in value.shape[:-1]}
+        outer = rows - columns - {long}
         shrunk = {size: self.shrunk.get(size, size) for size in (columns | outer) - {long}}
         few_rows = {**shrunk, **{size: min(size, LEAST_ROWS) for size in outer}}
         if self.other_columns:
+            if both := columns & rows - {long}:
+                yield {**few_rows, **narrow(both)}
             yield {**few_rows, **narrow(columns - {long})}
         yield few_rows
         yield shrunk
