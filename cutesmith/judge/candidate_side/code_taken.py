@@ -55,15 +55,10 @@ class CodeTaken:
         either = self.decisions | other.decisions
         return CodeTaken(self.branches | other.branches, self.launches | other.launches, either)
 
-    @property
-    def kernels(self) -> frozenset[tuple[str, str]]:
-        """The kernels that were launched, by name and opcodes."""
-        return frozenset((launched.name, launched.opcodes) for launched in self.launches)
-
     def beyond(self, other: CodeTaken) -> tuple[str, ...]:
         """What this takes and the other does not, a clause each."""
         launches = sorted(self.launches - other.launches, key=lambda one: (one.name, one.opcodes, one.block))
-        known = other.kernels
+        known = {(launched.name, launched.opcodes) for launched in other.launches}
         strange = [launched.name for launched in launches if (launched.name, launched.opcodes) not in known]
         names = {launched.name for launched in other.launches}
         new, changed = (_named([n for n in strange if (n in names) is compiled]) for compiled in (False, True))

@@ -63,8 +63,8 @@ class Ran:
     """Reports of the steps, and what the candidate changed of its process.
 
     `declined` or `stopped` say why there are none. On the emulated GPU, lane-instructions of a step, the blocks of
-    each of its launches, the ring of mbarriers that its kernels go round (emulator.machine.rings), and whether they are
-    `other_kernels` than those of the recorded call at full size.
+    each of its launches, the ring of mbarriers that its kernels go round (emulator.machine.rings), and whether the
+    call at full size launches `other_kernels`, by their names.
     """
 
     steps: tuple[StepReport, ...] = ()

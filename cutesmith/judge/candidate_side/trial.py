@@ -35,6 +35,7 @@ from cutesmith.judge.candidate_side.requests import (
     Step,
     StepReport,
 )
+from cutesmith.recording.cubin import source_name
 from cutesmith.sandbox.messages import Request
 from cutesmith.verdicts import ExitCode, Mechanism
 
@@ -103,8 +104,8 @@ class Trial(Candidate):
         blocks = tuple(prod(report.launch.grid) for report in launches[: len(launches) // steps])
         instructions = sum(report.instructions for report in launches) // steps
         ring = main_ring(ring for report in launches for ring in report.rings)
-        ran = launched((report.launch, self._opcodes_of(report.program)) for report in launches)
-        other = bool(self.recorded.kernels - CodeTaken(launches=ran).kernels)
+        ran = {source_name(report.launch.kernel) for report in launches}
+        other = any(kernel.name not in ran for kernel in self.recorded.launches)
         return replace(reply, instructions=instructions, blocks=blocks, ring=ring, other_kernels=other)
 
     @contextlib.contextmanager
