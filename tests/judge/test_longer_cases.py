@@ -222,7 +222,7 @@ def test_the_kernel_of_full_size_is_what_is_tried_at_length(write_file):
     dispatch = (
         "if x.shape[1] < 1024:\n        y = torch.empty_like(x)\n        narrow_compiled()(x, w, y)\n        return y"
     )
-    text = long_rows(INDEX="row % 128", REFUSAL=dispatch, COLUMNS="512")
+    text = long_rows(INDEX="row % 128", REFUSAL=dispatch, COLUMNS="1024")
     verdict = verdict_here(write_file(text.replace(end, narrow + end)), judge=ShortJudge)
     assert verdict.exit_code == ExitCode.WRONG_RESULT and "longer: size 4096" in verdict.summary, verdict.summary
 

@@ -26,6 +26,7 @@ from cutesmith.judge.transfer.tensors import copy_of, finite, span_of
 
 NEARBY_DRAWS, MOST_NEARBY_DRAWS = 8, 32
 OF_MANY = 2  # draws of more than `MOST_MOVED` elements: each has as many errors as many of few
+NEARBY_RESULTS = 1 << 23  # elements of all draws' results together, for the same reason
 MOST_MOVED = 1 << 22
 """Elements of a tensor that is rounded many times: float64 copies of more fill the memory of a confined problem."""
 MOST_WIDENED = 1 << 25  # of one of which float64 copies are kept: 256 MiB each
@@ -141,7 +142,7 @@ def _excusing_pytorch(
     forgiving = [t.derived or not own.is_floating_point() for t, own in zip(tolerances, native)]
     if not any(forgiving):
         return tolerances
-    errors = _errors_nearby(compute, values, tolerances)
+    errors = _errors_nearby(compute, values, tolerances, max(own.numel() for own in native))
     return [replace(t, native_error=e) if f else t for t, e, f in zip(tolerances, errors, forgiving)]
 
 
@@ -176,15 +177,17 @@ def _excusing_few(
     return [replace(t, moved=m) if f else t for t, m, f in zip(tolerances, moved, few)]
 
 
-def _errors_nearby(compute: Compute, values: list[Any], tolerances: Sequence[Tolerance]) -> list[float]:
+def _errors_nearby(compute: Compute, values: list[Any], tolerances: Sequence[Tolerance], results: int) -> list[float]:
     """How far off PyTorch is, beyond tolerance, on inputs close by: on the very ones it may be right by luck.
 
     It looks on while PyTorch is right there too: one mean of all is rounded badly once in three draws, and of few
     integers one is rounded otherwise once in many. Every second draw has one factor a tensor, which keeps an offset.
+    `results`: elements of the largest output.
     """
     errors = [0.0] * len(tolerances)
     largest = max((value.numel() for value in values if isinstance(value, torch.Tensor)), default=0)
-    for draw in range(OF_MANY if largest > MOST_MOVED else MOST_NEARBY_DRAWS):
+    most = max(OF_MANY, min(MOST_NEARBY_DRAWS, NEARBY_RESULTS // max(1, results)))
+    for draw in range(OF_MANY if largest > MOST_MOVED else most):
         if draw >= NEARBY_DRAWS and any(errors):
             break
         native, exact = compute([_nudged(value, by_one=draw % 2 == 1) for value in values])
