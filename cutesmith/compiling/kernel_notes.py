@@ -13,6 +13,7 @@ from cutesmith.recording.sessions import Launch, Module
 
 _WARPGROUP = 128
 _REGISTERS, _MOST_REGISTERS = 65536, 255  # of an SM, and of a thread
+_QUARTERS = 4  # of an SM, each with a share of the registers for the warps that it holds
 _NAME_MATTERS = (10, 11)  # major versions on which ptxas was seen to spill by the kernel's name
 _MEANING = {
     "C7510": "wgmma are serialised: each waits for the one before it",
@@ -52,7 +53,8 @@ def _of_spills(launch: Launch, kernel: CubinKernel, module: Module) -> Iterator[
 
 def _register_limit(threads: int, registers: int) -> str:
     """What kept ptxas from using more, and what to change."""
-    fair_share = _REGISTERS // threads // 8 * 8
+    warps = -(-threads // 32)
+    fair_share = _REGISTERS // _QUARTERS // -(-warps // _QUARTERS) // 32 // 8 * 8
     if registers >= _MOST_REGISTERS - 1:
         return "a thread can address 255: give it a smaller part of the tile"
     if registers >= fair_share:

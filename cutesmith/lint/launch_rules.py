@@ -154,8 +154,10 @@ def _keywords(symbols: SymbolTable | None, call: ast.Call, keywords: dict[str | 
             yield finding(CS422, value, f"launch() takes no keyword {name}.", f"It takes {', '.join(known)}, stream.")
     if "block" not in keywords and len(call.args) == 0:
         yield finding(CS425, call, "This launch has no block size: the kernel runs with one thread a block.")
-    if "min_blocks_per_mp" in keywords and "preferred_smem_carveout" not in keywords:
-        yield finding(CS424, keywords["min_blocks_per_mp"], "min_blocks_per_mp asks the CUDA driver while compiling.")
+    least = keywords.get("min_blocks_per_mp")
+    one = isinstance(least, ast.Constant) and least.value == 1  # with 1 the DSL 4.8.1 asks nothing
+    if least is not None and not one and "preferred_smem_carveout" not in keywords:
+        yield finding(CS424, least, "min_blocks_per_mp asks the CUDA driver while compiling.")
 
 
 def _over_limit(name: str | None, value: ast.expr) -> Iterator[Finding]:

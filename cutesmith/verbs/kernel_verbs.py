@@ -35,6 +35,7 @@ LINT = Verb(
     options=(
         replace(FILE, nargs="?"),
         Option("--rules", nargs="*", metavar="ID", help="list the rules (all, or these) instead of checking a file"),
+        replace(ARCH, help="taken as by the other commands; the rules are the same for every architecture"),
     ),
     mcp=(
         Tool(

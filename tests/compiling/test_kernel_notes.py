@@ -45,6 +45,8 @@ def test_spills_name_their_line_and_a_name_that_ptxas_treats_differently():
     assert "kernel.py:7" in shared and "384 threads has 168 for each: use fewer" in shared
     (most,), (capped,) = notes(registers=255, spills=spills), notes(registers=128, spills=spills)
     assert "can address 255" in most and "so a cap holds" in capped
+    (uneven,) = notes(registers=128, block=448, spills=spills)
+    assert "448 threads has 128 for each: use fewer" in uneven  # 14 warps: 4 share the registers of a quarter
     place, name = notes(arch="sm_100a", spills=spills)
     assert "kernel.py:7" in place and "#3389" in name and "remove_cutlass_symbol=True" in name
     assert notes(spills=Spills(0, 0, "kernel.py:7")) == ()

@@ -34,6 +34,7 @@ class Candidate:
     timing: Timing | None = None
     chosen: bool = False
     timed_on: str = ""  # the day of an earlier race that the timing is from
+    unverified: str = ""  # why the emulated GPU could not decide, such as an instruction that it lacks
 
     def verdict(self, kind: type[Verdict]) -> Verdict | None:
         """The latest verdict of that kind, None before its stage."""

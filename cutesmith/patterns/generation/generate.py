@@ -62,7 +62,7 @@ def generate_kernel(
     """Write a kernel for a problem file into the folder `out` (default `cutesmith-out/NAME`).
 
     `arch` pins the architecture (default: this machine's GPU, else sm_90a); `on` is "auto", "gpu", "emulator" or
-    "compile". Without a GPU the kernel is verified on the emulated one, or `compiled` where that lacks an instruction.
+    "compile". Without a GPU the kernel is verified on the emulated one, or `compiled` where that cannot decide.
     Configurations that the architecture would refuse are skipped before they are compiled. The race's times are
     remembered: the same candidates on the same device are ordered by those, unless `use_cache` is off; what is kept
     is verified and benchmarked again. `confine_problem`: the problem is untrusted, so that it is confined where
@@ -278,7 +278,9 @@ class Generation:
         elif self.best.median_us is not None:
             parts.append(f"{self.best.median_us:.1f} µs")
         untried = sum(candidate.failed is None and not candidate.verified for candidate in self.candidates)
-        if self.target.emulated and untried:
+        if self.best.unverified:
+            parts.append(f"the emulated GPU decided nothing: {self.best.unverified}")
+        elif self.target.emulated and untried:
             parts.append(f"the most promising configuration is verified, {untried} more are compiled only")
         rounded = "factors of float32 rounded to tf32, as asked" if self.tf32 else ""
         return "; ".join([*parts, *filter(None, (rounded, self.remark))])

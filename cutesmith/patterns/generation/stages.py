@@ -58,7 +58,8 @@ class Stages:
     def verify(self, candidate: Candidate) -> VerifyVerdict:
         """Execute it against the reference; where nothing can be executed, check everything but the values."""
         verdict = self._verify(candidate.path, self.target.place)
-        if self.target.emulated and verdict.exit_code == ExitCode.UNAVAILABLE:  # it lacks an instruction
+        if self.target.emulated and verdict.exit_code == ExitCode.UNAVAILABLE:
+            candidate.unverified = verdict.summary
             verdict = self._verify(candidate.path, "compile")
         candidate.verdicts.append(verdict)
         return verdict
