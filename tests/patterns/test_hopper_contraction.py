@@ -162,7 +162,7 @@ def test_proposals_compile(place, m, tmp_path):
         ((bf16(64, 64).t(), bf16(64, 64).t()), ""),
         ((bf16(1, 64), bf16(64, 64)), ""),
         ((normal(64, 64), normal(64, 64)), ""),
-        ((normal(64, 64).double(), normal(64, 64).double()), "float16, bfloat16, or float32"),
+        ((normal(64, 64).double(), normal(64, 64).double()), "float16, bfloat16, float32 and float8"),
         ((bf16(64, 0), bf16(0, 64)), "nothing to sum up"),
         ((bf16(2, 64, 64), bf16(64, 64).expand(2, 64, 64)), ""),
     ],

@@ -37,8 +37,8 @@ def obstacles(problem: ContractionProblem, sm: SmVersion) -> Iterator[str]:
     if sm.number != 90:
         yield f"sm_{sm.number} has no wgmma"
     arithmetic = arithmetic_of(problem)
-    if arithmetic not in (Arithmetic.HALF, Arithmetic.TF32_THRICE, Arithmetic.FLOAT8):
-        yield f"the kernel multiplies float16, bfloat16, or float32 as exact as it is, not {problem.a.dtype}"
+    if arithmetic is Arithmetic.FMA:
+        yield f"the kernel multiplies float16, bfloat16, float32 and float8, not {problem.a.dtype}"
     if arithmetic is Arithmetic.FLOAT8 and (k_major(problem) != (True, True) or copied_factors(problem)):
         yield "wgmma reads float8 along k, and TMA lines that begin at 16 bytes"
     if problem.k == 0:

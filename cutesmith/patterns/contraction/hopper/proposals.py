@@ -109,11 +109,11 @@ def _candidates(problem: ContractionProblem) -> Iterator[tuple[Tiles, int]]:
 def _for_dtype(problem: ContractionProblem, c: Tiles) -> Iterator[Tiles]:
     """The same tile for the factors' type: warpgroups share it where sums of a k-tile are apart.
 
-    Numbers of float32 are split into parts, by the kernel or ahead.
+    Numbers of float32 are split into parts, by the kernel or ahead; where they may be rounded to tf32, two will do.
     """
     arithmetic = arithmetic_of(problem)
-    if arithmetic is Arithmetic.TF32_THRICE:
-        split = replace(c, tile_k=32, pingpong=False, parts=3)
+    if arithmetic in (Arithmetic.TF32, Arithmetic.TF32_THRICE):
+        split = replace(c, tile_k=32, pingpong=False, parts=3 if arithmetic is Arithmetic.TF32_THRICE else 2)
         yield from (split, replace(split, ahead=True))
     elif arithmetic is Arithmetic.FLOAT8:
         yield replace(c, tile_k=128, pingpong=False, promoted=True)
