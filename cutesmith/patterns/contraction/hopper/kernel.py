@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from cutesmith.patterns.contraction.analysis import ContractionProblem, Matrix
 from cutesmith.patterns.contraction.epilogue import Operand, Output
 from cutesmith.patterns.contraction.hopper.legality import SPLIT_STAGES, k_major
@@ -17,6 +19,8 @@ PLACES = {
 }
 """Where the operand of sum `v` of a strip is: a thread has pairs of columns, 8 apart, and rows, 8 apart."""
 
+REGISTERS_FOR_COLUMNS = 176
+"""Of the 240 of a thread, for its sums and for operands of all columns of a tile."""
 
 HOPPER_NAMES = frozenset(
     "A B tA tB gA gB sA sB mA mB tCrA tCrB tma_A tma_B sA_layout sB_layout BM BN BK STAGES ROWS EPI_N MATH THREADS "
@@ -62,6 +66,7 @@ def hopper_context(problem: ContractionProblem, c: HopperConfiguration) -> dict[
         "factors": ["BFloat16" if c.ahead else STORAGE_TYPE[dtype] for dtype in factors[::order]],
         "types": {_stored_dtype(dtype): STORAGE_TYPE[dtype] for dtype in dict.fromkeys(dtypes)},
         "over": over,
+        "loads_columns_early": _loads_columns_early(c, [o for o in epilogue.operands if over[o.name] == "n"]),
         "floating": {output.name: _is_rounded(output) for output in epilogue.outputs},
         "store_ops": [_store_op(output, c) for output in epilogue.outputs],
         "majors": majors[::order],
@@ -101,6 +106,12 @@ def _im2col(windows: Windows) -> dict[str, tuple[int, ...]]:
 def _stored_dtype(dtype: str) -> str:
     """The torch dtype that a kernel's argument has: bool travels as bytes."""
     return "uint8" if dtype == "bool" else dtype
+
+
+def _loads_columns_early(c: HopperConfiguration, operands: Sequence[Operand]) -> bool:
+    """Whether what changes with the columns alone is loaded before the products: nothing hides that after them."""
+    registers = sum(c.tile_n // 4 * ITEM_BYTES[operand.dtype] // 4 for operand in operands)
+    return 0 < registers <= REGISTERS_FOR_COLUMNS - c.sums_per_thread and not c.pingpong and c.split == 1
 
 
 def _varies_over(operand: Operand, swapped: bool) -> str:
