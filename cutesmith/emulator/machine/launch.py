@@ -98,6 +98,7 @@ class LaunchRun:
         self._counts = np.zeros(len(self.program.basic_blocks), np.uint64)
         self._parameters = _parameter_buffer(self.program, self.launch)
         self._registers_read = registers_read(self.program)
+        self._read_first = rows_read_first(self.program)
         self._waiting: deque[tuple[int, int, int]] = deque()
 
     def run(self) -> LaunchReport:
@@ -220,9 +221,11 @@ class LaunchRun:
         lanes, lent, fill = len(blocks) * geometry.threads, self.memory.lent, self.settings.fill
         stride = -(-self.shared_bytes // SHARED_UNIT) * SHARED_UNIT
         block_of_lane = np.repeat(np.arange(len(blocks), dtype=np.uint32), geometry.threads)
+        frame = lent.take("frame", (max(1, self.program.slot_count), lanes), np.uint64, fill=None)
+        frame[self._read_first] = 0  # others are written before they are read
         wave = Wave(
             program=self.program,
-            frame=lent.take("frame", (max(1, self.program.slot_count), lanes), np.uint64),
+            frame=frame,
             special=special_registers(geometry, blocks, self._registers_read),
             block_of_lane=block_of_lane,
             cluster_of_lane=block_of_lane // geometry.cluster_blocks * geometry.cluster_blocks,
@@ -274,6 +277,13 @@ def _collection_between_waves() -> Iterator[Callable[[], object]]:
     finally:
         if collects:
             gc.enable()
+
+
+def rows_read_first(program: Program) -> Array:
+    """Rows of the frame of registers that a thread may read before it writes them."""
+    first = sorted(program.live[0])
+    rows = [program.slots[name] + part for name in first for part in range(1 + (program.widths[name] > 64))]
+    return np.array(rows, np.int64)
 
 
 def resident_blocks(launch: Launch, kernel: CubinKernel, sm: SmVersion) -> int:

@@ -343,6 +343,11 @@ class Memory:
         if self.sanitize and self.wave.cluster_blocks > 1:
             self._arrivals.note(self.wave, self.clocks, lanes, pointers, site)
 
+    @property
+    def orders_waits(self) -> bool:
+        """Whether there is anything that a wait could acquire."""
+        return self.sanitize and self.clocks.orders_waits
+
     def acquire(self, lanes: Array, key: Hashable) -> None:
         """These lanes of one cluster have seen what was released to `key`."""
         if self.sanitize:

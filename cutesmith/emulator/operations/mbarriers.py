@@ -178,7 +178,8 @@ def _phases_ended(batch: LaneBatch) -> tuple[Array, Array]:
         _mbarrier_at(batch, index, int(pointers[index]))
     ended = (asked.astype(bool) ^ parity) & exists
     tell = batch.memory.see if "relaxed" in batch.instruction.modifiers else batch.memory.acquire
-    for pointer, lanes in _by_mbarrier(pointers[ended], batch.lanes[ended]):
+    waited = ended & bool(batch.memory.orders_waits)
+    for pointer, lanes in _by_mbarrier(pointers[waited], batch.lanes[waited]):
         tell(lanes, pointer)
     return ended | ~exists, pointers
 

@@ -197,6 +197,11 @@ class Clocks:
         before = self._released.get((first, key))
         self._released[first, key] = known if before is None else np.maximum(before, known)
 
+    @property
+    def orders_waits(self) -> bool:
+        """Whether anything was released to a phase that is over; where lanes are not kept apart all waits order."""
+        return bool(self._objects) or not self._exact
+
     def acquire(self, lanes: Array, key: Hashable) -> None:
         """These lanes of one cluster have seen what was released to `key`."""
         first = int(self._wave.cluster_of_lane[lanes[0]])

@@ -34,6 +34,17 @@ def values_of(register: str, **shape) -> np.ndarray:
 SHAPE = {"grid": (4, 6, 2), "block": (5, 4, 3), "cluster": (2, 3, 1)}
 
 
+def test_a_register_that_is_not_written_is_zero_in_every_wave():
+    """Waves have one frame after another; that of block 0 holds a value where block 1 has written none."""
+    code = "mov.u32 %r1, %ctaid.x; setp.eq.u32 %p1, %r1, 0; @%p1 mov.u32 %r5, 7; bar.sync 0;"
+    out = launches.zeros(64, np.uint32)
+    report = launches.run(
+        code + launches.store_result("%r5") + "ret;", out, grid=(2, 1, 1), settings=Settings(lanes_per_wave=32)
+    )
+    assert report.waves == 2
+    assert out.tolist() == [7] * 32 + [0] * 32
+
+
 @pytest.mark.parametrize("lanes_per_wave", [1, 500, 32768])
 def test_every_thread_runs_once_whatever_the_waves(lanes_per_wave):
     out = np.zeros(48 * 60, np.uint32)
