@@ -19,6 +19,8 @@ _MARK_AT = 64
 _STRIDES = struct.Struct("<Q4Q")
 _IM2COL = struct.Struct("<BH6h")  # 1, pixels, corners: lower of each dimension, then upper
 _IM2COL_AT = 48
+_INTERLEAVE_AT = 44
+_MOST_INTERLEAVE = 2
 _INVALID_VALUE = 1  # CUDA_ERROR_INVALID_VALUE
 
 
@@ -28,7 +30,7 @@ class TiledMapCall:
 
     `sizes`, `box` and `steps` have an element for each dimension, the contiguous one first, `strides` (bytes) one less.
     With `corners` (lower and upper ones of the pixels, each of rank - 2 dimensions) it is a map for im2col, whose `box`
-    are the channels and the pixels of a copy.
+    are the channels and the pixels of a copy. `interleave`: 1 or 2 where channels lie in slices of 16 or 32 bytes.
     """
 
     address: int
@@ -40,6 +42,7 @@ class TiledMapCall:
     swizzle: int = 0
     fill: int = 0
     corners: tuple[tuple[int, ...], tuple[int, ...]] | None = None
+    interleave: int = 0
 
     def pack(self) -> bytes:
         """The map's 128 bytes; raises struct.error for what does not fit."""
@@ -50,6 +53,7 @@ class TiledMapCall:
         codes = (self.data_type, len(self.sizes), self.swizzle, self.fill)
         box = self.box if self.corners is None else self.box[:1]
         head = _HEAD.pack(self.address, *padded(self.sizes, 1), *codes, *padded(box, 1), *padded(self.steps))
+        head = head.ljust(_INTERLEAVE_AT, b"\0") + bytes([self.interleave])
         if self.corners is not None:
             corners = (value for corner in self.corners for value in padded(corner)[:3])
             head = head.ljust(_IM2COL_AT, b"\0") + _IM2COL.pack(1, self.box[1], *corners)
@@ -69,7 +73,8 @@ class TiledMapCall:
         windows, pixels, *found = _IM2COL.unpack_from(data, _IM2COL_AT)
         if windows:
             box, corners = (box[0], pixels), (tuple(found[: rank - 2]), tuple(found[3 : 1 + rank]))
-        return cls(address, data_type, sizes, tuple(strides[: rank - 1]), box, steps, swizzle, fill, corners)
+        shape = (sizes, tuple(strides[: rank - 1]), box, steps)
+        return cls(address, data_type, *shape, swizzle, fill, corners, data[_INTERLEAVE_AT])
 
 
 class MapField(enum.Enum):
@@ -114,18 +119,20 @@ def encode_tiled(
     target: int, data_type: int, rank: int, address: int | None, sizes: int, strides: int, box: int, steps: int,
     interleave: int, swizzle: int, promotion: int, fill: int,
 ) -> int:  # fmt: skip
-    """`cuTensorMapEncodeTiled` by the addresses of its arrays: a CUresult. Interleaved layouts are refused."""
-    if not 1 <= rank <= MOST_DIMENSIONS or interleave:
+    """`cuTensorMapEncodeTiled` by the addresses of its arrays: a CUresult."""
+    if not (3 if interleave else 1) <= rank <= MOST_DIMENSIONS or not 0 <= interleave <= _MOST_INTERLEAVE:
         return _INVALID_VALUE
+    given = _read(ctypes.c_uint32, steps, rank)
     return _write(target, TiledMapCall(
         address=address or 0,
         data_type=data_type,
         sizes=_read(ctypes.c_uint64, sizes, rank),
         strides=_read(ctypes.c_uint64, strides, rank - 1),
         box=_read(ctypes.c_uint32, box, rank),
-        steps=(1, *_read(ctypes.c_uint32, steps, rank)[1:]),  # the contiguous dimension has no step
+        steps=given if interleave else (1, *given[1:]),  # the contiguous dimension has no step
         swizzle=swizzle,
         fill=fill,
+        interleave=interleave,
     ))  # fmt: skip
 
 
@@ -133,18 +140,20 @@ def encode_im2col(
     target: int, data_type: int, rank: int, address: int | None, sizes: int, strides: int, lower: int, upper: int,
     channels: int, pixels: int, steps: int, interleave: int, swizzle: int, promotion: int, fill: int,
 ) -> int:  # fmt: skip
-    """`cuTensorMapEncodeIm2col` by the addresses of its arrays: a CUresult. Interleaved layouts are refused."""
-    if not 3 <= rank <= MOST_DIMENSIONS or interleave:
+    """`cuTensorMapEncodeIm2col` by the addresses of its arrays: a CUresult."""
+    if not 3 <= rank <= MOST_DIMENSIONS or not 0 <= interleave <= _MOST_INTERLEAVE:
         return _INVALID_VALUE
+    given = _read(ctypes.c_uint32, steps, rank)
     return _write(target, TiledMapCall(
         address=address or 0,
         data_type=data_type,
         sizes=_read(ctypes.c_uint64, sizes, rank),
         strides=_read(ctypes.c_uint64, strides, rank - 1),
         box=(channels, pixels),
-        steps=(1, *_read(ctypes.c_uint32, steps, rank)[1:]),
+        steps=given if interleave else (1, *given[1:]),
         swizzle=swizzle,
         fill=fill,
+        interleave=interleave,
         corners=(_read(ctypes.c_int32, lower, rank - 2), _read(ctypes.c_int32, upper, rank - 2)),
     ))  # fmt: skip
 

@@ -2,9 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from evals.studies.emulator.record_further import EXPLAINED, RECORDING, cases, differences, emulated, load
+from evals.studies.emulator import record_copies
+from evals.studies.emulator.copy_cases import CASES as COPIES
+from evals.studies.emulator.interleave_cases import INTERLEAVE_CASES
+from evals.studies.emulator.record_further import (
+    EXPLAINED,
+    INTERLEAVED,
+    RECORDING,
+    cases,
+    differences,
+    emulated,
+    load,
+)
 
 RECORDED = load(RECORDING)
 CASES = list(cases(kernels=False))
@@ -28,6 +41,35 @@ def test_a_kernel_is_that_of_the_h100(name):
     if said.startswith("inputs"):
         pytest.skip("the inputs are products of matrices, which this CPU rounds otherwise than the recording's")
     assert not said
+
+
+FEW = ("load interleaved 16 f32", "load interleaved 32 im2col 4d", "reduce interleaved add 32", "load im2col 5d 64B")
+LATER = {case.name: case for case in cases(kernels=False, again=True)}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        name if name in FEW else pytest.param(name, marks=pytest.mark.slow)
+        for name in (c.name for c in INTERLEAVE_CASES)
+    ],
+)
+def test_an_interleaved_copy_is_that_of_the_h100(name):
+    assert not differences(emulated(LATER[name]), load(INTERLEAVED)[name])
+
+
+@pytest.mark.parametrize(
+    "name", ["load interleave 16 rank 3", "load interleave 32 rank 3", "load interleave 32 rank 4"]
+)
+def test_a_box_holds_one_slice_of_channels_though_it_is_asked_for_more(name):
+    """The first recordings told their mbarriers of other bytes than came: what came is compared."""
+    case = next(case for case in COPIES if case.name == name)
+    map = replace(case.map, expected=0)
+    right = replace(case, body=case.body.replace(f"[%full], {case.map.expected};", f"[%full], {map.tile_bytes};"))
+    assert right.body != case.body
+    assert (record_copies.run(right)[: case.tile] == RECORDED[name]["whole"][0][: case.tile]).all()
+    said = str(emulated(LATER[name])["error"])
+    assert "deadlock" in said and "bytes" in said
 
 
 def test_the_recording_has_every_case():

@@ -187,7 +187,7 @@ def windows_at(tensor: TensorMap, coordinates: tuple[int, ...], offsets: tuple[i
     assert tensor.corners is not None
     lower, upper = tensor.corners
     channels, pixels = tensor.box
-    last = [size - 1 + corner for size, corner in zip(tensor.sizes[1:-1], upper, strict=True)]
+    last = [size - 1 + corner for size, corner in zip(tensor.sizes[1:], upper, strict=False)]
     where, places = [*coordinates[1:]], np.empty((pixels, tensor.rank - 1), np.int64)
     for pixel in range(pixels):
         places[pixel] = where

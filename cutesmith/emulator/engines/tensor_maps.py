@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 
 import numpy as np
@@ -88,7 +88,8 @@ class TensorMap:
     they are counted in the tensor, of which every `steps`-th is copied. `per_byte`: two elements of four bits share a
     byte; sizes and boxes count bytes then, the coordinates of a copy elements. `corners`: a map for im2col, whose box
     are the channels and the pixels of a copy; how far the first and the last pixel of a window's corner lie from those
-    of the image, along each dimension between channels and images.
+    of the image, along each dimension between channels and images. `interleaved`: its first dimension is a slice of
+    channels, for which the 128 bytes have no size, and a copy has no coordinate.
     """
 
     address: int
@@ -101,11 +102,17 @@ class TensorMap:
     fill_nan: bool = False
     per_byte: int = 1
     corners: tuple[tuple[int, ...], tuple[int, ...]] | None = None
+    interleaved: bool = False
 
     @property
     def rank(self) -> int:
         """Number of dimensions."""
         return len(self.sizes)
+
+    @property
+    def coordinates(self) -> int:
+        """Number of coordinates of a copy."""
+        return self.rank - self.interleaved
 
     @cached_property
     def tile(self) -> tuple[int, ...]:
@@ -161,7 +168,7 @@ class TensorMap:
     def holds_window(self, coordinates: Sequence[int]) -> bool:
         """Whether an im2col copy from there begins within the corners of an image."""
         assert self.corners is not None
-        parts = zip(coordinates[1:-1], self.sizes[1:-1], *self.corners, strict=True)
+        parts = zip(coordinates[1:], self.sizes[1:], *self.corners, strict=False)
         return all(lower <= at < size + upper for at, size, lower, upper in parts)
 
     def check(self) -> TensorMap:
@@ -219,7 +226,33 @@ def _of_call(call: TiledMapCall) -> TensorMap:
     if fill and element not in _FLOATS:
         raise TensorMapError(f"NaN outside of a tensor of {element.value[2]}, which has none")
     shape = (call.sizes, call.strides, call.box, call.steps)
-    return TensorMap(call.address, element, *shape, swizzle, fill, corners=call.corners)
+    described = TensorMap(call.address, element, *shape, swizzle, fill, corners=call.corners)
+    return _unfolded(described, 16 * call.interleave) if call.interleave else described
+
+
+def _unfolded(folded: TensorMap, unit: int) -> TensorMap:
+    """An interleaved map with its slices of `unit` bytes of channels as a dimension: width, height, … follow it.
+
+    Of the slices, the last dimension but one, a box holds one, whatever it is asked for (recorded on an H100).
+    """
+    if folded.swizzle is not (Swizzle.B32 if unit == 32 else Swizzle.NONE):
+        raise TensorMapError("slices of 32 bytes of channels need a swizzle of 32 bytes, slices of 16 bytes none")
+    if wrong := [stride for stride in folded.strides if stride % unit]:
+        raise TensorMapError(f"a stride of {wrong[0]} bytes is not a multiple of its slices of {unit} bytes")
+    if folded.box[0] * folded.element.bytes % 16:  # refused by the driver beside an H100, though it counts the width
+        raise TensorMapError(f"its box is {folded.box[0]} elements wide: a multiple of 16 bytes is needed")
+    channels = unit // folded.element.bytes
+    box = folded.box if folded.corners is not None else (channels, *folded.box[:-2], 1, folded.box[-1])
+    if box[0] != channels:
+        raise UnknownTensorMap(f"im2col of {box[0]} channels in slices of {channels}, which is not settled")
+    return replace(
+        folded,
+        sizes=(channels, *folded.sizes),
+        strides=(unit, *folded.strides),
+        box=box,
+        steps=(1, *folded.steps),
+        interleaved=True,
+    )
 
 
 def _corner(packed: int, dimensions: int) -> tuple[int, ...]:
@@ -240,7 +273,7 @@ def _decode_inline(data: bytes) -> TensorMap:
     if windows and not 3 <= rank <= MOST_DIMENSIONS:
         raise UnknownTensorMap(f"it is for im2col with {rank} dimensions, not with 3 to {MOST_DIMENSIONS}")
     if strange := words[1] & ~_KNOWN_BITS:
-        raise UnknownTensorMap(f"bits {strange:#x} of its second word are not understood (interleave, fill or im2col)")
+        raise UnknownTensorMap(f"bits {strange:#x} of its second word are not understood (interleave or fill)")
     known = ((1 << 3 * rank) - 1, 0x3FF) if windows else (0, 0)
     if words[6] >> 32 & 0xFF_FFFF & ~known[0] or words[7] >> 32 & ~known[1]:
         raise UnknownTensorMap("its last words are not understood (steps between elements, or im2col)")

@@ -189,17 +189,23 @@ def _offsets(batch: LaneBatch, operand: Operand | None, dimensions: int) -> Arra
 def _begins_well(lane: LaneRequest, described: TensorMap, coordinates: list[int], *, stores: bool = False) -> bool:
     """Whether the lane's request is sound: where a box may not begin, a GPU ends the launch (recorded on Hopper)."""
     ends = "a GPU ends the launch with an illegal instruction"
-    begin = coordinates[0] // described.per_byte * described.element_bytes
+    begin = 0 if described.interleaved else coordinates[0] // described.per_byte * described.element_bytes
     if begin % _ROW_UNIT:
         what = f"its box begins {begin} bytes into the rows of the tensor, which is not a multiple of {_ROW_UNIT}"
         lane.refuse(f"{what}: {ends}", FaultKind.MISALIGNED)
     elif stores and min(coordinates) < 0:
         what = f"a store begins before the tensor, at {tuple(coordinates)}"
         lane.refuse(f"{what}: {ends}; beyond the end it is clipped", FaultKind.OUT_OF_BOUNDS)
-    elif described.corners is not None and not described.holds_window(coordinates):
-        what = f"its first pixel {tuple(coordinates[1:-1])} is outside of the corners of the im2col map"
+    elif described.corners is not None and not described.holds_window(_whole(described, coordinates)):
+        pixel = tuple(_whole(described, coordinates)[1:-1])
+        what = f"its first pixel {pixel} is outside of the corners of the im2col map"
         lane.refuse(f"{what}: {ends}", FaultKind.OUT_OF_BOUNDS)
     return lane.sound
+
+
+def _whole(described: TensorMap, coordinates: list[int]) -> list[int]:
+    """Coordinates with that of the channels of a slice, which a copy does not give."""
+    return [0, *coordinates] if described.interleaved else coordinates
 
 
 def _by_rows(instruction: Instruction) -> bool:
@@ -220,6 +226,8 @@ def _boxes(described: TensorMap, coordinates: Array, offsets: Array) -> list[Box
     """What lanes with the same map touch: int64 coordinates (n, …) and offsets of im2col (n, …)."""
     if coordinates.shape[1] > described.rank:
         return [rows_at(described, int(where[0]), where[1:]) for where in coordinates]
+    if described.interleaved:
+        coordinates = np.insert(coordinates, 0, 0, axis=1)
     if described.corners is None:
         return boxes_at(described, coordinates)
     pairs = zip(coordinates.tolist(), offsets.tolist(), strict=True)
@@ -275,8 +283,8 @@ def _map_of(
     except TensorMapError as error:
         lane.refuse(f"its tensor map is malformed: {error}")
         return None
-    if dimensions is not None and described.rank != dimensions:
-        lane.refuse(f"a tensor map of {described.rank} dimensions")
+    if dimensions is not None and described.coordinates != dimensions:
+        lane.refuse(f"a tensor map of {described.coordinates} dimensions")
         return None
     if dimensions is not None and (described.corners is not None) != windows:
         lane.refuse("a tensor map for im2col is needed" if windows else "its tensor map is for im2col")

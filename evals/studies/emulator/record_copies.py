@@ -29,7 +29,6 @@ ROOT = Path(__file__).resolve().parents[3]
 sys.path[:0] = [str(ROOT)] if str(ROOT) not in sys.path else []
 
 from cutesmith.emulator.program.abi import Array  # noqa: E402
-from cutesmith.errors import UnavailableError  # noqa: E402
 from evals.studies.emulator.copy_cases import CASES, SWIZZLES, TYPES, CopyCase, MapArguments  # noqa: E402
 from evals.studies.emulator.copy_kernels import HEADERS  # noqa: E402
 
@@ -111,10 +110,9 @@ def _emulated_map(case: CopyCase, out: int, given: int) -> bytes:
     map, address = case.map, given + HEADERS if case.results else out
     if map is None:
         return bytes(128)
-    if map.interleave:
-        raise UnavailableError("the emulated GPU has no interleaved tensor maps")
-    shape = (map.sizes, map.strides, map.box, (1, *map.steps[1:]))
-    return TiledMapCall(address, TYPES[map.kind], *shape, SWIZZLES[map.swizzle], map.fill, map.corners).pack()
+    shape = (map.sizes, map.strides, map.box, map.steps if map.interleave else (1, *map.steps[1:]))
+    codes = (SWIZZLES[map.swizzle], map.fill, map.corners, map.interleave)
+    return TiledMapCall(address, TYPES[map.kind], *shape, *codes).pack()
 
 
 def compare(case: CopyCase, results: Array, recording: Any) -> Comparison:
