@@ -200,7 +200,8 @@ class ScansConfiguration(Configuration):
     """How lines that are scanned lie over threads: a thread takes `vectors` of `vector` neighbouring elements each.
 
     `lanes` of a warp follow each other along a line (1: each lane has a line of its own), and `along` warps; `across`
-    times as many warps make a block.
+    times as many warps make a block. `decoupled`: each tile of a line has a block of its own, which looks back at what
+    the tiles before it have published; else a block goes along its lines.
     """
 
     lanes: int
@@ -208,6 +209,7 @@ class ScansConfiguration(Configuration):
     across: int
     vector: int
     vectors: int
+    decoupled: bool = False
 
     @property
     def threads(self) -> int:

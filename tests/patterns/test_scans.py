@@ -9,12 +9,13 @@ import torch
 
 from cutesmith.emulator.device import emulated_device
 from cutesmith.patterns.match import plan_kernel
+from cutesmith.patterns.pattern_plan import ScansConfiguration
 from cutesmith.patterns.scans.plan import match
 from cutesmith.patterns.tracing.trace import trace_function
 from tests.patterns.interpret import interpret
 from tests.patterns.running import as_list, close, exactly, load, move, normal
 
-BF16, F64 = torch.bfloat16, torch.float64
+BF16, F64, SLOW = torch.bfloat16, torch.float64, pytest.mark.slow
 LONG, ODD, CUBE = normal(2, 1100), normal(3, 131), normal(2, 37, 40)
 FACTORS = 1 + CUBE[0] / 20
 RATES = torch.sigmoid(normal(2, 37, 40, seed=1))
@@ -126,6 +127,48 @@ def test_more_results(name, tmp_path):
 @pytest.mark.parametrize("name", ["several tiles", "columns", "places of extremes"])
 def test_every_configuration_is_right(name, tmp_path):
     check(*(CASES | SLOW_CASES)[name], tmp_path, every=True)
+
+
+FEW_LINES = normal(2, 9001)  # 36 tiles each: more than a warp looks at, and the last one is short
+DECOUPLED = {
+    "sum": (lambda x, w: torch.relu(x.cumsum(1)) * w, (FEW_LINES, FEW_LINES[0])),
+    "log sum exp from the end": (lambda x: x.flip(1).logcumsumexp(1).flip(1), (FEW_LINES,)),
+    "exclusive": (lambda x: before_first(x, 1), (FEW_LINES.bfloat16(),)),
+    "one longer": (lambda x: torch.cat((torch.ones_like(x[:, :1]), x.cumprod(1)), 1), (1 + FEW_LINES / 1000,)),
+    "one tile": (lambda x: x.cumsum(1), (normal(3, 40),)),
+}
+
+
+@pytest.mark.parametrize("name", [name if name == "sum" else pytest.param(name, marks=SLOW) for name in DECOUPLED])
+def test_tiles_that_look_back_give_the_same_in_every_call(name, tmp_path):
+    function, inputs = DECOUPLED[name]
+    configuration = ScansConfiguration(32, 2, 1, 4, 1, decoupled=True)
+    with emulated_device("sm_90a"):
+        kernel_fn = load(match(trace_function(function, inputs)).render(configuration), tmp_path).kernel_fn
+        for values in (inputs, tuple(x.flip(-1) for x in inputs)):
+            (expected,) = exactly(function, values)
+            close(2e-2 if expected.dtype == BF16 else 4e-6, of_largest=True)(
+                kernel_fn(*map(move, values)).cpu(), expected
+            )
+
+
+def test_what_is_not_finite_reaches_all_that_follows_it(tmp_path):
+    x = FEW_LINES.clone()
+    x[0, 3000], x[1, 100], x[1, 8000] = math.nan, math.inf, -math.inf
+    plan = match(trace_function(lambda x: x.cumsum(1), (x,)))
+    with emulated_device("sm_90a"):
+        configuration = ScansConfiguration(32, 2, 1, 4, 1, decoupled=True)
+        ours = load(plan.render(configuration), tmp_path).kernel_fn(move(x)).cpu()
+    close(4e-6, of_largest=True)(ours, x.double().cumsum(1).float())
+
+
+def test_few_long_lines_have_blocks_of_their_own_for_their_tiles():
+    def first(*shape, dtype=torch.float32):
+        x = torch.empty(shape, dtype=dtype, device="meta")
+        return match(trace_function(lambda x: x.cumsum(-1), (x,))).configurations()[0].decoupled
+
+    assert first(1, 1 << 26) and first(4, 1 << 24, dtype=BF16)
+    assert not first(4096, 1 << 16) and not first(4, 4096) and not first(4, 1 << 24, dtype=torch.int64)
 
 
 @pytest.mark.parametrize("name", [*CASES, *SLOW_CASES])

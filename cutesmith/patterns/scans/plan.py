@@ -2,7 +2,8 @@
 
 Neighbouring threads of a warp hold neighbouring vectors of a line where the scan runs along memory; otherwise each lane
 has a line of its own, and the warps follow each other along it. A thread scans its vectors, shuffles join the lanes,
-shared memory joins the warps, and a register carries the result from tile to tile.
+shared memory joins the warps, and a register carries the result from tile to tile. Few long lines have a block for
+each tile: decoupled look-back (Merrill and Garland, 2016) joins them in one pass over memory.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ _OWN = (
     "load store in_register lane warp lane_along column along across line is_there smem totals totals_at values "
     "values_at before before_at carry carry_at tile start passed passed_at value total total_at step earlier last "
     "earlier_at last_at both both_at mine mine_at factor turn w first first_at acc acc_at place access "
-    "merge_dimensions count wild entered begin scanned element_at"
+    "merge_dimensions count wild entered begin scanned element_at EMPTY TOTAL PREFIX CLEARING publish look_back "
+    "clear_kernel m_progress progress number tiles taken whole lines word pointer flag nearest found entering"
 )
 RESERVED = SHARED_NAMES | set(_OWN.split())
 """Names that an argument of the problem may not have in the generated kernel."""

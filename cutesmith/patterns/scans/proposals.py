@@ -19,15 +19,32 @@ SHAPES = ((4, 8), (2, 8), (2, 16), (1, 8), (4, 4), (8, 4), (4, 16))
 on their way as the 2 x 128 threads of the fastest copy need."""
 
 
+LONG_LINE, FEW_LINES = 1 << 16, 128
+DECOUPLED = ((8, 8), (4, 8), (8, 4), (4, 16))
+"""The same of tiles that look back: what a multiprocessor holds while blocks wait for others decides, 32 KB a block."""
+
+
 def proposals(problem: ScanProblem) -> list[ScansConfiguration]:
     """Candidates by the bytes on their way: every one is correct for every size and layout."""
     dim, length = problem.scan.dim, problem.shape[problem.scan.dim]
+    lines = math.prod(size for at, size in enumerate(problem.shape) if at != dim)
     if _is_innermost(problem):
         vector = min(16 // max(1, min(_item_bytes(problem))), 8)
         lanes = min(32, power_of_two(math.ceil(length / vector)))
-        return _unique(_along(length, vector, lanes, vectors, warps) for vectors, warps in SHAPES)
-    lines = math.prod(size for at, size in enumerate(problem.shape) if at != dim)
+        usual = [_along(length, vector, lanes, vectors, warps) for vectors, warps in SHAPES]
+        return _unique([*_decoupled(problem, vector, lines), *usual])
     return _unique(_along(length, 1, 1, vectors, warps) for vectors, warps in _column_shapes(lines))
+
+
+def _decoupled(problem: ScanProblem, vector: int, lines: int) -> list[ScansConfiguration]:
+    """For lines that are too few for all multiprocessors, and so long that a block would go along them for long.
+
+    A block that goes along a line moves some 11 GB/s; one word holds what a tile publishes, so that it is a float32.
+    """
+    long = problem.shape[problem.scan.dim] >= LONG_LINE and lines <= FEW_LINES
+    if not long or problem.companion or problem.state != "Float32":
+        return []
+    return [ScansConfiguration(32, warps, 1, vector, vectors, decoupled=True) for vectors, warps in DECOUPLED]
 
 
 def _is_innermost(problem: ScanProblem) -> bool:
