@@ -9,6 +9,7 @@ from cutesmith.judge.draws.cases import NEGATIVE_INDICES, Drawing
 from cutesmith.judge.draws.domains import declared
 from cutesmith.judge.draws.kinds import Kind, Role, Structure, kind_of, kinds_of, structure_of, with_ends_of
 from cutesmith.judge.draws.watching import Seen, watch
+from cutesmith.judge.reference_side.other_inputs import _difference
 
 pytestmark = pytest.mark.usefixtures("seeded")
 SEEDED = torch.Generator().manual_seed(5)
@@ -264,3 +265,12 @@ def test_nan_is_drawn_in_inputs_that_are_not_the_largest_too():
         assert scaled(*values).isnan().float().mean() < 0.2
     alone = Drawing(kinds_of(torch.relu, inputs[:1]))
     assert "NaN elsewhere" not in {draw for case in alone.cases(quick=False) for draw in case.draws}
+
+
+def test_what_changed_is_said_by_values_or_by_what_is_not_finite():
+    old = torch.ones(2, 4)
+    new = old.clone()
+    new[0, :3] = torch.tensor([float("nan"), float("inf"), float("-inf")])
+    assert _difference(old, new) == "has NaN or Inf in 3 of 8 elements"
+    new[1] = 3.0
+    assert _difference(old, new) == "changed in 88% of its elements by up to 2, 3 NaN or Inf"

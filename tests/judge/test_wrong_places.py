@@ -25,3 +25,14 @@ def test_a_pattern_is_named(text):
 def test_what_is_scattered_has_none():
     wrong = torch.rand(64 * 64) < 0.3
     assert where(wrong, (64, 64)) == "" and where(torch.zeros(4, dtype=torch.bool), (4,)) == ""
+
+
+def test_a_step_that_goes_on_from_row_to_row_is_named():
+    wrong = torch.zeros(20 * 37, dtype=torch.bool)
+    wrong[3::7] = True
+    assert where(wrong, (20, 37)) == "in steps of 7 from 3 on, counted through all dimensions"
+    generator = torch.Generator().manual_seed(0)
+    some_are_right = wrong & (torch.rand(wrong.shape, generator=generator) < 0.5)
+    assert where(some_are_right, (20, 37)) == "in steps of 7 from 3 on, counted through all dimensions"
+    wrong[4] = True
+    assert where(wrong, (20, 37)) == ""

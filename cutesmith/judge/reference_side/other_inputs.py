@@ -247,8 +247,10 @@ def _difference(old: Any, new: Any) -> str:
     changed = ((new != old) & ~((new != new) & (old != old))).double().mean()
     difference = (new.double() - old.double()).abs() if not new.is_complex() else (new - old).abs()
     measured = difference[finite(difference)]
-    most = f" by up to {float(measured.max()):.2g}" if measured.numel() else ""
     special = int((~finite(new)).sum()) if new.is_floating_point() else 0
+    if special and not measured.any():
+        return f"has NaN or Inf in {special} of {new.numel()} elements"
+    most = f" by up to {float(measured.max()):.2g}" if measured.numel() else ""
     return f"changed in {float(changed):.0%} of its elements{most}{f', {special} NaN or Inf' if special else ''}"
 
 
