@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from cutesmith.patterns.contraction.analysis import ContractionProblem, Matrix
 from cutesmith.patterns.contraction.epilogue import Operand, Output
@@ -37,7 +37,8 @@ HOPPER_NAMES = frozenset(
     "ones unit others size TAPS outputs channels taps images image all_steps rest turned side sides layout "
     "first_part with_parts parts_A parts_B first_A first_B own_A own_B stage channel tap width height positions left "
     "top seen y for_tma lines_of before after apart passed split tensor dim item aligned alignment is_one "
-    "launch_on_parts launch_split split_kernel turn_kernel launch_turn pitch dtype kept most_bytes images_of".split()
+    "launch_on_parts launch_split split_kernel turn_kernel launch_turn pitch dtype kept most_bytes images_of "
+    "channel_tiles".split()
 )
 """What the template binds, so that an argument of the problem needs another name."""
 
@@ -73,6 +74,7 @@ def hopper_context(problem: ContractionProblem, c: HopperConfiguration) -> dict[
         "layouts": [*layouts[::order], "COL_MAJOR" if c.swapped else "ROW_MAJOR"],
         "dims": _lines(problem),
         "whd": _im2col(problem.windows) if problem.windows else None,
+        "tap_places": ", ".join(_places(problem.windows.taps)) if problem.windows else "",
         "call": epilogue.call("total" if c.split > 1 or c.parts > 1 else "sums[v]", loaded, list(epilogue.coordinates)),
     }
 
@@ -88,6 +90,15 @@ def _lines(problem: ContractionProblem) -> list[int]:
         return [-2, -1 - problem.windows.rank]
     contiguous_k = k_major(problem)
     return [-1 if contiguous_k[0] else -2, -1 if contiguous_k[1] == (given_by_columns(problem) is not None) else -2]
+
+
+def _places(taps: Sequence[int]) -> Iterator[str]:
+    """Where the window's element number `tap` is along each dimension, the last one first."""
+    before = 1
+    for at, count in enumerate(taps[::-1]):
+        place = f"tap // {before}" if before > 1 else "tap"
+        yield place if at == len(taps) - 1 else f"{place} % {count}"
+        before *= count
 
 
 def _im2col(windows: Windows) -> dict[str, tuple[int, ...]]:

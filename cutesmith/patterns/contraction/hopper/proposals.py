@@ -44,6 +44,8 @@ LOADED_BYTES = 74.0
 """That a multiprocessor loads from L2 in a cycle."""
 STEP_CYCLES = 100.0
 """Of a k-tile for its barriers."""
+WINDOW_CYCLES = 150.0
+"""More for windows, which TMA reads pixel by pixel: tiles of 192 positions beat those of 128 on an H100."""
 PARTS_CYCLES = 700.0
 """Of a k-tile of float32, beside its products, where the kernel splits (medians of four sizes on an H100)."""
 TILE_CYCLES = 520.0
@@ -129,8 +131,8 @@ def _wide(c: Tiles) -> Iterator[Tiles]:
     Sums of a single strip are not in flight from one k-tile to the next, unless they are apart.
     """
     yield c
-    several = c.tile_n > WIDE or c.sums_apart
-    if not c.pingpong and c.rows == 64 and c.tile_n % WIDE == 0 and several:
+    serves = (c.tile_n > WIDE or c.sums_apart) and c.warpgroups == 2 and c.split == 1  # no gain on an H100 elsewhere
+    if not c.pingpong and c.rows == 64 and c.tile_n % WIDE == 0 and serves:
         yield replace(c, columns=WIDE)
 
 
@@ -192,6 +194,7 @@ def predict(problem: ContractionProblem, c: Tiles) -> Prediction:
     multiply = c.tile_m / 64 * max(c.tile_n / 2, 16 + c.tile_n / 4) * c.tile_k / depth * len(c.products)
     load = (c.tile_m / c.cluster_n + c.tile_n / c.cluster_m) * c.tile_k * item_bytes(problem, c) / LOADED_BYTES
     step = STEP_CYCLES + (PARTS_CYCLES if c.splits else 0.0)
+    step += WINDOW_CYCLES if isinstance(problem.b, Seen) else 0.0
     own = _steps(problem, c) / c.split * (max(multiply, load) * at_once + step) + TILE_CYCLES
     rounds = ROUNDS_SHARE * 32 / max(32, c.columns)
     own += 0.0 if c.pingpong else EPILOGUE_CYCLES * (1 - ROUNDS_SHARE + rounds) * c.rows * c.tile_n / (128 * 192)
