@@ -8,11 +8,14 @@ import numpy as np
 import pytest
 
 from cutesmith.emulator.engines.tensor_maps import TensorMapError, UnknownTensorMap, decode
+from cutesmith.emulator.faults import FaultKind
 from cutesmith.recording.tensor_map_calls import MAP_BYTES, TiledMapCall, encode_tiled
 from evals.studies.emulator import record_copies
 from evals.studies.emulator.copy_cases import load
 from evals.studies.emulator.copy_kernels import HEADERS
 from evals.studies.emulator.interleave_cases import sliced
+from tests.emulator.machine.launches import address_of, emulate
+from tests.emulator.operations.test_tensor_copies import OUT, SETUP, WAIT
 
 
 @pytest.mark.parametrize("interleave", [1, 2])
@@ -73,3 +76,28 @@ def test_the_entry_point_of_the_driver_takes_what_the_driver_takes(interleave, r
     assert encode_tiled(ctypes.addressof(target), 2, rank, 1 << 20, *places, interleave, interleave - 1, 0, 0) == result
     if not result:
         assert decode(bytes(target)).steps[1] == 2  # a step along the width counts, unlike that of channels
+
+
+def copied(wait):
+    """What a launch says that loads slice 2 from column 1 and line 1 of two images on, and whether it is right."""
+    array = np.arange(2 * 3 * 4 * 6 * 4, dtype=np.float32).reshape(2, 3, 4, 6, 4)
+    out = np.zeros(2 * 3 * 4 * 4 * 4, np.uint8)  # images, lines, columns, channels, bytes
+    sizes, strides = array.shape[3::-1], array.strides[2::-1]
+    map = TiledMapCall(address_of(1), 7, sizes, strides, (4, 3, 1, 2), (1,) * 4, interleave=1).pack()
+    ask = f"""@!%p1 bra wait;
+mbarrier.arrive.expect_tx.shared.b64 _, [%r2], {out.nbytes};
+cp.async.bulk.tensor.4d.shared::cta.global.tile.mbarrier::complete_tx::bytes [%r3], [%d2, {{1, 1, 2, 0}}], [%r2];
+"""
+    outcome = emulate(SETUP + ask + wait + OUT.format(size=out.nbytes), out, array, maps=[map])
+    right = (out.view(np.float32).reshape(2, 3, 4, 4) == array[:, 2, 1:4, 1:5]).all()
+    return outcome, right
+
+
+def test_a_copy_that_is_waited_for_is_right_and_silent():
+    outcome, right = copied(WAIT)
+    assert right and outcome.findings == ()
+
+
+def test_a_copy_that_nothing_waits_for_is_found_and_gives_wrong_numbers():
+    outcome, right = copied("wait:\n")
+    assert not right and FaultKind.MISSING_WAIT in {finding.kind for finding in outcome.findings}
