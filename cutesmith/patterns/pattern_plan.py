@@ -224,10 +224,14 @@ class ScansConfiguration(Configuration):
 
 @dataclass(frozen=True)
 class WindowsConfiguration(Configuration):
-    """Threads a block, and the neighbouring outputs that each makes."""
+    """Threads a block, and the neighbouring outputs that each makes; neighbouring threads lie along a line.
+
+    `by_channels`: they lie along the channels, where these follow each other in memory. An image has to have some.
+    """
 
     threads: int
     outputs: int
+    by_channels: bool = False
 
 
 @dataclass(frozen=True)

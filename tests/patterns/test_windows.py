@@ -48,6 +48,10 @@ CASES = {
         lambda x, b: F.relu(F.interpolate(x, size=(5, 30), mode="bilinear", align_corners=True) + b),
         (IMAGE, A_CHANNEL),
     ),
+    "depthwise, channels last": (
+        lambda x, w: F.gelu(F.conv2d(x, w, padding=3, groups=40)),
+        (normal(2, 40, 6, 11, dtype=BF16).to(memory_format=torch.channels_last), weights(40, 1, 7, 7, dtype=BF16)),
+    ),
     "depthwise": (
         lambda x, w, b: F.relu(F.conv2d(x, w, b, padding=1, groups=3)),
         (IMAGE, weights(3, 1, 3, 3), normal(3)),
@@ -86,6 +90,18 @@ SLOW_CASES = {
     "mean of long windows": (lambda x: F.avg_pool1d(x, 100, 50, 10), (normal(1, 2, 333),)),
     "no batch": (lambda x: F.max_pool2d(x, 2), (IMAGE[0],)),
     "channels last": (lambda x: F.max_pool2d(x, 2), (IMAGE.to(memory_format=torch.channels_last),)),
+    "channels last and places": (
+        lambda x: F.max_pool2d(x, 3, 1, 1, return_indices=True),
+        (special().to(memory_format=torch.channels_last),),
+    ),
+    "channels last without a batch": (
+        lambda x: F.max_pool2d(x, 2),
+        (IMAGE[0].permute(1, 2, 0).clone().permute(2, 0, 1),),
+    ),
+    "two results a channel, channels last": (
+        lambda x, w: F.conv2d(x, w, groups=3, padding=1),
+        (IMAGE.to(memory_format=torch.channels_last), weights(6, 1, 3, 3)),
+    ),
     "transposed": (lambda x: F.avg_pool2d(x.transpose(2, 3), 2), (IMAGE,)),
     "coordinates": (
         lambda x: F.max_pool2d(x + torch.arange(x.shape[-1], device=x.device), 2) * torch.arange(6, device=x.device),
@@ -179,3 +195,12 @@ def test_pooling_between_layers_is_a_launch_of_its_own(tmp_path):
     with emulated_device("sm_90a"):
         (ours,) = as_list(load(plan.render(plan.configurations()[0]), tmp_path).kernel_fn(*map(move, inputs)))
     close(5e-6, of_largest=True)(ours.cpu(), exactly(network, inputs)[0])
+
+
+def test_neighbouring_threads_lie_along_what_is_contiguous():
+    def first(function, *inputs):
+        return match(trace_function(function, inputs)).configurations()[0].by_channels
+
+    x, w = IMAGE.to(memory_format=torch.channels_last), weights(3, 1, 3, 3)
+    assert first(lambda x: F.max_pool2d(x, 2), x) and first(lambda x, w: F.conv2d(x, w, groups=3), x, w)
+    assert not first(lambda x: F.max_pool2d(x, 2), IMAGE)
