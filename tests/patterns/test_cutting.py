@@ -334,3 +334,8 @@ def test_a_network_of_comparisons_and_a_walk_over_indices_take_longer_than_their
     )
     for plan in (best, added):
         assert H200.seconds(plan) > 2 * plan.algorithmic_bytes / H200.bytes_per_second
+
+
+def test_a_function_whose_results_are_all_its_input_is_refused():
+    with pytest.raises(UnmatchedError, match="nothing is computed"):
+        plan_kernel(trace_function(lambda x: (x.squeeze(), torch.minimum(x, x)), [normal(17, 1)]), "sm_90a")

@@ -284,6 +284,8 @@ class _Cover:
             made = chain.add(_stem(ready.plan), ready.plan, sources)
             places |= {id(node): place for node, place in zip(ready.outputs, made, strict=True)}
         launches = tuple(chain.launches)
+        if not launches:
+            raise UnmatchedError("nothing is computed: all outputs are views of inputs", operation="")
         results = tuple(self._result(node, places) for node in self.graph.outputs)
         slowest = max(range(len(launches)), key=lambda at: H200.seconds(launches[at].plan))
         return ChainPlan(self.graph, launches, results, CUT, slowest)
