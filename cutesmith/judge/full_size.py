@@ -18,6 +18,7 @@ from cutesmith.verdicts import CaseOutcome, CaseReport, ExitCode, Mechanism, Rul
 
 INSTRUCTIONS = 1 << 26  # lane-instructions of a longer case: about a second
 FOR_A_GRID = 3 * INSTRUCTIONS  # of one beyond the last block of a grid that is smaller than the inputs ask for
+MISSED = (CaseOutcome.DECLINED, CaseOutcome.NOT_RUN)
 GROWTH = 4  # of the inputs, from one case to the next that looks for code of full size
 LEAST_ELEMENTS, MOST_ELEMENTS = 1 << 19, 1 << 24  # of a case, however slow or quick the kernel is
 
@@ -120,11 +121,11 @@ class FullSize:
     def _longer(self, long: int) -> CaseReport:
         name, elements = f"longer: size {long}", self._affordable(INSTRUCTIONS)
         case = self._tried(name, longer=long, elements=elements, columns=self.columns)
-        missed = case.outcome in (CaseOutcome.DECLINED, CaseOutcome.NOT_RUN)
+        missed = case.outcome in MISSED
         if not self.columns or not (missed or (case.passed and self.other_kernels)):
             return case
         whole = self._tried(name, longer=long, elements=elements)  # perhaps it is the columns that it does not take
-        return whole if missed or whole.outcome not in (CaseOutcome.DECLINED, CaseOutcome.NOT_RUN) else case
+        return case if whole.outcome in MISSED and not missed else whole
 
     def _affordable(self, instructions: int) -> int:
         """Elements that take so many lane-instructions, by what the case of `get_inputs()` took."""

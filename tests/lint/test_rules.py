@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from cutesmith.commands import lint
 from cutesmith.lint import RULES, lint_file
 from cutesmith.verdicts import ExitCode
 
@@ -89,6 +90,15 @@ def test_a_missing_file_and_a_folder_are_usage_errors(tmp_path):
 def test_a_syntax_error_says_where(write_file):
     (finding,) = lint_file(write_file("x = 1\nif x\n    y = 2\n")).findings
     assert (finding.rule, finding.line) == ("CS001", 2)
+
+
+def test_an_architecture_is_taken_and_changes_nothing(write_file, capsys):
+    path = str(write_file("x = 1\n"))
+    told = []
+    for words in ([path], [path, "--arch", "sm_90a"]):
+        assert lint.main(words) == 0
+        told.append(capsys.readouterr().out)
+    assert told[0] == told[1]
 
 
 def test_an_empty_file_passes(write_file):

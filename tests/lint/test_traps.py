@@ -223,6 +223,12 @@ class Relu:
     assert found["CS420"] == [8] and found["CS423"] == [9]
 
 
+@pytest.mark.parametrize(("blocks", "found"), [("1", False), ("2", True), ("n", True)])
+def test_one_block_a_multiprocessor_asks_no_driver(blocks, found, rules_of):
+    launched = HOST.replace("block=[32, 1, 1]", f"block=[32, 1, 1], min_blocks_per_mp={blocks}")
+    assert f"min_blocks_per_mp={blocks}" in launched and ("CS424" in rules_of(launched)) is found
+
+
 @pytest.mark.parametrize(
     ("code", "rule"),
     [

@@ -84,6 +84,20 @@ def test_without_a_gpu_it_compiles_and_says_that_nothing_was_executed(generated:
     assert [stage["stage"] for stage in verdict.stages] == ["lint", "compile", "verify"]
 
 
+@pytest.mark.slow
+def test_what_the_emulated_gpu_cannot_decide_is_told_with_its_reason(tmp_path):
+    problem = tmp_path / "problem.py"
+    problem.write_text(
+        "import torch\ndef reference_fn(x): return x.softmax(-1)\n"
+        "def get_inputs(columns=16384): return [torch.randn(64, columns, device='cuda')]\n"
+        "EMULATED_SIZES = {'columns': 32}\n"
+    )
+    verdict = generate_kernel(problem, arch="sm_90a", out=tmp_path / "out", configurations_limit=1)
+    assert (verdict.exit_code, verdict.status) == (ExitCode.PASSED, "compiled"), verdict.summary
+    assert "the emulated GPU decided nothing: kernel_01.py: not verified: at full size" in verdict.summary
+    assert "is verified" not in verdict.summary
+
+
 def test_the_folder_holds_kernel_report_and_strict_json(generated: Generated) -> None:
     out = generated.out
     kernel = (out / "kernel.py").read_text()

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from cutesmith.devices import parse_arch
+from cutesmith.errors import UnmatchedError
 from cutesmith.patterns.contraction.hopper.legality import obstacles, refusals
 from cutesmith.patterns.contraction.hopper.proposals import proposals
 from cutesmith.patterns.contraction.plan import ContractionPlan
@@ -113,3 +114,13 @@ def test_the_kernel_serves_what_tma_cannot_address(inputs, tmp_path):
         found = load(plan.render(PROMOTED), tmp_path).kernel_fn(*map(move, inputs)).cpu()
     x, w, rows, columns = (each.double() for each in inputs)
     torch.testing.assert_close(found.double(), x @ w.t() * rows * columns, rtol=1e-2, atol=0.2)
+
+
+def test_a_scale_of_the_result_is_refused():
+    def scaled(x, w, rows, columns, result):
+        return torch._scaled_mm(x, w.t(), rows, columns, scale_result=result, out_dtype=BF16)
+
+    x, w = (torch.empty(n, 128, dtype=torch.float8_e4m3fn, device="meta") for n in (64, 96))
+    rows, columns, result = (torch.empty(shape, device="meta") for shape in ((64, 1), (1, 96), ()))
+    with pytest.raises(UnmatchedError, match="scales its result"):
+        trace_function(scaled, (x, w, rows, columns, result))

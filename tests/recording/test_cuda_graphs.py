@@ -6,17 +6,7 @@ import torch
 from cutlass.cute.runtime import make_fake_compact_tensor
 
 from cutesmith.emulator.device import emulated_device
-
-
-@cute.kernel
-def increment_kernel(x: cute.Tensor):
-    thread, _, _ = cute.arch.thread_idx()
-    x[thread] = x[thread] + 1.0
-
-
-@cute.jit
-def increment(x: cute.Tensor):
-    increment_kernel(x).launch(grid=(1, 1, 1), block=(64, 1, 1))
+from tests.recording.increment import increment
 
 
 @pytest.fixture

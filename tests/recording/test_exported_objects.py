@@ -7,17 +7,7 @@ from cutlass.cute.runtime import from_dlpack, load_module, make_fake_compact_ten
 
 from cutesmith.emulator.device import emulated_device
 from cutesmith.errors import UnavailableError
-
-
-@cute.kernel
-def increment_kernel(x: cute.Tensor):
-    thread, _, _ = cute.arch.thread_idx()
-    x[thread] = x[thread] + 1.0
-
-
-@cute.jit
-def increment(x: cute.Tensor):
-    increment_kernel(x).launch(grid=(1, 1, 1), block=(64, 1, 1))
+from tests.recording.increment import increment
 
 
 def test_an_exported_function_is_executed_where_it_was_compiled_alone(tmp_path):

@@ -26,7 +26,9 @@ from cutesmith.judge.transfer.tensors import copy_of, finite, span_of
 
 NEARBY_DRAWS, MOST_NEARBY_DRAWS = 8, 32
 OF_MANY = 2  # draws of more than `MOST_MOVED` elements: each has as many errors as many of few
-NEARBY_RESULTS = 1 << 23  # elements of all draws' results together, for the same reason
+NEARBY_RESULTS = (
+    1 << 23
+)  # elements of the results of all draws: a large result shows in one draw what small ones do in many
 MOST_MOVED = 1 << 22
 """Elements of a tensor that is rounded many times: float64 copies of more fill the memory of a confined problem."""
 MOST_WIDENED = 1 << 25  # of one of which float64 copies are kept: 256 MiB each

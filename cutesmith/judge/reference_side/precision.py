@@ -23,7 +23,7 @@ class WidenCasts(TorchFunctionMode):  # type: ignore[misc,no-untyped-call,unused
         named = {name: _widen(value) for name, value in (kwargs or {}).items()}
         if func in _CASTS:
             return args[0].double()
-        if func is torch._scaled_mm:
+        if func is torch._scaled_mm and named.get("scale_result") is None:
             return _scaled_sums(*args, **named)
         return func(*(_widen(value) for value in args), **named)
 

@@ -93,6 +93,8 @@ def _scaled_mm(
     """
     if any(math.prod(s.shape) not in (1, size) for s, size in zip((scale_a, scale_b), low.shapes[0], strict=True)):
         raise low.build.unmatched("has scales of blocks")
+    if scale_result is not None:
+        raise low.build.unmatched("scales its result")
     short = ShortSums.WHOLE if use_fast_accum else ShortSums.OF_PIECES
     product = contract(
         low.build,
