@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from cutesmith.syntax import parse_python
+from cutesmith.syntax import Walks, parse_python
 
+MOST_COLLECTIONS = 3  # before and after the parse itself; with the collector on it is more than 100
 SOURCE = Path(__file__).read_text(encoding="utf-8") * 20
 
 
@@ -57,3 +58,34 @@ def test_the_parser_is_silent_and_names_the_file(tmp_path):
 def test_what_is_no_python_is_said_as_the_parser_says_it(source):
     with pytest.raises((SyntaxError, ValueError, MemoryError)):
         parse_python(source)
+
+
+@pytest.mark.parametrize("collects", [True, False])
+def test_the_collector_is_as_it_was_after_a_parse_and_after_an_error(collects):
+    try:
+        if not collects:
+            gc.disable()
+        parse_python("x = 1")
+        assert gc.isenabled() is collects
+        with pytest.raises(SyntaxError):
+            parse_python("x = (")
+        assert gc.isenabled() is collects
+    finally:
+        gc.enable()
+
+
+def test_next_to_nothing_is_collected_while_a_tree_is_built(eager_collector):
+    found = []
+    gc.callbacks.append(lambda phase, _: found.append(phase))
+    try:
+        parse_python(SOURCE)
+    finally:
+        gc.callbacks.pop()
+    assert len(found) <= MOST_COLLECTIONS * 2
+
+
+def test_a_tree_is_walked_once():
+    tree, walks = parse_python(SOURCE), Walks()
+    assert list(walks.below(tree)) == list(ast.walk(tree))
+    assert walks.below(tree) is walks.below(tree)
+    assert walks.below(tree.body[-1]) is not walks.below(tree)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import ast
 import operator
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from cutesmith.problems.contract import defined_names, module_scope
+from cutesmith.syntax import Walks
 
 _BINARY: dict[type[ast.AST], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv,
@@ -97,10 +98,10 @@ def _bool_value(node: ast.BoolOp, constants: Mapping[str, Value]) -> Value | Non
 class Constants:
     """The constants of a section: names that are bound once to a literal."""
 
-    def __init__(self, tree: ast.Module) -> None:
-        self.tree = tree
+    def __init__(self, tree: ast.Module, walks: Walks) -> None:
+        self.tree, self._walks = tree, walks
         bound = [name for statement in module_scope(tree.body) for name in defined_names(statement)]
-        rebound = {name for node in ast.walk(tree) if isinstance(node, ast.Global) for name in node.names}
+        rebound = {name for node in walks.below(tree) if isinstance(node, ast.Global) for name in node.names}
         self.module: dict[str, Value] = {}
         for statement in tree.body:
             for name, expression in _assigned(statement):
@@ -110,7 +111,7 @@ class Constants:
 
     def seen_in(self, function: ast.FunctionDef) -> Mapping[str, Value]:
         """The constants that a function's own names do not hide."""
-        own = local_names(function)
+        own = local_names(self._walks.below(function))
         return {name: value for name, value in self.module.items() if name not in own}
 
     def fixed_parameters(self) -> Iterator[tuple[ast.FunctionDef, str, Value]]:
@@ -121,10 +122,10 @@ class Constants:
         calls = dict[str, list[tuple[ast.Call, Mapping[str, Value]]]]()
         for statement in self.tree.body:
             seen = self.seen_in(statement) if isinstance(statement, ast.FunctionDef) else self.module
-            for node in ast.walk(statement):
+            for node in self._walks.below(statement):
                 if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
                     calls.setdefault(node.func.id, []).append((node, seen))
-        read = Counter(node.id for node in ast.walk(self.tree) if isinstance(node, ast.Name))
+        read = Counter(node.id for node in self._walks.below(self.tree) if isinstance(node, ast.Name))
         for function in self.tree.body:
             here = calls.get(function.name, []) if isinstance(function, ast.FunctionDef) else []
             if isinstance(function, ast.FunctionDef) and here and read[function.name] == len(here):
@@ -139,9 +140,7 @@ class Constants:
             return
         if any(each.arg is None for call, _ in calls for each in call.keywords):
             return
-        stored = {
-            node.id for node in ast.walk(function) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
-        }
+        stored = stored_names(self._walks.below(function))
         for at, parameter in enumerate(parameters):
             if parameter.arg in stored or not _is_plain(function, parameter):
                 continue
@@ -156,11 +155,14 @@ class Constants:
                 return
 
 
-def local_names(function: ast.FunctionDef) -> set[str]:
-    """The names that a function binds, its parameters included, and those of functions inside it."""
-    parameters = {each.arg for each in ast.walk(function) if isinstance(each, ast.arg)}
-    stored = {n.id for n in ast.walk(function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
-    return parameters | stored
+def local_names(function: Iterable[ast.AST]) -> set[str]:
+    """The names that a function of these nodes binds, its parameters included, and those of functions inside it."""
+    return {each.arg for each in function if isinstance(each, ast.arg)} | stored_names(function)
+
+
+def stored_names(nodes: Iterable[ast.AST]) -> set[str]:
+    """The names that assignments and loops among the nodes bind."""
+    return {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
 
 
 def _given(call: ast.Call, at: int, name: str) -> ast.expr | None:

@@ -9,9 +9,10 @@ from __future__ import annotations
 import ast
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from cutesmith.problems.contract import parse
+from cutesmith.syntax import Walks
 
 WIDTH = 120
 _BINDING: dict[type[ast.operator], int] = {ast.Add: 1, ast.Sub: 1, ast.Mult: 2, ast.Div: 2}  # how tightly
@@ -23,13 +24,13 @@ _SCOPES = (ast.IfExp, ast.BoolOp, ast.Lambda, ast.ListComp, ast.SetComp, ast.Dic
 
 def inlined(section: str) -> str:
     """The section without the generated names that one expression reads, lines up to WIDTH columns."""
-    lines, tree = section.split("\n"), parse(section, "kernel section")
-    for function in ast.walk(tree):
+    lines, tree, walks = section.split("\n"), parse(section, "kernel section"), Walks()
+    for function in walks.below(tree):
         if isinstance(function, ast.FunctionDef):
-            names = [node for node in ast.walk(function) if isinstance(node, ast.Name)]
+            names = [node for node in walks.below(function) if isinstance(node, ast.Name)]
             uses = Counter((node.id, isinstance(node.ctx, ast.Store)) for node in names)
             once = {name for name, stored in uses if stored and uses[name, True] == uses[name, False] == 1}
-            for block in blocks(function):
+            for block in blocks(walks.below(function)):
                 _shorten(block, lines, {name for name in once if _GENERATED.match(name)})
     return "\n".join(line for line in lines if line != _GONE)
 
@@ -37,9 +38,9 @@ def inlined(section: str) -> str:
 _GONE = "\0"
 
 
-def blocks(function: ast.FunctionDef) -> Iterator[list[ast.stmt]]:
-    """The lists of statements in a function, its own first."""
-    for node in ast.walk(function):
+def blocks(function: Iterable[ast.AST]) -> Iterator[list[ast.stmt]]:
+    """The lists of statements in a function of these nodes, its own first."""
+    for node in function:
         for part in ("body", "orelse"):
             block = getattr(node, part, None)
             if isinstance(block, list) and block:

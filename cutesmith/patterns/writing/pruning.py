@@ -15,6 +15,7 @@ from cutesmith.patterns.writing.constants import Constants, Value, known, simpli
 from cutesmith.patterns.writing.inlining import blocks
 from cutesmith.patterns.writing.naming import KERNEL_NAME
 from cutesmith.problems.contract import defined_names, module_scope, parse
+from cutesmith.syntax import Walks
 
 _PURE = (
     ast.Name, ast.Constant, ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Compare, ast.Attribute, ast.IfExp, ast.Tuple,
@@ -78,7 +79,8 @@ class _Source:
 
     def __post_init__(self) -> None:
         self.tree = parse(self.text, "kernel section")
-        self.nodes = list(ast.walk(self.tree))
+        self.walks = Walks()
+        self.nodes = self.walks.below(self.tree)
         self.bytes = self.text.encode()
         self.starts = [0]
         for line in self.bytes.split(b"\n"):
@@ -131,7 +133,7 @@ class _Source:
         pending = {KERNEL_NAME}
         for statement in self.tree.body:
             names = {name for each in module_scope([statement]) for name in defined_names(each)}
-            read = {node.id for node in ast.walk(statement) if isinstance(node, ast.Name)}
+            read = {node.id for node in self.walks.below(statement) if isinstance(node, ast.Name)}
             for name in names:
                 needs.setdefault(name, set()).update(read)
             if not names:
@@ -156,7 +158,7 @@ class _Source:
 
     def dead_code(self) -> list[list[Edit]]:
         """Removes branches, arguments and local values, outer ones first."""
-        constants = Constants(self.tree)
+        constants = Constants(self.tree, self.walks)
         groups = [group for each in constants.fixed_parameters() for group in [self._without_parameter(*each)] if group]
         for function in self.nodes:
             if isinstance(function, ast.FunctionDef):
@@ -224,11 +226,12 @@ class _Source:
 
     def _dead_values(self, function: ast.FunctionDef) -> Iterator[list[Edit]]:
         """Local names that are stored and not read, where their values do nothing else."""
-        inner = [node for node in ast.walk(function) if isinstance(node, (ast.Name, ast.Global, ast.Nonlocal))]
+        nodes = self.walks.below(function)
+        inner = [node for node in nodes if isinstance(node, (ast.Name, ast.Global, ast.Nonlocal))]
         if any(not isinstance(node, ast.Name) for node in inner):
             return
         read = {node.id for node in inner if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Store)}
-        for block in blocks(function):
+        for block in blocks(nodes):
             dead = [each for each in block if isinstance(each, ast.Assign) and _is_unread(each, read)]
             for each in dead:
                 yield [self._removal(each, stands_alone=len(block) == 1)]
@@ -236,8 +239,8 @@ class _Source:
     def _without_parameter(self, function: ast.FunctionDef, name: str, value: Value) -> list[Edit]:
         """The edits that write `value` for a parameter, and take it out of the signature and of every call."""
         edits, text = list[Edit](), repr(value.it).encode()
-        parents = {child: node for node in ast.walk(function) for child in ast.iter_child_nodes(node)}
-        for node in ast.walk(function):
+        parents = {child: node for node in self.walks.below(function) for child in ast.iter_child_nodes(node)}
+        for node in self.walks.below(function):
             if isinstance(node, ast.Name) and node.id == name:
                 edits.append(self._written(node, parents[node], value, text))
         parameters = function.args.posonlyargs + function.args.args
