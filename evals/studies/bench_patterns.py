@@ -5,7 +5,8 @@
 Kernels are drafted and compiled first, in several processes and without the GPU. Each one's result is compared with
 float64, then all of a case race on the same random normal inputs (`races.py`). OUT/patterns.json holds every sample in
 microseconds with the time that was predicted, OUT/patterns.md the table and the geometric means of each study.
-`--compile` adds torch.compile, which takes seconds for each case. `--kernel NAME=FILE` adds a file to the cases whose
+`--compile` adds torch.compile, which takes seconds for each case. `level1` and `level2` are KernelBench at full size,
+from the checkout that `CUTESMITH_KERNELBENCH` names. `--kernel NAME=FILE` adds a file to the cases whose
 names begin with NAME. `--general` adds the form of products that serves every architecture, and that whose kernel
 splits float32 itself.
 """
@@ -33,6 +34,7 @@ os.environ.setdefault("CUTE_DSL_ARCH", "sm_90a")
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
+import kernelbench_cases  # noqa: E402
 import memory_cases  # noqa: E402
 import pattern_cases  # noqa: E402
 import torch  # noqa: E402
@@ -44,9 +46,10 @@ from cutesmith.patterns.contraction.legality import refusals  # noqa: E402
 from cutesmith.patterns.contraction.plan import ContractionPlan  # noqa: E402
 from cutesmith.patterns.contraction.proposals import proposals  # noqa: E402
 from cutesmith.patterns.cutting.machine import H200  # noqa: E402
+from cutesmith.patterns.graph.nodes import Graph  # noqa: E402
 from cutesmith.patterns.match import whole_or_cut  # noqa: E402
 from cutesmith.patterns.pattern_plan import HopperConfiguration  # noqa: E402
-from cutesmith.patterns.tracing.trace import trace_function  # noqa: E402
+from cutesmith.patterns.tracing.trace import trace_function, trace_problem  # noqa: E402
 
 ARCH = "sm_90a"
 EXAMPLES = ROOT / "examples_index" / "kernels"
@@ -62,12 +65,15 @@ MOST_WRONG = {
 
 PARTS = (memory_cases.columns, memory_cases.scans, memory_cases.pooling, memory_cases.moves)
 WHOLE = (
-    "products attention convolutions examples kernelbench unaligned points taps llm epilogues float8 images depthwise"
+    "products attention convolutions examples kernelbench unaligned points taps llm epilogues float8 images depthwise "
+    "majors float32"
 )
 STUDIES: dict[str, Callable[[], Iterator[Case]]] = {
     **{name: getattr(pattern_cases, name) for name in WHOLE.split()},
     **{part.__name__: part for part in PARTS},
     "memory": lambda: chain.from_iterable(part() for part in PARTS),
+    "level1": kernelbench_cases.level(1),
+    "level2": kernelbench_cases.level(2),
 }
 
 
@@ -90,7 +96,7 @@ def build(number: int, folder: Path, more: dict[str, Path], general: bool) -> Bu
     case, built = _chosen[number][1], Built()
     if case.configurations:
         try:
-            plan = whole_or_cut(trace_function(case.function, tuple(made(case.arguments, "cpu"))))
+            plan = whole_or_cut(graph_of(case))
             built.predicted_us = H200.seconds(plan) * 1e6
             for configuration in plan.configurations(ARCH)[: case.configurations]:
                 key = str(tuple(configuration.to_dict().values()))
@@ -109,6 +115,13 @@ def build(number: int, folder: Path, more: dict[str, Path], general: bool) -> Bu
     for name, path in more.items():
         built.files[name] = _written(path.read_text(), case, folder)
     return built
+
+
+def graph_of(case: Case) -> Graph:
+    """Traced without the GPU, on tensors without values."""
+    if case.problem:
+        return trace_problem(case.problem)
+    return trace_function(case.function, tuple(made(case.arguments, "cpu")))
 
 
 def _written(source: str, case: Case, folder: Path) -> Path:
@@ -146,7 +159,7 @@ def run_case(
     case: Case, built: Built, failed: dict[Path, str], options: argparse.Namespace, flush: torch.Tensor
 ) -> dict[str, Any]:
     """Check every kernel of a case, then time those that are right and the baselines."""
-    inputs = made(case.arguments, "cuda")
+    inputs = case.problem.get_inputs() if case.problem else made(case.arguments, "cuda")
     kernels = {name: kernel_of(path) for name, path in built.files.items() if path not in failed}
     contenders = {**kernels, "eager": case.function, **case.baselines}
     if case.compiled and options.compile:
@@ -157,9 +170,9 @@ def run_case(
         target = torch.empty_like(source)
         contenders["copy"] = lambda *_: target.copy_(source)
     errors = errors_of(case, inputs, {name: run for name, run in contenders.items() if name != "copy"})
-    least = MOST_WRONG[next(a.dtype for a in case.arguments if isinstance(a, Tensor))]
+    most = case.tolerance or MOST_WRONG[next(a.dtype for a in case.arguments if isinstance(a, Tensor))]
     for name, error in errors.items():
-        if isinstance(error, str) or (name in kernels and not error < least):
+        if isinstance(error, str) or (name in kernels and not error < most):
             del contenders[name]
     race = Race(contenders, inputs)
     race.run(options.rounds, flush)
@@ -193,6 +206,7 @@ def race_all(
         sender.send(about | found)
         try:
             torch.cuda.synchronize()
+            torch.cuda.empty_cache()
         except Exception:  # noqa: BLE001
             return
 

@@ -4,15 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from typing import Any
 
 import torch
 import torch.nn.functional as F  # noqa: N812
-from bench_contractions import LLM_SHAPES, SQUARES
 from races import Function, Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from cutesmith.problems.loading import LoadedFile
+
 half, single = torch.bfloat16, torch.float32
+LLM_SHAPES = [
+    *((1, n, k) for n, k in ((6144, 4096), (4096, 14336), (28672, 4096))),
+    *((16, n, k) for n, k in ((4096, 4096), (28672, 4096), (4096, 14336))),
+    *((64, n, k) for n, k in ((6144, 4096), (4096, 14336), (8192, 8192), (128256, 4096))),
+    *((128, n, k) for n, k in ((4096, 4096), (28672, 4096))),
+    *((256, n, k) for n, k in ((6144, 4096), (4096, 14336))),
+    *((512, n, k) for n, k in ((4096, 4096), (8192, 28672))),
+    *((1024, n, k) for n, k in ((6144, 4096), (28672, 4096))),
+    *((2048, n, k) for n, k in ((4096, 4096), (8192, 8192))),
+    *((m, n, k) for m, n, k in ((4096, 14336, 4096), (8192, 6144, 4096), (16384, 4096, 4096), (16384, 28672, 4096))),
+]
+SQUARES = [(4096, 4096, 4096), (8192, 8192, 8192)]
+FLOAT32_SHAPES = [(4096, 4096, 4096), (2048, 4096, 8192), (1024, 8192, 8192), (128, 8192, 8192), (16, 4096, 4096)]
 FEW_TAPS = 64
 """So many products for each result wait for memory: what they move is counted, not their operations."""
 
@@ -22,7 +37,8 @@ class Case:
     """A function, its arguments (tensors and plain values), and how many of its configurations are tried.
 
     `exact` gives a part of the result in float64 and where it lies; by default all of it. `flops` and `moved` (bytes)
-    are those that the function cannot do without. `example` is a kernel of the example index.
+    are those that the function cannot do without. `example` is a kernel of the example index. `problem` is a file that
+    draws its own inputs; `tolerance` the largest error, norm over norm, by default that of the first tensor's type.
     """
 
     name: str
@@ -35,22 +51,43 @@ class Case:
     compiled: str = ""
     exact: Callable[..., tuple[Any, torch.Tensor]] | None = None
     example: str = ""
+    problem: LoadedFile | None = None
+    tolerance: float | None = None
+
+
+def _quack(run: Callable[[Any], Function]) -> dict[str, Function]:
+    """QuACK's function in its default configuration, where QuACK can be imported; `run` is given its GEMM interface."""
+    if not (find_spec("quack") and find_spec("triton")):
+        return {}
+    from quack import gemm_interface
+
+    return {"QuACK": run(gemm_interface)}
 
 
 def llm() -> Iterator[Case]:
     """Plain products of language models and two squares, in bfloat16."""
     for m, n, k in (*SQUARES, *LLM_SHAPES):
         tensors = (Tensor((m, k)), Tensor((n, k), half, k**-0.5))
-        yield Case(f"{m} {n} {k}", lambda x, w: x @ w.t(), tensors, 2, 2 * m * n * k)
+        quack = _quack(lambda q: lambda x, w: q.gemm(x, w.t(), tuned=False))
+        yield Case(f"{m} {n} {k}", lambda x, w: x @ w.t(), tensors, 2, 2 * m * n * k, baselines=quack)
 
 
 def epilogues() -> Iterator[Case]:
     """Products with bias and GELU, gated ones, and ones with a residual."""
     tuned = "max-autotune-no-cudagraphs"
+    gelu = _quack(
+        lambda q: (
+            lambda x, w, b: q.gemm_act(
+                x, w.t(), bias=b, activation="gelu_tanh_approx", store_preact=False, tuned=False
+            )[1]
+        )
+    )
+    added = _quack(lambda q: lambda x, w, r: q.gemm_add(x, w.t(), r, tuned=False))
     for m, n, k in ((8192, 16384, 4096), (2048, 16384, 4096), (512, 16384, 4096)):
         yield Case(
             f"bias and gelu {m} {n} {k}", lambda x, w, b: F.gelu(F.linear(x, w, b), approximate="tanh"),
-            (Tensor((m, k)), Tensor((n, k), half, k**-0.5), Tensor((n,))), 2, 2 * m * n * k, compiled=tuned,
+            (Tensor((m, k)), Tensor((n, k), half, k**-0.5), Tensor((n,))), 2, 2 * m * n * k,
+            baselines=gelu, compiled=tuned,
         )  # fmt: skip
     for m, n, k in ((8192, 14336, 4096), (2048, 14336, 4096)):
         weights = Tensor((n, k), half, k**-0.5)
@@ -60,7 +97,40 @@ def epilogues() -> Iterator[Case]:
         )  # fmt: skip
     for m, n, k in ((8192, 4096, 14336), (8192, 4096, 4096), (2048, 4096, 4096)):
         tensors = (Tensor((m, k)), Tensor((n, k), half, k**-0.5), Tensor((m, n)))
-        yield Case(f"residual {m} {n} {k}", lambda x, w, r: x @ w.t() + r, tensors, 2, 2 * m * n * k, compiled=tuned)
+        yield Case(
+            f"residual {m} {n} {k}", lambda x, w, r: x @ w.t() + r, tensors, 2, 2 * m * n * k,
+            baselines=added, compiled=tuned,
+        )  # fmt: skip
+
+
+def majors() -> Iterator[Case]:
+    """Products whose factors lie along other dimensions, and a batch of them; in bfloat16."""
+    yield from _majors(half)
+
+
+def float32() -> Iterator[Case]:
+    """Products of float32: squares and shapes of KernelBench, each major of both factors, a batch, an epilogue."""
+    for m, n, k in FLOAT32_SHAPES:
+        tensors = (Tensor((m, k), single), Tensor((n, k), single, k**-0.5))
+        yield Case(f"float32 {m} {n} {k}", lambda x, w: x @ w.t(), tensors, 2, 2 * m * n * k)
+    yield from _majors(single)
+    m, n, k = 1024, 8192, 8192
+    tensors = (Tensor((m, k), single), Tensor((n, k), single, k**-0.5), Tensor((n,), single))
+    gelu = lambda x, w, b: F.gelu(F.linear(x, w, b))  # noqa: E731
+    yield Case(f"float32 bias and gelu {m} {n} {k}", gelu, tensors, 2, 2 * m * n * k, compiled="default")
+
+
+def _majors(dtype: torch.dtype) -> Iterator[Case]:
+    square = (Tensor((4096, 4096), dtype), Tensor((4096, 4096), dtype, 1 / 64))
+    functions: dict[str, Function] = {
+        "x @ w": lambda x, w: x @ w,
+        "x.t() @ w": lambda x, w: x.t() @ w,
+        "x.t() @ w.t()": lambda x, w: x.t() @ w.t(),
+    }
+    for name, function in functions.items():
+        yield Case(f"{name} 4096, {str(dtype)[6:]}", function, square, 2, 2 * 4096**3)
+    batch = (Tensor((64, 1024, 1024), dtype), Tensor((64, 1024, 1024), dtype, 1 / 32))
+    yield Case(f"bmm 64 x 1024, {str(dtype)[6:]}", torch.bmm, batch, 2, 2 * 64 * 1024**3)
 
 
 def float8() -> Iterator[Case]:
