@@ -1,6 +1,6 @@
 """Nucleus sampling: the fewest tokens whose probabilities reach p are kept and normalised; Mistral's 32000 tokens.
 
-Each row's p lies in the middle between two sums, so that rounding decides nothing.
+Each row's p lies in the middle between two sums that differ by more than 1 / 4096, so that rounding decides nothing.
 """
 
 import torch
@@ -25,7 +25,8 @@ def reference_fn(logits, p):
 def get_inputs(rows=1024, vocabulary=32000):
     logits = 4.0 * torch.randn(rows, vocabulary, device="cuda")
     probabilities, sums, _ = sorted_sums(logits)
-    last = torch.randint(0, min(64, vocabulary), (rows, 1), device="cuda")
+    wide = (probabilities > 1 / 4096).sum(dim=-1, keepdim=True)  # steps between sums, the widest first
+    last = (wide * torch.rand(rows, 1, device="cuda")).long()
     return [logits, (sums - probabilities / 2).gather(1, last).squeeze(1)]
 
 
