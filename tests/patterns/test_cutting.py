@@ -339,3 +339,16 @@ def test_a_network_of_comparisons_and_a_walk_over_indices_take_longer_than_their
 def test_a_function_whose_results_are_all_its_input_is_refused():
     with pytest.raises(UnmatchedError, match="nothing is computed"):
         plan_kernel(trace_function(lambda x: (x.squeeze(), torch.minimum(x, x)), [normal(17, 1)]), "sm_90a")
+
+
+def test_what_is_stored_rounded_is_read_by_all(tmp_path):
+    def nothing(x, y):
+        total = (x + y).logsumexp((0,), keepdim=True)
+        return torch.log_softmax(total, 0) / x
+
+    values = normal(7, 64, dtype=torch.bfloat16), normal(64, dtype=torch.bfloat16, seed=1)
+    plan = plan_kernel(trace_function(nothing, values), "sm_90a")
+    assert [launch.name for launch in plan.launches] == ["columns_1", "rows_1", "rows_2", "pointwise"]
+    with emulated_device("sm_90a"):
+        (found,) = as_list(load(plan.render(plan.configurations()[0]), tmp_path).kernel_fn(*map(move, values)))
+    assert not found.any()

@@ -14,13 +14,15 @@ from dataclasses import dataclass, field, replace
 
 from cutesmith.errors import UnmatchedError
 from cutesmith.patterns.attention.plan import match as attention
-from cutesmith.patterns.chains.chain import Chain, ChainPlan, Result, SinglePlan, Source, returning, standing_alone
+from cutesmith.patterns.chains.chain import Chain, ChainPlan, Result, returning, standing_alone
 from cutesmith.patterns.contraction.plan import match as contraction
 from cutesmith.patterns.cutting.machine import H200
+from cutesmith.patterns.cutting.pieces import Piece, Plan, has_order, without_unread
 from cutesmith.patterns.cutting.regions import Regions, base_of, is_pointwise_on_arguments, names_of
 from cutesmith.patterns.cutting.sharing import CUT
 from cutesmith.patterns.graph.attributes import Input, Reshaping, Stored
 from cutesmith.patterns.graph.builder import GraphBuilder
+from cutesmith.patterns.graph.dtypes import ITEM_BYTES
 from cutesmith.patterns.graph.nodes import LEAVES, Argument, Graph, Node, nodes_of, with_values
 from cutesmith.patterns.graph.shapes import dense_strides, is_dense
 from cutesmith.patterns.windows.plan import match as windows
@@ -28,7 +30,6 @@ from cutesmith.patterns.windows.plan import match as windows
 MOST_REPEATS = 2
 """Launches that compute a value again before it is stored: a second one saves its writing, often a launch."""
 
-Plan = SinglePlan | ChainPlan
 Matcher = Callable[[Graph], Plan]
 
 
@@ -104,16 +105,6 @@ def _is_taken(matcher: Matcher, graph: Graph) -> bool:
 
 
 @dataclass
-class _Piece:
-    """One launch before it has a place in the chain: the nodes that it returns, and its plan once it is matched."""
-
-    outputs: list[Node]
-    inputs: set[int]
-    plan: Plan
-    sources: tuple[Source | Node, ...]
-
-
-@dataclass
 class _Cover:
     """One way to cut: regions, then pieces for the rest."""
 
@@ -123,7 +114,7 @@ class _Cover:
     wholes: Sequence[Node]
     """Products that end a larger pattern, which leaves them in memory."""
     stored: dict[int, Node] = field(default_factory=dict)
-    pieces: list[_Piece] = field(default_factory=list)
+    pieces: list[Piece] = field(default_factory=list)
     refused: list[Node] = field(default_factory=list)
     alone: dict[tuple[int, frozenset[int]], bool] = field(default_factory=dict)  # by a node and what its piece reads
 
@@ -140,6 +131,7 @@ class _Cover:
         self._cover_together([node for node in self.stored.values() if id(node) not in made])
         if self.refused:
             raise _unmatched(self.refused)
+        self._read_stored()
         return self._chain()
 
     def _needed(self) -> Iterator[Node]:
@@ -230,7 +222,7 @@ class _Cover:
 
         A reduction or the like lies between, as pointwise work is cheaper repeated. That launch is kept.
         """
-        found, launch = None, list[_Piece]()
+        found, launch = None, list[Piece]()
         open_ends, is_more = _read_by(target), False
         for node in reversed(_between(self.regions.order, [target], self.stored)[:-1]):
             is_work = node.op not in (*LEAVES, "reshape", "stored")
@@ -268,9 +260,24 @@ class _Cover:
                 continue
             start = len(self.graph.arguments)
             named = tuple(reads[s - start] if isinstance(s, int) and s >= start else s for s in sources)
-            self.pieces.append(_Piece(outputs, {id(s) for s in named if isinstance(s, Node)}, plan, named))
+            self.pieces.append(Piece(outputs, {id(s) for s in named if isinstance(s, Node)}, plan, named))
             return True
         return False
+
+    def _read_stored(self) -> None:
+        """Launches read what others store of a 16-bit type: computed again it would not be rounded as it is there.
+
+        Others may be cheaper to compute again than to read.
+        """
+        for at, piece in enumerate(self.pieces):
+            given = {key: node for key, node in self.stored.items() if key in piece.inputs}
+            again = [node for node in _between(self.regions.order, piece.outputs, given) if id(node) in self.stored]
+            rounded = any(ITEM_BYTES[node.dtype] == 2 for node in again if not _is_among(node, piece.outputs))
+            if rounded and self._matched(piece.outputs, self.matchers):
+                self.pieces[at] = self.pieces.pop()
+                if not has_order(self.pieces):
+                    self.pieces[at] = piece
+        self.pieces = without_unread(self.pieces, [base_of(node) for node in self.graph.outputs])
 
     # The chain
 
