@@ -45,6 +45,7 @@ OPERATIONS = {
         "(x * y).unsqueeze(0).cumsum(-1)",
         (torch.randn(3, 1, 5), torch.randn(1, 4, 1)),
     ),
+    "one number in its place": ("torch.take_along_dim(x, y, 0) * 2", (torch.tensor([1.5]), torch.tensor([0]))),
     "columns without elements": ("x.sum(0)", (torch.empty(0, 64),)),
     "both factors stretched": (
         "x.expand(2, 3, 5).log_softmax(0) @ x.expand(2, 3, 5).log_softmax(0).mT",
