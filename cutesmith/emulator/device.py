@@ -17,6 +17,7 @@ from cutesmith.emulator.engines.completion_orders import completes_later
 from cutesmith.emulator.errors import EmulatorBug, EndlessLoop, LaunchRefused
 from cutesmith.emulator.faults import FaultKind, Finding
 from cutesmith.emulator.instruction_set import build_program
+from cutesmith.emulator.machine.barriers import arrives_only
 from cutesmith.emulator.machine.consequences import Snapshot, order_that_matters, uninitialised_bytes_matter
 from cutesmith.emulator.machine.device_memory import DeviceMemory
 from cutesmith.emulator.machine.launch import LaunchReport, LaunchRun, refuse_over_limits
@@ -196,7 +197,11 @@ class EmulatedDevice:
 
     def _try_orders(self, program: Program, before: Snapshot, run: Callable[[int], tuple[Finding, ...]]) -> None:
         """Add findings where the launch ends otherwise in another order of completions and of warps."""
-        waits = [each for each in program.instructions if completes_later(each) or each.opcode == "mbarrier"]
+        waits = [
+            each
+            for each in program.instructions
+            if completes_later(each) or each.opcode == "mbarrier" or arrives_only(each)
+        ]
         first, report = self.settings.order, self.launches[-1]
         numbers = range(first + 1, first + self.settings.orders) if waits else ()
         found = order_that_matters(before, self._allocations, numbers, run, report.findings)

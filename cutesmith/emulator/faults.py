@@ -20,6 +20,7 @@ class FaultKind(str, enum.Enum):
     UNINITIALISED_READ = "uninitialised_read"
     RACE = "race"
     DIVERGENT_BARRIER = "divergent_barrier"
+    MISMATCHED_BARRIER = "mismatched_barrier"
     MISSING_WAIT = "missing_wait"
     MISSING_FENCE = "missing_fence"
     DEPENDS_ON_ORDER = "depends_on_order"

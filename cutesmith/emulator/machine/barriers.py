@@ -6,7 +6,7 @@ arrived when all its lanes that have not exited have arrived, and it counts as 3
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -14,6 +14,7 @@ import numpy as np
 
 from cutesmith.emulator.faults import FaultKind
 from cutesmith.emulator.instructions import table
+from cutesmith.emulator.machine.barrier_phases import BARRIERS, Arrival, Phases
 from cutesmith.emulator.machine.groups import WarpMap
 from cutesmith.emulator.machine.machine import Machine, Unit
 from cutesmith.emulator.machine.scene import Scene
@@ -21,8 +22,6 @@ from cutesmith.emulator.machine.suspensions import Suspension, Waiting
 from cutesmith.emulator.program.abi import WARP, Array
 from cutesmith.emulator.ptx.syntax import Immediate, Instruction, Operand
 from cutesmith.emulator.state.wave import Wave
-
-BARRIERS = 16
 
 
 @dataclass(frozen=True)
@@ -49,16 +48,19 @@ def read_barrier(instruction: Instruction) -> BlockBarrier:
     return BlockBarrier("red", aligned, number, count[0] if count else None, words[1], predicate, result)
 
 
+def arrives_only(instruction: Instruction) -> bool:
+    """Whether the instruction lets a warp arrive at a barrier of its block and run ahead."""
+    words = instruction.modifiers
+    return instruction.opcode in ("bar", "barrier") and "arrive" in words and "cluster" not in words
+
+
 class _Barriers(Unit):
     """The state of the barriers of a wave's blocks."""
 
     def __init__(self, machine: Machine) -> None:
         super().__init__(machine)
         self._wave, self._warps = machine.wave, machine.warps
-        keys = len(self._wave.blocks) * BARRIERS
-        self.arrived = np.zeros(keys, np.int64)  # threads counted by `arrive` in this phase
-        self.expected = np.zeros(keys, np.int64)  # thread count last asked for; 0: the whole block
-        self._arrived_lanes: dict[int, list[Array]] = {}
+        self.phases = Phases(machine)
         self._read: dict[int, BlockBarrier] = {}
 
     def execute(self, group: Sequence[Waiting]) -> list[Array | None]:
@@ -66,24 +68,23 @@ class _Barriers(Unit):
         barrier, lanes = self._barrier_of(group[0]), group[0].lanes
         plain = barrier.action == "sync" and barrier.count is None and barrier.id == Immediate(0)
         alone = len(group) == 1 and len(lanes) == self._wave.lane_count
-        if alone and plain and not self._warps.ended and not self.arrived.any():  # the common case
+        if alone and plain and not self._warps.ended and not self.phases.passed_by:  # the common case
+            self.phases.all_pass()
             self.machine.memory.synchronise_blocks(np.arange(len(self._wave.blocks)))
             return [None]
         found = _Round(self._wave, self._warps)
         for waiting in group:
             found.add(waiting, self._barrier_of(waiting))
         found.settle()
-        passing = self._passing(found)
+        passing = self._passing(found, {waiting.point.number: waiting.instruction for waiting in group})
         self._report_divergence(found, passing, group)
-        rows = passing[~found.arrives[passing]]
-        for key in np.unique(found.key[rows]):  # tell memory which lanes have synchronised
-            mine = rows[found.key[rows] == key]
-            met = [self._wave.members[mine][self._warps.live[mine]], *self._arrived_lanes.pop(int(key), [])]
-            self.machine.memory.synchronise_lanes(np.concatenate(met))
         goes_on = np.zeros(self._wave.lane_count, bool)
         goes_on[self._wave.members[passing][self._warps.live[passing]]] = True
         self._reduce(found, [(self._barrier_of(waiting), waiting.lanes[goes_on[waiting.lanes]]) for waiting in group])
         return [goes_on[waiting.lanes] for waiting in group]
+
+    def finish(self) -> None:
+        self.phases.finish()
 
     def _barrier_of(self, waiting: Waiting) -> BlockBarrier:
         """The barrier instruction of a suspension point, read once."""
@@ -92,35 +93,21 @@ class _Barriers(Unit):
             self._read[number] = read_barrier(waiting.instruction)
         return self._read[number]
 
-    def _passing(self, found: _Round) -> Array:
-        """The rows of warps that go on: those that only arrive, and those whose barrier is complete."""
-        arriving = found.rows(arrives=True)
-        for row in arriving:
-            key = int(found.key[row])
-            self.arrived[key] += WARP
-            self.expected[key] = found.count[row]
-            members = self._wave.members[row]
-            self._arrived_lanes.setdefault(key, []).append(members[self._warps.live[row]])
-        over = (self.expected > 0) & (self.arrived > self.expected)  # a phase that only `arrive` completes
-        self.arrived[over] -= self.expected[over]
-        waiting = found.rows(arrives=False)
-        passing = [waiting[found.key[waiting] == key][: self._room(found, waiting, key)]
-                   for key in np.unique(found.key[waiting])]  # fmt: skip
-        return np.concatenate([arriving, *passing])
+    def _passing(self, found: _Round, instructions: dict[int, Instruction]) -> Array:
+        """The rows of warps that go on: those that only arrive, and those whose phase is over.
 
-    def _room(self, found: _Round, waiting: Array, key: int) -> int:
-        """How many of the warps that wait at a barrier pass it now; its phase ends when any do."""
-        rows = waiting[found.key[waiting] == key]
-        count = int(found.count[rows].max())
-        if not count:
-            block_warps = self._warps.block_of_warp == key // BARRIERS
-            return len(rows) if len(rows) == np.count_nonzero(self._warps.live[block_warps].any(axis=1)) else 0
-        self.expected[key] = count
-        missing = max(0, count - int(self.arrived[key]))
-        if len(rows) * WARP < missing:
-            return 0
-        self.arrived[key] = max(0, int(self.arrived[key]) - count)
-        return -(-missing // WARP) if missing else len(rows)
+        Of warps that come in one round those that only arrive count first.
+        """
+        passing = [found.rows(arrives=True)]
+        sites = self._warps.by_warp(found.site, -1).max(axis=1).tolist()
+        counts, arrives = found.count.tolist(), found.arrives.tolist()
+        alive = np.bincount(self._warps.block_of_warp, self._warps.live.any(axis=1), len(self._wave.blocks))
+        for key, rows in found.by_barrier():
+            new = rows[~self.phases.waits[rows]].tolist()
+            arrivals = [Arrival(row, counts[row], not arrives[row], instructions[sites[row]]) for row in new]
+            if over := self.phases.count(key, arrivals, int(alive[key // BARRIERS])):
+                passing.append(np.array(over, np.int64))
+        return np.concatenate(passing)
 
     def _report_divergence(self, found: _Round, passing: Array, group: Sequence[Waiting]) -> None:
         """Report aligned barriers that a warp does not reach as a whole, as compute-sanitizer's synccheck does."""
@@ -139,7 +126,7 @@ class _Barriers(Unit):
     def _reduce(self, found: _Round, released: list[tuple[BlockBarrier, Array]]) -> None:
         """Write what `red` gives: the predicate counted, and-ed or or-ed over the threads of the barrier."""
         ended = [(barrier, lanes) for barrier, lanes in released if barrier.action == "red" and len(lanes)]
-        keys = len(self.arrived)
+        keys = len(self._wave.blocks) * BARRIERS
         trues, threads = np.zeros(keys, np.int64), np.zeros(keys, np.int64)
         for barrier, lanes in ended:
             assert barrier.predicate is not None
@@ -197,6 +184,14 @@ class _Round:
         self.arrives = whole & (first & 1).astype(bool)
         self.count = self._warps.by_warp(self._count, 0).max(axis=1)
 
+    def by_barrier(self) -> Iterator[tuple[int, Array]]:
+        """Each barrier, by key, and the warps there: first those that only arrive."""
+        there = np.flatnonzero(self.key >= 0)
+        there = there[np.lexsort((~self.arrives[there], self.key[there]))]
+        starts = np.flatnonzero(np.diff(self.key[there], prepend=-1))
+        for rows in np.split(there, starts[1:]) if len(there) else ():
+            yield int(self.key[rows[0]]), rows
+
     def rows(self, *, arrives: bool) -> Array:
         """The warps that have arrived as a whole, without or with waiting."""
         return np.flatnonzero((self.key >= 0) & (self.arrives == arrives))
@@ -224,7 +219,8 @@ class BlockBarrierSuspension(Suspension):
         block = int(wave.block_of_lane[lanes[0]])
         count = int(wave.read(barrier.count, lanes[:1])[0]) if barrier.count is not None else 0
         expected = count or int(warps.exists[warps.block_of_warp == block].sum())
-        arrived = len(lanes) + int(scene.machine.unit(_Barriers).arrived[block * BARRIERS + number % BARRIERS])
+        phases = scene.machine.unit(_Barriers).phases
+        arrived = len(lanes) + phases.arrived_without_waiting(block * BARRIERS + number % BARRIERS)
         absent = scene.places(np.setdiff1d(np.flatnonzero(wave.block_of_lane == block), lanes))
         return f"for barrier {number}, where {arrived} of {expected} threads have arrived: {absent}"
 

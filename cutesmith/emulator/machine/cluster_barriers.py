@@ -16,7 +16,7 @@ from cutesmith.emulator.program.abi import Array
 from cutesmith.emulator.ptx.syntax import Instruction
 
 
-class _ClusterBarriers(Unit):
+class ClusterBarriers(Unit):
     """How often each lane has arrived at the barrier of its cluster, and waited for it."""
 
     def __init__(self, machine: Machine) -> None:
@@ -64,7 +64,7 @@ class ClusterBarrierSuspension(Suspension):
         return machine.warps.ended
 
     def execute(self, machine: Machine, group: Sequence[Waiting]) -> list[Array | None]:
-        barriers = machine.unit(_ClusterBarriers)
+        barriers = machine.unit(ClusterBarriers)
         for waiting in group:
             if _arrives(waiting.instruction):
                 barriers.arrive(waiting.instruction, waiting.lanes)
@@ -72,7 +72,7 @@ class ClusterBarrierSuspension(Suspension):
         return [None if _arrives(w.instruction) else barriers.wait(w.lanes, phases) for w in group]
 
     def reason(self, scene: Scene, instruction: Instruction, lanes: Array) -> str:
-        wave, barriers = scene.machine.wave, scene.machine.unit(_ClusterBarriers)
+        wave, barriers = scene.machine.wave, scene.machine.unit(ClusterBarriers)
         own = barriers.arrivals[lanes[0]]
         if own == barriers.waits[lanes[0]]:
             return "without barrier.cluster.arrive before"

@@ -255,6 +255,10 @@ class Memory:
         """What any of these lanes of one cluster knows of, by columns (sanitizer/clocks.py); None: not kept."""
         return self.clocks.known(lanes) if self.sanitize else None
 
+    def is_known(self, known: Array, request: Request) -> bool:
+        """Whether it is `known` (columns,) that what was asked for is done."""
+        return bool(known[self.clocks.column(request.channel)] >= request.time)
+
     def awaited(self, lanes: Array, request: Request) -> None:
         """Lanes of one block have waited for what was asked for, and for all that the channel was asked before."""
         if self.sanitize:

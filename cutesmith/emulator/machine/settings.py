@@ -17,7 +17,7 @@ class Settings:
     for code of sm_80 that runs on an H200; 0 means those of the program's target. `fill` is the byte that shared,
     local and tensor memory hold before they are written. `order`: in which order asynchronous work completes
     (engines/completion_orders.py). `orders`: in how many, from that one on, a device runs launches with bulk
-    copies; memory must be the same after each.
+    copies, mbarriers or warps that only arrive at a barrier; memory must be the same after each.
     """
 
     sanitize: bool = True

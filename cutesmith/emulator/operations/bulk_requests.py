@@ -13,6 +13,7 @@ from cutesmith.emulator.engines.copy_engine import Combine, Copy, CopyEngine, La
 from cutesmith.emulator.engines.mbarrier_state import NOT_ONE, parities
 from cutesmith.emulator.engines.places import Place, SharedTile
 from cutesmith.emulator.faults import FaultKind, UnsupportedInstruction
+from cutesmith.emulator.machine.initialisations import Initialisations
 from cutesmith.emulator.machine.lanes import LaneBatch
 from cutesmith.emulator.program.abi import SHARED_RANK_SHIFT, SHARED_WINDOW, WINDOW_BYTES, Access, Array, Space
 from cutesmith.emulator.ptx.syntax import Address, Instruction, Operand
@@ -155,6 +156,7 @@ def mbarriers_at(lanes: Sequence[LaneRequest], addresses: Sequence[int]) -> list
     site = batch.instruction.number
     found = batch.memory.pointers(asking, Space.SHARED, where, _MBARRIER_BYTES, Access.MBARRIER, site)
     exist, _ = parities(batch.memory.gather(found, _MBARRIER_BYTES).view(np.uint64)[:, 0])
+    batch.machine.unit(Initialisations).check(asking, found, batch.instruction)
     pointers: list[int] = found.tolist()
     for index in np.flatnonzero(~exist).tolist():
         if pointers[index]:

@@ -23,6 +23,7 @@ from cutesmith.emulator.engines.mbarrier_state import (
     parities,
 )
 from cutesmith.emulator.faults import FaultKind, UnsupportedInstruction
+from cutesmith.emulator.machine.initialisations import Initialisations
 from cutesmith.emulator.machine.lanes import LaneBatch
 from cutesmith.emulator.machine.machine import Machine, Unit
 from cutesmith.emulator.machine.rings import Mbarriers
@@ -51,6 +52,7 @@ def initialise(batch: LaneBatch) -> None:
     sound = (pointers > 0) & ~wrong
     batch.memory.scatter(pointers[sound], new_words(counts[sound]).view(np.uint8).reshape(-1, _SIZE))
     batch.machine.unit(Mbarriers).initialised(pointers[sound], counts[sound])
+    batch.machine.unit(Initialisations).initialised(batch.lanes[sound], pointers[sound], batch.instruction)
 
 
 @lane_operation("mbarrier.inval")
@@ -211,13 +213,9 @@ def _update(
     before = np.zeros(len(batch.lanes), np.uint64)
     pointers = _host_addresses(batch, address, Access.MBARRIER)
     sound = np.flatnonzero(pointers)
+    batch.machine.unit(Initialisations).check(batch.lanes, pointers, batch.instruction)
     if releases:
-        relaxed = "relaxed" in batch.instruction.modifiers
-        if len(sound) and not relaxed:
-            batch.memory.arriving(batch.lanes[sound], pointers[sound].astype(np.int64), batch.instruction.number)
-        release = batch.memory.release_fenced if relaxed else batch.memory.release
-        for pointer, lanes in _by_mbarrier(pointers[sound], batch.lanes[sound]):
-            release(lanes, pointer)
+        _release(batch, pointers[sound], batch.lanes[sound])
     for index, pointer in zip(sound.tolist(), pointers[sound].tolist(), strict=True):
         barrier = _mbarrier_at(batch, index, pointer)
         if barrier is None:
@@ -231,6 +229,20 @@ def _update(
             batch.memory.phase_over(int(batch.lanes[index]), pointer)
     if state is not None and not isinstance(state, Sink):
         batch.write(state, before)
+
+
+def _release(batch: LaneBatch, pointers: Array, lanes: Array) -> None:
+    """Tell the race check what arrivals release; those at scope `.cta` release nothing to another block."""
+    memory, wave, words = batch.memory, batch.wave, batch.instruction.modifiers
+    relaxed = "relaxed" in words
+    if len(lanes) and not relaxed:
+        memory.arriving(lanes, pointers.astype(np.int64), batch.instruction.number)
+    if "cta" in words and wave.cluster_blocks > 1:
+        own = wave.blocks_at(pointers) == wave.block_of_lane[lanes]
+        pointers, lanes = pointers[own], lanes[own]
+    release = memory.release_fenced if relaxed else memory.release
+    for pointer, mine in _by_mbarrier(pointers, lanes):
+        release(mine, pointer)
 
 
 def _pointers(batch: LaneBatch, address: Operand, kind: Access) -> list[tuple[int, int]]:

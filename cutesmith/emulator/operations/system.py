@@ -9,6 +9,7 @@ from itertools import takewhile
 import numpy as np
 
 from cutesmith.emulator.faults import FaultKind, UnsupportedInstruction
+from cutesmith.emulator.machine.initialisations import Initialisations
 from cutesmith.emulator.machine.lanes import LaneBatch
 from cutesmith.emulator.machine.suspensions import lane_operation
 from cutesmith.emulator.operations.printing import ArgumentBuffer, format_text
@@ -25,9 +26,15 @@ def fence(batch: LaneBatch) -> None:
     batch.memory.fence(batch.lanes)
 
 
-@lane_operation("membar.proxy", "fence.proxy", "fence.mbarrier_init")
+@lane_operation("membar.proxy", "fence.proxy")
 def other_fence(batch: LaneBatch) -> None:
-    """Orders accesses through paths to memory that are one here: aliases, tensor maps, initialised mbarriers."""
+    """Orders accesses through paths to memory that are one here, such as aliases."""
+
+
+@lane_operation("fence.mbarrier_init")
+def initialisation_fence(batch: LaneBatch) -> None:
+    """`fence.mbarrier_init.release.cluster`: the next barrier of the cluster tells of what the thread initialised."""
+    batch.machine.unit(Initialisations).fence(batch.lanes)
 
 
 @lane_operation("fence.proxy.async")

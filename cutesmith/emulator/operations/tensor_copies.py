@@ -119,6 +119,9 @@ def _load(batch: LaneBatch, dimensions: int, *, multicast: bool, pair: bool) -> 
     readings = [lane.reading(landed[0] if landed else None) for (lane, *_), landed in zip(loads, ends, strict=True)]
     asking = [(lane, described) for lane, described, _ in loads]
     rows = _rows(batch, readings, asking, (coordinates, offsets), Access.READ)
+    maps, changed = batch.address(source), batch.machine.unit(ChangedMaps)
+    for (lane, *_), reading, landed in zip(loads, readings, ends, strict=True):
+        changed.use(int(maps[lane.index]), (reading, *(landing.request for landing in landed if landing is not None)))
     for (lane, *_), tile, reading, landed in zip(loads, rows, readings, ends, strict=True):
         lane.begin(tile, reading, landed)
 
@@ -147,6 +150,9 @@ def _store(batch: LaneBatch, dimensions: int, operation: str | None = None) -> N
         batch, requests, asking, (coordinates, coordinates[:, :0]), Access.WRITE if operation is None else Access.ATOMIC
     )
     tiles = shared_tiles(wanted, readings, Access.READ)
+    maps, changed = batch.address(target), batch.machine.unit(ChangedMaps)
+    for want, reading in zip(wanted, readings, strict=True):
+        changed.use(int(maps[want.lane.index]), (reading,))
     for (want, _, combine), request, reading, target_rows, tile in zip(
         stores, requests, readings, rows, tiles, strict=True
     ):

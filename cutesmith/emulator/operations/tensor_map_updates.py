@@ -1,7 +1,8 @@
 """Tensor maps that a kernel changes: `tensormap.replace`, `tensormap.cp_fenceproxy`, `fence.proxy.tensormap`.
 
 PTX ISA, "tensormap.replace" and "tensormap.cp_fenceproxy". The copy engine reads maps by a proxy of its own: a map that
-was changed in this launch needs a release after the change, and an acquire of its address before a copy uses it.
+was changed in this launch needs a release after the change, and an acquire of its address before a copy uses it. A copy
+reads its map at any time until it is done, so a map may be changed only by who has waited for the copies that use it.
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ from cutesmith.emulator.machine.lanes import LaneBatch, Warps
 from cutesmith.emulator.machine.machine import Machine, Unit
 from cutesmith.emulator.machine.suspensions import lane_operation, warp_operation
 from cutesmith.emulator.operations.bulk_requests import address_operand
-from cutesmith.emulator.program.abi import Array, Space
-from cutesmith.emulator.ptx.syntax import Immediate, Operand
+from cutesmith.emulator.program.abi import PARAMETER_WINDOW, WINDOW_BYTES, Array, Space
+from cutesmith.emulator.ptx.syntax import Immediate, Instruction, Operand
+from cutesmith.emulator.sanitizer.actors import Request
 from cutesmith.recording.tensor_map_calls import MAP_BYTES, MapField
 
 _FIELDS = {str(field.value[0]): field for field in MapField}
@@ -35,15 +37,38 @@ class _Change:
 
 
 class ChangedMaps(Unit):
-    """The maps in global memory that this wave has changed, by address."""
+    """The maps in global memory that this wave has changed, and the copies that use maps there, by address.
+
+    Copies of a cluster are judged against changes in it, for which the race check keeps what each thread knows.
+    """
 
     def __init__(self, machine: Machine) -> None:
         super().__init__(machine)
         self._changes: dict[int, _Change] = {}
+        self._uses: dict[int, dict[int, tuple[Request, ...]]] = {}
 
-    def change(self, lane: int, address: int, *, released: bool) -> None:
-        """A thread has changed the map there."""
-        self._changes[address] = _Change(self._block(lane), released)
+    def use(self, address: int, requests: tuple[Request, ...]) -> None:
+        """A copy uses the map there; each of `requests` is how one of its destinations, or its source, is observed."""
+        if address - PARAMETER_WINDOW not in range(WINDOW_BYTES):
+            self._uses.setdefault(address, {})[requests[0].channel] = requests
+
+    def change(self, instruction: Instruction, lanes: Array, address: int, *, released: bool) -> None:
+        """These threads have changed the map there together."""
+        wave, memory = self.machine.wave, self.machine.memory
+        self._changes[address] = _Change(self._block(lanes[0]), released)
+        uses, known = self._uses.pop(address, {}), memory.known(lanes)
+        if known is None:
+            return
+        for requests in uses.values():
+            first = requests[0]
+            there = wave.cluster_of_lane[first.lane] == wave.cluster_of_lane[lanes[0]]
+            if there and not any(memory.is_known(known, request) for request in requests):
+                copy = wave.program.instructions[first.site]
+                message = (
+                    f"`{instruction.full_opcode}` changes a tensor map that `{copy.full_opcode}` may still read: wait "
+                    "for the copy before, by its mbarrier or by its bulk group"
+                )
+                wave.report(FaultKind.RACE, message, lanes, instruction, other=copy.location)
 
     def release(self, lanes: Array) -> None:
         """These threads have executed `fence.proxy.tensormap::generic.release`."""
@@ -91,7 +116,7 @@ def replace(batch: LaneBatch) -> None:
             continue
         _store(batch, lane, space, address, after)
         if space is not Space.SHARED:
-            batch.machine.unit(ChangedMaps).change(lane, address, released=False)
+            batch.machine.unit(ChangedMaps).change(instruction, np.array([lane]), address, released=False)
 
 
 @warp_operation("tensormap.cp_fenceproxy")
@@ -103,9 +128,10 @@ def copy_and_release(warps: Warps) -> None:
     lanes = warps.members[np.arange(len(first)), first]
     batch = LaneBatch(warps.machine, instruction, lanes)
     targets, sources = (batch.address(address_operand(instruction, operand)) for operand in (target, source))
-    for lane, to, start in zip(lanes.tolist(), targets.tolist(), sources.tolist(), strict=True):
+    for row, (lane, to, start) in enumerate(zip(lanes.tolist(), targets.tolist(), sources.tolist(), strict=True)):
         _store(batch, lane, Space.GLOBAL, to, _load(batch, lane, Space.SHARED, start))
-        warps.machine.unit(ChangedMaps).change(lane, to, released=True)
+        together = warps.members[row][warps.active[row]]
+        warps.machine.unit(ChangedMaps).change(instruction, together, to, released=True)
     warps.memory.fence(warps.members[warps.active])
 
 

@@ -25,7 +25,7 @@ class RemoteArrivals:
 
     def note(self, wave: Wave, clocks: Clocks, lanes: Array, pointers: Array, site: int) -> None:
         """These lanes arrive at the mbarriers at these host addresses now."""
-        blocks = (pointers - wave.shared_start) // wave.shared.shape[1]
+        blocks = wave.blocks_at(pointers)
         foreign = blocks != wave.block_of_lane[lanes]
         times = clocks.time_of(lanes)
         for block, lane, time, pointer in zip(*(each[foreign].tolist() for each in (blocks, lanes, times, pointers))):
@@ -36,7 +36,7 @@ class RemoteArrivals:
         late: dict[tuple[int, int], list[int]] = {}
         for (block, site, lane), (time, pointer) in self._last.items():
             serial, thread = clocks.first_serial + wave.block_of_lane[lane], lane % wave.threads_per_block
-            if not clocks.known_at_end(block, *(np.array([each], np.int64) for each in (serial, thread, time)))[0]:
+            if not clocks.known_to_block(block, *(np.array([each], np.int64) for each in (serial, thread, time)))[0]:
                 late.setdefault((site, pointer), []).append(lane)
         for (site, pointer), lanes in late.items():
             instruction = wave.program.instructions[site]
@@ -64,7 +64,7 @@ def _judge(wave: Wave, clocks: Clocks, block: int, shadow: Array) -> None:
     threads = (entries >> np.uint64(cells.THREAD_SHIFT)).astype(np.int64) & ((1 << cells.THREAD_BITS) - 1)
     foreign = (serials != clocks.first_serial + block) & (threads < cells.MOST_THREADS)
     places, serials, threads = used[foreign], serials[foreign], threads[foreign]
-    late = ~clocks.known_at_end(block, serials, threads, _times(shadow[places]))
+    late = ~clocks.known_to_block(block, serials, threads, _times(shadow[places]))
     places, serials, threads = places[late], serials[late], threads[late]
     known = wave.program.instructions
     for site in np.unique(shadow[places] & np.uint64(cells.MAX_SITE)).tolist():

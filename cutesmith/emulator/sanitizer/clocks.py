@@ -280,7 +280,7 @@ class Clocks:
         """The time of the lane's cluster."""
         return int(self.time[self._wave.cluster_of_lane[lane]])
 
-    def known_at_end(self, block: int, serials: Array, threads: Array, times: Array) -> Array:
+    def known_to_block(self, block: int, serials: Array, threads: Array, times: Array) -> Array:
         """bool (n,): whether a thread of `block` has learnt of what threads of other blocks of its cluster did."""
         first = block - block % self._cluster
         known: Array = (times < self._cluster_base[block]) | (times == MAX_TIME)

@@ -12,6 +12,7 @@ FATAL = frozenset(FaultKind) - {
     FaultKind.UNINITIALISED_READ,
     FaultKind.RACE,
     FaultKind.DIVERGENT_BARRIER,
+    FaultKind.MISMATCHED_BARRIER,
     FaultKind.MISSING_WAIT,
     FaultKind.MISSING_FENCE,
     FaultKind.DEPENDS_ON_ORDER,

@@ -97,6 +97,11 @@ class Wave:
         x, y, z = (int(index) for index in self.blocks[self.block_of_lane[lane]])
         return (x, y, z)
 
+    def blocks_at(self, pointers: Array) -> Array:
+        """int64 (n,): the blocks of the wave in whose shared memory these host addresses are."""
+        blocks: Array = (pointers.astype(np.int64) - self.shared_start) // self.shared.shape[1]
+        return blocks
+
     def shared_place(self, pointer: int) -> str:
         """A host address in shared memory as "byte 64 of the shared memory of block (0, 0, 0)"."""
         block, offset = divmod(pointer - self.shared_start, self.shared.shape[1])

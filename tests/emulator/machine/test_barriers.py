@@ -153,6 +153,56 @@ def test_operands_that_no_barrier_takes(instruction, says):
     assert says in fault(f"mov.u32 %r9, 16; {instruction} ret;", block=(64, 1, 1)).message
 
 
+def test_arrivals_alone_end_a_phase_and_the_warp_that_waits_misses_it():
+    """Two warps arrive at a barrier of 64 threads, the third waits there: a GPU resets it before."""
+    code = SHARED + "setp.eq.u32 %p1, %r5, 2; @%p1 bra WAITS; bar.arrive 3, 64; ret;\nWAITS: bar.sync 3, 64; ret;"
+    first, second = fault(code, block=(96, 1, 1)).findings
+    assert first.kind == "mismatched_barrier"
+    assert "64 threads end a phase of barrier 3 for which no warp waits" in first.message
+    assert second.kind == "deadlock"
+    assert "32 of 64 threads have arrived" in second.message
+
+
+def test_a_phase_ends_with_its_count_and_the_next_arrival_belongs_to_the_next_phase():
+    """Warp 2 waits at first, so warp 0 lets it go; the arrival of warp 1 is left, for three warps take part."""
+    late = SPIN.format(name="LATE") + "setp.eq.u32 %p2, %r5, 0; @%p2 bra GO;" + SPIN.format(name="LATER")
+    code = SHARED + f"setp.eq.u32 %p1, %r5, 2; @%p1 bra WAITS; {late} GO: bar.arrive 3, 64; ret; WAITS: bar.sync 3, 64;"
+    (finding,) = launches.run(code + "ret;", block=(96, 1, 1)).findings
+    assert finding.kind == "mismatched_barrier"
+    assert finding.thread == (32, 0, 0)
+    assert "barrier 3 ends with 32 of 64 threads arrived: 3 warps take part in it, which are 96" in finding.message
+
+
+def test_the_last_turn_of_two_warps_may_leave_an_arrival():
+    """Each lets the other go; what the last one says is heard by no warp, and nothing is wrong with that."""
+    code = (
+        SHARED
+        + """
+setp.eq.u32 %p1, %r5, 0; mov.u32 %r6, 0; add.u32 %r7, %r5, 1; sub.u32 %r8, 2, %r5;
+@!%p1 bra TURN; bar.arrive 1, 64;
+TURN: bar.sync %r7, 64; bar.arrive %r8, 64; add.u32 %r6, %r6, 1; setp.lt.u32 %p2, %r6, 3; @%p2 bra TURN;
+ret;
+"""
+    )
+    assert launches.run(code, block=(64, 1, 1)).findings == ()
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "says"),
+    [
+        ("bar.arrive 3, 96; bar.arrive 3, 96;", "bar.sync 3, 96;", "a warp arrives again before its last arrival"),
+        ("bar.arrive 3, 96;", "bar.sync 3, 64;", "warps ask for 64 and 96 threads in one phase of barrier 3"),
+    ],
+)
+def test_arrivals_that_do_not_agree(first, second, says):
+    code = (
+        SHARED + f"setp.eq.u32 %p1, %r5, 1; @%p1 bra LATER; {first} ret; LATER: {SPIN.format(name='A')} {second} ret;"
+    )
+    findings = launches.emulate(code, block=64).findings
+    assert findings[0].kind == "mismatched_barrier"
+    assert says in findings[0].message
+
+
 CLUSTER = """
 mov.u32 %r1, %cluster_ctarank; mov.u32 %r2, %tid.x;
 """

@@ -82,6 +82,22 @@ def test_a_missing_fence_is_a_finding(how, fences, missing):
     assert f"tensormap::generic.{missing}`" in outcome.findings[0].message
 
 
+@pytest.mark.parametrize(("when", "kinds"), [("under way", ["race"]), ("done", [])])
+def test_a_map_changes_only_after_the_copies_that_use_it(when, kinds):
+    both = values(8, 32)
+    again = "@%p1 tensormap.replace.tile.global_dim.global.b1024.b32 [%d10], 1, 2;\n"
+    changed = IN_PLACE.format(address=address_of(1), release=RELEASE, acquire=ACQUIRE)
+    ends = again + WAIT if when == "under way" else WAIT + again
+    arrays = (np.zeros(SIZE, np.uint8), both, np.zeros(32, np.uint32))
+    code = SETUP + COPY + changed + LOAD + ends + OUT.format(size=SIZE)
+    outcome = emulate(code, *arrays, maps=[tensor_map(both[:4], (16, 4)).encode()])
+    assert outcome.kinds == kinds
+    lines = code.splitlines()
+    for change, copy in outcome.lines:
+        assert lines[change - 1] in again
+        assert lines[copy - 1] in LOAD
+
+
 FIELDS = [
     (MapField.GLOBAL_ADDRESS, 0, 4096, {"address": 4096}),
     (MapField.GLOBAL_DIM, 1, 77, {"sizes": (64, 77)}),

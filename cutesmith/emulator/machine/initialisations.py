@@ -1,0 +1,106 @@
+"""Initialised mbarriers, and which other blocks of the cluster can know of it: only those may arrive there.
+
+A block learns of it as of any write, by what is released to it and acquired. A relaxed barrier of the cluster releases
+nothing; before one, `fence.mbarrier_init.release.cluster` in the thread that initialised is enough (PTX ISA, "membar,
+fence"). Where one thread of a block has learnt of it, its whole block counts as knowing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from cutesmith.emulator.faults import FaultKind
+from cutesmith.emulator.machine.cluster_barriers import ClusterBarriers
+from cutesmith.emulator.machine.machine import Machine, Unit
+from cutesmith.emulator.program.abi import Array
+from cutesmith.emulator.ptx.syntax import Instruction, Location
+
+
+@dataclass(slots=True)
+class _Initialisation:
+    """By which lane, when, where; the `phase` of the cluster's barrier after it, and after a fence (0: no fence)."""
+
+    lane: int
+    time: int
+    location: Location | None
+    phase: int
+    fenced: int = 0
+
+
+class Initialisations(Unit):
+    """The mbarriers that lanes of the wave have initialised, by host address; nothing is kept without clusters."""
+
+    def __init__(self, machine: Machine) -> None:
+        super().__init__(machine)
+        self._wave, self._memory = machine.wave, machine.memory
+        self._known: dict[int, _Initialisation] = {}
+        self._seen: set[tuple[int, int]] = set()  # mbarriers, and blocks that know of them
+        self._concerned = machine.wave.cluster_blocks > 1 and machine.memory.sanitize
+
+    def initialised(self, lanes: Array, pointers: Array, instruction: Instruction) -> None:
+        """These lanes have initialised the mbarriers at these host addresses."""
+        if not self._concerned:
+            return
+        times, phases = self._memory.clocks.time_of(lanes), self._barriers.arrivals[lanes] + 1
+        every = (each.tolist() for each in (lanes, pointers, times, phases))
+        for lane, pointer, time, phase in zip(*every, strict=True):
+            self._known[pointer] = _Initialisation(lane, time, instruction.location, phase)
+        self._seen = {(pointer, block) for pointer, block in self._seen if pointer not in pointers}
+
+    def fence(self, lanes: Array) -> None:
+        """These lanes have executed `fence.mbarrier_init`."""
+        if self._known:
+            fencing, arrivals = set(lanes.tolist()), self._barriers.arrivals
+            for known in self._known.values():
+                if known.lane in fencing and not known.fenced:
+                    known.fenced = int(arrivals[known.lane]) + 1
+
+    def check(self, lanes: Array, pointers: Array, instruction: Instruction) -> None:
+        """Report lanes that use an mbarrier of another block (or let an engine do so), of which theirs cannot know."""
+        if not self._known:
+            return
+        blocks = self._wave.blocks_at(pointers)
+        foreign = np.flatnonzero((pointers > 0) & (blocks != self._wave.block_of_lane[lanes]))
+        for index in foreign.tolist():
+            pointer, block = int(pointers[index]), int(self._wave.block_of_lane[lanes[index]])
+            known = self._known.get(pointer)
+            if known is None or (pointer, block) in self._seen:
+                continue
+            waited = self._waited(block)
+            if self._learnt(known, block) or 0 < known.fenced <= waited:
+                self._seen.add((pointer, block))
+            else:
+                self._report(lanes[[index]], pointer, instruction, known, met=known.phase <= waited)
+
+    @property
+    def _barriers(self) -> ClusterBarriers:
+        return self.machine.unit(ClusterBarriers)
+
+    def _waited(self, block: int) -> int:
+        """For how many phases of the cluster's barrier a thread of the block has waited."""
+        threads = self._wave.threads_per_block
+        return int(self._barriers.waits[block * threads : (block + 1) * threads].max())
+
+    def _learnt(self, known: _Initialisation, block: int) -> bool:
+        serial, thread = divmod(known.lane, self._wave.threads_per_block)
+        clocks = self._memory.clocks
+        one = (np.array([value], np.int64) for value in (clocks.first_serial + serial, thread, known.time))
+        return bool(clocks.known_to_block(block, *one)[0])
+
+    def _report(
+        self, lanes: Array, pointer: int, instruction: Instruction, known: _Initialisation, *, met: bool
+    ) -> None:
+        missing = (
+            "the barrier of the cluster between was relaxed, which needs `fence.mbarrier_init.release.cluster` in the "
+            "thread that initialises"
+            if met
+            else "a barrier of the cluster is needed between"
+        )
+        message = (
+            f"`{instruction.full_opcode}` on the mbarrier at {self._wave.shared_place(pointer)}, of whose "
+            f"initialisation block {self._wave.block(int(lanes[0]))} may not know: {missing}"
+        )
+        kind = FaultKind.MISSING_FENCE if met else FaultKind.RACE
+        self._wave.report(kind, message, lanes, instruction, other=known.location)
