@@ -19,6 +19,7 @@ from cutesmith.patterns.cutting.machine import H200
 from cutesmith.patterns.cutting.rewriting import with_float8_factors, with_long_sums_in_parts, with_vectors_as_rows
 from cutesmith.patterns.cutting.sharing import with_shared_kernels
 from cutesmith.patterns.elementwise import plan as elementwise
+from cutesmith.patterns.graph.block_scales import with_block_scales
 from cutesmith.patterns.graph.dtypes import FLOATS8
 from cutesmith.patterns.graph.nodes import Graph
 from cutesmith.patterns.pattern_plan import PatternPlan
@@ -81,7 +82,7 @@ def whole_or_cut(graph: Graph, arch: str = "sm_90a") -> SinglePlan | ChainPlan:
         return with_shared_kernels(_one_or_cut(graph))
     plan, others = _one_or_cut(graph), [with_vectors_as_rows(graph), with_long_sums_in_parts(graph)]
     if parse_arch(arch).sm.number == MULTIPLIES_FLOAT8:
-        others.append(with_float8_factors(graph))
+        others += [with_float8_factors(graph), with_block_scales(graph)]
     for other in (other for other in others if other is not graph):
         try:
             plan = min(plan, _one_or_cut(other), key=H200.seconds)

@@ -65,8 +65,8 @@ MOST_WRONG = {
 
 PARTS = (memory_cases.columns, memory_cases.scans, memory_cases.pooling, memory_cases.moves)
 WHOLE = (
-    "products attention convolutions examples kernelbench unaligned points taps llm epilogues float8 images depthwise "
-    "majors float32"
+    "products attention convolutions examples kernelbench unaligned points taps llm epilogues float8 blocks images "
+    "depthwise majors float32"
 )
 STUDIES: dict[str, Callable[[], Iterator[Case]]] = {
     **{name: getattr(pattern_cases, name) for name in WHOLE.split()},

@@ -151,6 +151,34 @@ def float8() -> Iterator[Case]:
         yield Case(f"float8 {m} {n} {k}", function, tensors, 2, 2 * m * n * k, exact=exact)
 
 
+def blocks() -> Iterator[Case]:
+    """Products of float8 with a scale for each 1 x 128 of the left factor and each 128 x 128 of the right one."""
+
+    def factors(x: torch.Tensor, w: torch.Tensor, rows: torch.Tensor, both: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        left = x * rows.t().repeat_interleave(128, 1)
+        return left, w * both.repeat_interleave(128, 0).repeat_interleave(128, 1)
+
+    def function(x: torch.Tensor, w: torch.Tensor, rows: torch.Tensor, both: torch.Tensor) -> torch.Tensor:
+        left, right = factors(x.float(), w.float(), rows, both)
+        return (left @ right.t()).bfloat16()
+
+    def exact(x: torch.Tensor, w: torch.Tensor, rows: torch.Tensor, both: torch.Tensor) -> tuple[Any, torch.Tensor]:
+        left, right = factors(x.double(), w.double(), rows.double(), both.double())
+        return (), left @ right.t()
+
+    def scaled(x: torch.Tensor, w: torch.Tensor, rows: torch.Tensor, both: torch.Tensor) -> torch.Tensor:
+        return torch._scaled_mm(x, w.t(), rows.t(), both.t(), out_dtype=half)
+
+    eighth = torch.float8_e4m3fn
+    for m, n, k in ((8192, 7168, 4096), (4096, 4096, 7168), (512, 4096, 7168), (64, 7168, 2048)):
+        tensors = (Tensor((m, k), eighth), Tensor((n, k), eighth))
+        scales = (Tensor((k // 128, m), single), Tensor((n // 128, k // 128), single))
+        yield Case(
+            f"blocks {m} {n} {k}", function, (*tensors, *scales), 2, 2 * m * n * k,
+            baselines={"_scaled_mm": scaled}, exact=exact,
+        )  # fmt: skip
+
+
 def products() -> Iterator[Case]:
     """Products of matrices with what follows them."""
     for n, dtype in ((4096, half), (8192, half), (4096, torch.float16)):

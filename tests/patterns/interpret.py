@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 
 from cutesmith.patterns.graph.attributes import (
+    Blocks,
     Constant,
     Gather,
     Input,
@@ -110,6 +111,8 @@ def _evaluate(node: Node, operands: list[torch.Tensor], inputs: Sequence[Any], p
         return operands[0].reshape(node.shape)
     if node.op == "windows":
         return _windows(Windows.of(node), operands[0], node.shape)
+    if node.op == "scaled":
+        return operands[0].to(kind) * _repeated(operands[1].to(kind), Blocks.of(node).sizes, node.shape)
     if node.op == "pool":
         return _pooled(Pooling.of(node), operands[0]).to(kind)
     if node.op == "contract":
@@ -134,6 +137,13 @@ def _evaluate(node: Node, operands: list[torch.Tensor], inputs: Sequence[Any], p
         reduction = Reduction.of(node)
         return REDUCTIONS[node.op](operands[0], reduction.dims, reduction.correction).to(kind)
     return POINTWISE[node.op].torch(*operands).to(kind).expand(node.shape)
+
+
+def _repeated(scales: torch.Tensor, blocks: tuple[int, int], shape: Dims) -> torch.Tensor:
+    """The scale of each element."""
+    for dim, block in zip((-2, -1), blocks, strict=True):
+        scales = scales.repeat_interleave(block or shape[dim], dim)
+    return scales
 
 
 def _leaf(node: Node, inputs: Sequence[Any], kind: torch.dtype) -> torch.Tensor:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from cutesmith.errors import UnmatchedError
 from cutesmith.patterns.contraction.epilogue import Epilogue, write_epilogue
-from cutesmith.patterns.graph.attributes import TRANSPOSED, Contraction, Input, ShortSums, Windows, seen_code
+from cutesmith.patterns.graph.attributes import TRANSPOSED, Blocks, Contraction, Input, ShortSums, Windows, seen_code
 from cutesmith.patterns.graph.dtypes import COMPUTE_TYPE, ITEM_BYTES, STORAGE_TYPE
-from cutesmith.patterns.graph.nodes import LEAVES, Graph, Node
+from cutesmith.patterns.graph.nodes import LEAVES, Graph, Node, in_memory
 from cutesmith.patterns.graph.shapes import Shape
 from cutesmith.patterns.writing.naming import safe_names
 
@@ -88,12 +89,25 @@ class Seen:
 
 
 @dataclass(frozen=True)
+class Scales:
+    """What the blocks of a factor are multiplied by: each `lines` of m or n times `k` by one scale; 0: all of them.
+
+    `matrix` has the factor's orientation.
+    """
+
+    matrix: Matrix
+    lines: int
+    k: int
+
+
+@dataclass(frozen=True)
 class ContractionProblem:
     """A[…, m, k] times B[…, k, n], and a function of each sum; sizes are the traced ones.
 
     `b` may be what windows over an image see, each window a column; `image_sizes` are then the codes of how many there
-    are along each dimension, also where they are points and B is the image itself. `batch` are the leading dimensions
-    of the result. `tf32`: PyTorch's flags allow float32 factors to be rounded so.
+    are along each dimension, also where they are points and B is the image itself. `scales` are those of the blocks of
+    A and B, which are float8 then. `batch` are the leading dimensions of the result. `tf32`: PyTorch's flags allow
+    float32 factors to be rounded so.
     """
 
     graph: Graph
@@ -105,6 +119,7 @@ class ContractionProblem:
     k: int
     a: Matrix
     b: Matrix | Seen
+    scales: tuple[Scales | None, Scales | None]
     tf32: bool
     epilogue: Epilogue
     image_sizes: tuple[str, ...] | None
@@ -118,6 +133,11 @@ class ContractionProblem:
     def short_sums(self) -> ShortSums:
         """What the function allows of sums of float8."""
         return Contraction.of(self.product).short_sums
+
+    @property
+    def scaled_k(self) -> int:
+        """Of k, what the scales are the same for; 0: they do not change along k."""
+        return math.gcd(*(scales.k for scales in self.scales if scales is not None))
 
     @property
     def windows(self) -> Windows | None:
@@ -141,16 +161,16 @@ def analyse(graph: Graph, reserved: Collection[str]) -> ContractionProblem:
     (product,) = products
     for node in graph.nodes():
         _check_node(graph, product, node)
-    for side in (product.inputs[0], _in_memory(product.inputs[1])):
-        if side.op != "input":
-            raise UnmatchedError(f"{side.where} is computed before the product", operation=side.where)
+    for given in itertools.chain.from_iterable(map(in_memory, product.inputs)):
+        if given.op != "input":
+            raise UnmatchedError(f"{given.where} is computed before the product", operation=given.where)
     for output in graph.outputs:
         value = output.inputs[0] if output.op == "reshape" else output
         if value.shape != product.shape:
             raise UnmatchedError(f"{output.where} has another shape than the product", operation=output.where)
     names = safe_names([argument.name for argument in graph.arguments], reserved)
     rank = len(product.shape)
-    a, b = matrix_of(product.inputs[0], names, rank), _second_of(product.inputs[1], names, rank)
+    left, right = product.inputs
     return ContractionProblem(
         graph=graph,
         product=product,
@@ -158,12 +178,13 @@ def analyse(graph: Graph, reserved: Collection[str]) -> ContractionProblem:
         batch=product.shape[:-2],
         m=product.shape[-2],
         n=product.shape[-1],
-        k=product.inputs[0].shape[-1],
-        a=a,
-        b=b,
+        k=left.shape[-1],
+        a=matrix_of(in_memory(left)[0], names, rank),
+        b=_second_of(right, names, rank),
+        scales=(_scales_of(left, names, rank, k_at=1), _scales_of(right, names, rank, k_at=0)),
         tf32=Contraction.of(product).tf32,
         epilogue=write_epilogue(graph, product, names, reserved),
-        image_sizes=_image_sizes(product.inputs[1], names),
+        image_sizes=_image_sizes(right, names),
     )
 
 
@@ -175,14 +196,9 @@ def _image_sizes(operand: Node, names: list[str]) -> tuple[str, ...] | None:
     return tuple(windows.law(dim).size_code(f"{image}.shape[{dim - windows.rank}]") for dim in range(windows.rank))
 
 
-def _in_memory(operand: Node) -> Node:
-    """The second operand, or the image that its windows look at."""
-    return operand.inputs[0] if operand.op == "windows" else operand
-
-
 def _second_of(operand: Node, names: list[str], rank: int) -> Matrix | Seen:
     if operand.op != "windows":
-        return matrix_of(operand, names, rank)
+        return matrix_of(in_memory(operand)[0], names, rank)
     windows, image = Windows.of(operand), operand.inputs[0]
     given = Input.of(image)
     code, strides = given.code(names), given.stride
@@ -193,6 +209,13 @@ def _second_of(operand: Node, names: list[str], rank: int) -> Matrix | Seen:
         flat = code if windows.rank == 1 else f"{code}.view(*{code}.shape[:{first}], -1)"
         return Matrix(names[given.index], flat, image.dtype, shape, steps)
     return _seen(operand, names)
+
+
+def _scales_of(factor: Node, names: list[str], rank: int, *, k_at: int) -> Scales | None:
+    if factor.op != "scaled":
+        return None
+    sizes = Blocks.of(factor).sizes
+    return Scales(matrix_of(factor.inputs[1], names, rank), sizes[1 - k_at], sizes[k_at])
 
 
 def _seen(operand: Node, names: Sequence[str]) -> Seen:

@@ -114,7 +114,9 @@ def _context(problem: ContractionProblem, configuration: Form) -> dict[str, obje
         by_channels = f"({count}, -1)).transpose(1, 2)" if last else f"(-1, {count}))"
         codes[0] = f"{problem.a.code}.unflatten(-1, {by_channels}"
     matrices = [views.name(code, side.argument) for code, side in zip(codes, (problem.a, problem.b), strict=True)]
-    inputs = matrices + [views.name(operand.passed, operand.argument) for operand in epilogue.operands]
+    scales = [views.name(each.matrix.code, each.matrix.argument) for each in problem.scales if each is not None]
+    operands = [views.name(operand.passed, operand.argument) for operand in epilogue.operands]
+    inputs = [*matrices, *scales, *operands]
     results = [output.name for output in epilogue.outputs]
     loaded = [operand.loaded(f"r_{operand.name}[v]") for operand in epilogue.operands]
     return {
@@ -128,7 +130,7 @@ def _context(problem: ContractionProblem, configuration: Form) -> dict[str, obje
         "passed": [*inputs, *results],
         "tensors": [*_parameters(inputs, {*problem.arguments, *RESERVED, *own}), *results],
         "call": epilogue.call("r_acc[v]", loaded, list(epilogue.coordinates)),
-        "views": [*views.lines, *epilogue.laws],
+        "views": [*views.lines, *_block_checks(problem, matrices, scales, codes), *epilogue.laws],
         "windows": problem.windows,
         "taps": math.prod(problem.windows.taps) if problem.windows else 1,
         "itembits": 8 * ITEM_BYTES[problem.b.dtype],
@@ -194,6 +196,23 @@ def _checks(problem: ContractionProblem) -> list[str]:
     graph = problem.graph
     places = graph.held if _holds_for_other_sizes(problem) else graph.places
     return size_checks(problem.arguments, graph, places)
+
+
+def _block_checks(
+    problem: ContractionProblem, matrices: Sequence[str], names: Sequence[str], codes: Sequence[str]
+) -> Iterator[str]:
+    """Statements that refuse scales of other blocks; a factor may be passed as the transposed one."""
+    sides = zip(matrices, codes, (problem.a, problem.b), problem.scales, ((-2, -1), (-1, -2)), strict=True)
+    scaled = [(name, code, side, each, dims) for name, code, side, each, dims in sides if each is not None]
+    for (matrix, code, side, blocks, dims), scales in zip(scaled, names, strict=True):
+        found = dims if code == side.code else dims[::-1]
+        of_matrix = [f"{matrix}.shape[{dim}]" for dim in found]
+        sizes = zip((blocks.lines, blocks.k), dims, of_matrix, strict=True)
+        expected = [f"{scales}.shape[{dim}] * {size or whole}" for size, dim, whole in sizes]
+        told = " x ".join(str(size or "all") for size in (blocks.lines, blocks.k))
+        yield f"if ({', '.join(of_matrix)}) != ({', '.join(expected)}):"
+        refusal = f"this kernel takes a scale of {blocks.matrix.argument} for {told} of {side.argument}"
+        yield f'    raise ValueError("{refusal}")'
 
 
 def _holds_for_other_sizes(problem: ContractionProblem) -> bool:

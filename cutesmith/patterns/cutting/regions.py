@@ -7,11 +7,12 @@ no launch would come to wait for itself.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from cutesmith.patterns.graph.builder import IN_MEMORY
-from cutesmith.patterns.graph.nodes import LEAVES, Graph, Node, nodes_of
+from cutesmith.patterns.graph.nodes import LEAVES, Graph, Node, in_memory, nodes_of
 
 MOST_OUTPUTS = 4
 """Of one region: each is a tensor of the result's size that a block writes."""
@@ -96,7 +97,7 @@ class Regions:
 
     def read_by(self, region: Region) -> Iterator[Node]:
         """The values that a region's kernel reads from memory, arguments apart."""
-        sides = (side.inputs[0] if side.op == "windows" else side for side in region.product.inputs)
+        sides = itertools.chain.from_iterable(map(in_memory, region.product.inputs))
         yield from (base_of(side) for side in sides if side.op != "input")
         for node in region.nodes[1:]:
             for child in node.inputs:

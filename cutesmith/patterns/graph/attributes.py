@@ -140,6 +140,13 @@ class Contraction(Attributes):
 
 
 @dataclass(frozen=True)
+class Blocks(Attributes):
+    """How many neighbouring rows and columns of a matrix have one scale; 0: all of them."""
+
+    sizes: tuple[int, int]
+
+
+@dataclass(frozen=True)
 class Scalar(Attributes):
     """A Python number that is passed at run time: the argument's place."""
 

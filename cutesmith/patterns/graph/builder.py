@@ -9,6 +9,7 @@ Conventions beyond those of `nodes.py`:
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -33,7 +34,7 @@ from cutesmith.patterns.graph.attributes import (
     Viewed,
 )
 from cutesmith.patterns.graph.dtypes import FLOATS8, PROMOTION, compute_dtype, is_float, same_class, widens, wrapped
-from cutesmith.patterns.graph.nodes import Argument, Node, Origin
+from cutesmith.patterns.graph.nodes import Argument, Node, Origin, in_memory
 from cutesmith.patterns.graph.operations import POINTWISE
 from cutesmith.patterns.graph.reshape_views import reshape_view
 from cutesmith.patterns.graph.shapes import (
@@ -81,7 +82,7 @@ class NodeTable:
         if key not in self._nodes:
             self._nodes[key] = Node(op, tuple(inputs), shape, dtype, attrs, self.origin)
             if op == "contract":
-                for factor in (each.inputs[0] if each.op == "windows" else each for each in inputs):
+                for factor in itertools.chain.from_iterable(map(in_memory, inputs)):
                     self.factors |= {id(each): factor for each in (factor, *self.reshaped.get(id(factor), ()))}
         return self._nodes[key]
 

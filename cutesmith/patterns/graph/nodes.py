@@ -12,6 +12,8 @@ The other operations are the leaves and
 - `take`: inputs (x, an int64 index for each of its dimensions), x at these coordinates, x lying in memory; what lies
   outside of x has any value;
 - `windows`: what a window over an image sees, with zeros outside (`Windows`): the product of a convolution takes it;
+- `scaled`: inputs (x, scales), both in memory: numbers of float8 times the scale of their block (`Blocks`), float32:
+  a product takes it;
 - `pool`: what becomes of each window over an image (`windows.Pooling`);
 - `scan`: what is combined of the elements up to each along a dimension (`Scan`);
 - `sort`: the first elements along a dimension in sorted order, or their places (`Sort`);
@@ -171,6 +173,11 @@ class Graph:
         A product of (m, k) and (k, n) counts 2 m n k.
         """
         return sum(map(_flops, self.nodes()))
+
+
+def in_memory(factor: Node) -> tuple[Node, ...]:
+    """What a factor of a product is made of in memory: the image of windows, numbers and their scales, or itself."""
+    return factor.inputs if factor.op in ("windows", "scaled") else (factor,)
 
 
 def views_of(node: Node) -> tuple[View, ...]:

@@ -19,6 +19,7 @@ from functools import cached_property
 
 from cutesmith.errors import CutesmithError
 from cutesmith.patterns.graph.attributes import Constant, Input, Reshaping, Sized, Viewed, Windows
+from cutesmith.patterns.graph.block_scales import block_places
 from cutesmith.patterns.graph.dtypes import is_float
 from cutesmith.patterns.graph.equality import Slot, numbers_beside, window_laws
 from cutesmith.patterns.graph.nodes import OWN_SIZES, Argument, Graph, Node, nodes_of, views_of
@@ -62,7 +63,7 @@ def follow_sizes(graph: Graph, trace: Trace, numbers: Sequence[int] = ()) -> Gra
     if numbers and (grown_numbers != set(numbers) or not followed.holds_for_other_sizes):
         raise untraceable(" or ".join(graph.arguments[index].name for index in numbers))
     bound = tuple(study.bound(followed_groups)) if followed.holds_for_other_sizes else ()
-    return replace(followed, bound=bound, held=followed.held.union(_taps(graph)))
+    return replace(followed, bound=bound, held=followed.held.union(_kept(graph)))
 
 
 def partly_follow_sizes(graph: Graph, trace: Trace) -> Graph:
@@ -336,10 +337,10 @@ class _Study:
 
     def places(self) -> Iterator[tuple[Place, int]]:
         """Every size and number that may be another in another call."""
-        taps = set(_taps(self.graph))
+        kept = set(_kept(self.graph))
         for index, argument in enumerate(self.graph.arguments):
             for dim, size in enumerate(argument.shape):
-                if (index, dim) not in taps:
+                if (index, dim) not in kept:
                     yield (index, dim), size
         yield from (((index, -1), self.graph.arguments[index].sizes[-1]) for index in self.numbers)
 
@@ -379,6 +380,11 @@ def _taps(graph: Graph) -> Iterator[Place]:
                 shape = graph.arguments[index].shape
                 if shape[-windows.rank :] == windows.taps:
                     yield from ((index, len(shape) - 1 - dim) for dim in range(windows.rank))
+
+
+def _kept(graph: Graph) -> Iterator[Place]:
+    """The dimensions whose sizes are part of a kernel: taps, and blocks that have one scale."""
+    return itertools.chain(_taps(graph), block_places(graph))
 
 
 def grown_by(groups: Sequence[Group], shift: int = 0) -> dict[Place, int]:

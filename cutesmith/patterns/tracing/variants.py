@@ -42,12 +42,24 @@ def trace_variants(loaded: LoadedFile) -> Variants:
 def variants_of(function: Callable[..., Any], sets: Sequence[Sequence[Any]], path: str = "") -> Variants:
     """The graphs of a function on several sets of inputs: a set gets its own where the sizes that decide differ."""
     graphs = [trace_fixed(function, list(inputs), path) for inputs in sets]
-    places = tuple(sorted({place for graph in graphs for place in graph.held}))
     if len({tuple(len(argument.shape) for argument in graph.arguments) for graph in graphs}) > 1:
         raise UnmatchedError("the inputs of this function have other numbers of dimensions in other sets")
-    found: dict[tuple[int, ...], Graph] = {}
+    needed = list[Graph]()
     for graph in graphs:
-        found.setdefault(tuple(graph.size_at(place) for place in places), graph)
+        if not any(all(graph.size_at(p) == other.size_at(p) for p in other.held) for other in needed):
+            needed.append(graph)
+    places, found = _by_sizes(needed)
+    if any(tuple(map(graph.size_at, places)) not in found for graph in graphs):
+        places, found = _by_sizes(graphs)  # a graph that serves several sets does so at sizes that decide
     if len(found) > MOST_VARIANTS:
         raise UnmatchedError(f"the function does other operations for each of {len(found)} sizes")
     return Variants(places, found)
+
+
+def _by_sizes(graphs: Sequence[Graph]) -> tuple[tuple[Place, ...], dict[tuple[int, ...], Graph]]:
+    """The places that one of the graphs holds, and the first graph of each of the sizes there."""
+    places = tuple(sorted({place for graph in graphs for place in graph.held}))
+    found: dict[tuple[int, ...], Graph] = {}
+    for graph in graphs:
+        found.setdefault(tuple(map(graph.size_at, places)), graph)
+    return places, found

@@ -8,6 +8,7 @@ from cutesmith.patterns.contraction.analysis import ContractionProblem, Matrix
 from cutesmith.patterns.contraction.epilogue import Operand, Output
 from cutesmith.patterns.contraction.hopper.legality import SPLIT_STAGES, k_major
 from cutesmith.patterns.contraction.hopper.proposals import blocks_at_once, reasons
+from cutesmith.patterns.contraction.hopper.scales import tile_scales
 from cutesmith.patterns.graph.attributes import Windows
 from cutesmith.patterns.graph.dtypes import ITEM_BYTES, STORAGE_TYPE
 from cutesmith.patterns.pattern_plan import HopperConfiguration
@@ -38,6 +39,7 @@ HOPPER_NAMES = frozenset(
     "first_part with_parts parts_A parts_B first_A first_B own_A own_B stage channel tap width height positions left "
     "top seen y for_tma lines_of before after apart passed split tensor dim item aligned alignment is_one "
     "launch_on_parts launch_split split_kernel turn_kernel launch_turn pitch dtype kept most_bytes images_of "
+    "scales scales_A scales_B mine_A mine_B load_scales_A load_scales_B add_scaled "
     "channel_tiles".split()
 )
 """What the template binds, so that an argument of the problem needs another name."""
@@ -55,6 +57,9 @@ def hopper_context(problem: ContractionProblem, c: HopperConfiguration) -> dict[
     factors = [problem.a.dtype, problem.b.dtype]
     dtypes = [*factors, *(o.dtype for o in epilogue.operands), *(o.dtype for o in epilogue.outputs)]
     dtypes += ["bfloat16"] if c.ahead else []
+    dtypes += [each.matrix.dtype for each in problem.scales if each is not None]
+    scales = sorted(tile_scales(problem, c), key=lambda each: each.side)
+    precise = c.parts > 1 or bool(scales)
     return {
         "reasons": reasons(problem, c),
         "blocks_per_sm": blocks_at_once(problem, c),
@@ -63,7 +68,12 @@ def hopper_context(problem: ContractionProblem, c: HopperConfiguration) -> dict[
         "batched": bool(problem.batch) and not c.joined,
         "joined": c.joined,
         "by_columns": given_by_columns(problem) is not None,
-        "pair_bytes": {operand.name: 2 * ITEM_BYTES[operand.dtype] for operand in epilogue.operands},
+        "scales": scales,
+        "precise": precise,
+        "read_bytes": [
+            *(ITEM_BYTES[each.matrix.dtype] for each in problem.scales if each is not None),
+            *(2 * ITEM_BYTES[operand.dtype] for operand in epilogue.operands),  # pairs
+        ],
         "factors": ["BFloat16" if c.ahead else STORAGE_TYPE[dtype] for dtype in factors[::order]],
         "types": {_stored_dtype(dtype): STORAGE_TYPE[dtype] for dtype in dict.fromkeys(dtypes)},
         "over": over,
@@ -75,7 +85,7 @@ def hopper_context(problem: ContractionProblem, c: HopperConfiguration) -> dict[
         "dims": _lines(problem),
         "whd": _im2col(problem.windows) if problem.windows else None,
         "tap_places": ", ".join(_places(problem.windows.taps)) if problem.windows else "",
-        "call": epilogue.call("total" if c.split > 1 or c.parts > 1 else "sums[v]", loaded, list(epilogue.coordinates)),
+        "call": epilogue.call("total" if c.split > 1 or precise else "sums[v]", loaded, list(epilogue.coordinates)),
     }
 
 

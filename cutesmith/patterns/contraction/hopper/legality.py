@@ -9,6 +9,7 @@ from cutesmith.devices import RESERVED_SMEM_PER_BLOCK, SmVersion
 from cutesmith.patterns.contraction.analysis import ContractionProblem, Matrix, Seen
 from cutesmith.patterns.contraction.arithmetic import Arithmetic, arithmetic_of
 from cutesmith.patterns.contraction.epilogue import Output
+from cutesmith.patterns.contraction.hopper.scales import tile_scales
 from cutesmith.patterns.graph.attributes import ShortSums
 from cutesmith.patterns.graph.dtypes import ITEM_BYTES
 from cutesmith.patterns.pattern_plan import HopperConfiguration
@@ -41,6 +42,8 @@ def obstacles(problem: ContractionProblem, sm: SmVersion) -> Iterator[str]:
         yield f"the kernel multiplies float16, bfloat16, float32 and float8, not {problem.a.dtype}"
     if arithmetic is Arithmetic.FLOAT8 and (k_major(problem) != (True, True) or copied_factors(problem)):
         yield "wgmma reads float8 along k, and TMA lines that begin at 16 bytes"
+    if problem.scaled_k % 32:
+        yield f"scales change after {problem.scaled_k} of k: wgmma sums up 32 products of float8"
     if problem.k == 0:
         yield "there is nothing to sum up"
     if isinstance(problem.b, Seen):
@@ -173,8 +176,11 @@ def refusals(problem: ContractionProblem, c: HopperConfiguration, sm: SmVersion)
         yield "sums of float8 are short, and of no other type"
     if c.ahead and (isinstance(problem.b, Seen) or len(problem.batch) >= MOST_TMA_BATCH_DIMS):
         yield "a tensor map has no dimension left for parts"
-    if c.sums_per_thread > (128 if c.splits else 208):
-        yield f"{c.sums_per_thread} registers a thread for sums spill"
+    if problem.scaled_k % c.tile_k:
+        yield f"scales change within {c.tile_k} of k"
+    registers = c.sums_per_thread + sum(scales.count for scales in tile_scales(problem, c))
+    if registers > (128 if c.splits else 208):
+        yield f"{registers} registers a thread for sums and their scales spill"
     if c.stages < 2:
         yield "loads need a second stage"
     if (needed := shared_bytes(problem, c)) > sm.smem_per_block:

@@ -118,7 +118,7 @@ def _for_dtype(problem: ContractionProblem, c: Tiles) -> Iterator[Tiles]:
         split = replace(c, tile_k=32, pingpong=False, parts=3 if arithmetic is Arithmetic.TF32_THRICE else 2)
         yield from (split, replace(split, ahead=True))
     elif arithmetic is Arithmetic.FLOAT8:
-        yield replace(c, tile_k=128, pingpong=False, promoted=True)
+        yield replace(c, tile_k=math.gcd(128, problem.scaled_k), pingpong=False, promoted=True)
         if problem.short_sums is ShortSums.WHOLE:
             yield replace(c, tile_k=128)
     else:
