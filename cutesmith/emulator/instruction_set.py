@@ -28,6 +28,7 @@ from cutesmith.emulator.operations import (  # noqa: F401
     register_pool,
     system,
     tcgen05_allocation,
+    tcgen05_copies,
     tcgen05_requests,
     tcgen05_transfers,
     tensor_copies,

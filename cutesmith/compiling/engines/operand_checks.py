@@ -25,6 +25,7 @@ from cutesmith.emulator.tensor_cores.descriptors import (
     OperandTile,
 )
 from cutesmith.emulator.tensor_cores.instruction_descriptors import ProductForm
+from cutesmith.emulator.tensor_cores.product_operands import ProductOperands
 from cutesmith.emulator.tensor_cores.warpgroup_forms import parse_multiply
 from cutesmith.verdicts import EngineFault
 
@@ -96,7 +97,7 @@ def _operands(
     instruction: Instruction, values: ThreadValues
 ) -> Iterator[tuple[str, Operand, DescriptorFormat, OperandTile | None]]:
     words = instruction.full_opcode
-    if words.startswith("wgmma.mma_async.sync"):
+    if words.startswith("wgmma.mma_async"):
         try:
             multiply = parse_multiply(instruction)
         except UnsupportedInstruction:
@@ -117,7 +118,7 @@ def _product(
     form: ProductForm, instruction: Instruction, values: ThreadValues
 ) -> instruction_descriptors.Product | None:
     """What the instruction descriptor asks for, where it is known and one of a product that is executed."""
-    word = values.number(instruction.operands[3])
+    word = values.number(ProductOperands.of(instruction, form).descriptor)
     if not word.whole or word.one is None:
         return None
     try:

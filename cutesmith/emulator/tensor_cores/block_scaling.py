@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from cutesmith.emulator.emitters.formats import E4M3, F32
+from cutesmith.emulator.emitters.formats import E2M1, E4M3, F32, Format
 from cutesmith.emulator.program.abi import Array
 from cutesmith.emulator.tensor_cores import arithmetic
 from cutesmith.emulator.tensor_cores.instruction_descriptors import Product, result_format
@@ -23,11 +23,22 @@ _FINE_FRACTION = 35
 _UNKNOWN = 0xFF  # NaN of UE8M0
 
 
-def multiply(product: Product, a: Array, b: Array, d: Array, scales: tuple[Array, Array] | None) -> Array:
-    """uint32 bits of D (m, n) from bits of A (m, k), B (n, k) and D (m, n).
+def multiply(
+    product: Product, a: Array, b: Array, d: Array, scales: tuple[Array, Array] | None, chosen: Array | None = None
+) -> Array:
+    """uint32 bits of D (m, n) from bits of A (m, depth), B (n, k) and D (m, n).
 
-    `scales`: the bytes of A's (m, k / block) and of B's (n, k / block).
+    `scales`: the bytes of A's (m, depth / block) and of B's (n, depth / block). `chosen`: of a sparse A, the columns of
+    its stored elements (m, depth): each row has its own B.
     """
+    if chosen is not None:
+        own = [(slice(row, row + 1), np.ascontiguousarray(b[:, columns])) for row, columns in enumerate(chosen)]
+        return np.concatenate(
+            [
+                multiply(product, a[row], part, d[row], (scales[0][row], scales[1]) if scales else None)
+                for row, part in own
+            ]
+        )
     if isinstance(product.a, str) or isinstance(product.b, str):
         assert isinstance(product.a, str) and isinstance(product.b, str)
         form = Multiplication(product.m, product.depth, product.a, product.b, "s32", product.saturate, n=product.n)
@@ -53,6 +64,13 @@ def multiply(product: Product, a: Array, b: Array, d: Array, scales: tuple[Array
         given = pairs[0], (columns[0], columns[1])
         found: Array = arithmetic.sums(*given, d[None], result_format(product), product.depth, _CORE.fraction)[0]
         return found
+
+
+def unpadded(held: Array, kind: Format) -> Array:
+    """uint8 bit patterns of a format of up to 8 bits from the 8 bits that each takes: of e2m1 those from bit 2 on."""
+    start = held.dtype.type(2 if kind is E2M1 else 0)
+    found: Array = (held >> start & held.dtype.type((1 << kind.bits) - 1)).astype(np.uint8)
+    return found
 
 
 def scale_factors(bits: Array, *, fine: bool) -> tuple[Array, Array]:

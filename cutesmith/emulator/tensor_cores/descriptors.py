@@ -113,6 +113,11 @@ class MatrixDescriptor:
         word = self.base_offset << 49 | code << format.swizzle_bit
         return word | sum((value & _FIELD) << bit for value, bit in fields)
 
+    def holds(self, tile: OperandTile) -> bool:
+        """Whether a K-major row lies within a row of the swizzle: where the rest of it would be is not published."""
+        longest = self.swizzle.row // CHUNK
+        return tile.major is not Major.K or self.swizzle is Swizzle.NONE or tile.chunks[1] <= longest
+
     def addresses(self, tile: OperandTile) -> Array:
         """Where in the block's shared memory each chunk of the tile is, int64 `tile.chunks`."""
         plain = self.start + _offsets(self.leading, self.stride, self.swizzle, tile)

@@ -22,6 +22,7 @@ from cutesmith.emulator.sanitizer.actors import Request
 from cutesmith.emulator.tensor_cores.arithmetic import WARPGROUP_CORE
 from cutesmith.emulator.tensor_cores.descriptors import CHUNK, MatrixDescriptor, OperandTile
 from cutesmith.emulator.tensor_cores.multiplication import Multiplication, compute
+from cutesmith.emulator.tensor_cores.sparsity import compute_sparse
 from cutesmith.emulator.tensor_cores.warpgroup_forms import ROWS, WarpgroupMultiply, parse_multiply
 
 _NAN = 0x7F80_0000
@@ -48,6 +49,7 @@ class Issued:
 
     `a`: bits (w, 64, k) from registers, or host addresses of chunks, uint64 (w, *chunks); `b` such addresses.
     `accumulates` (w,): whether D is added. `requests`: how the race check names what is read, one a warpgroup.
+    `chosen`: of a sparse A, the columns of its stored elements (w, 64, stored).
     """
 
     instruction: Instruction
@@ -59,12 +61,13 @@ class Issued:
     b: Array
     accumulates: Array
     requests: list[Request]
+    chosen: Array | None = None
 
     def select(self, chosen: Array) -> Issued:
         """For some of the warpgroups."""
         arrays = {name: getattr(self, name)[chosen] for name in "groups serials commits a b accumulates".split()}
         requests = [request for request, kept in zip(self.requests, chosen, strict=True) if kept]
-        return replace(self, **arrays, requests=requests)
+        return replace(self, **arrays, requests=requests, chosen=None if self.chosen is None else self.chosen[chosen])
 
 
 @dataclass
@@ -196,7 +199,8 @@ class MultiplicationsInFlight(Unit):
         b = np.ascontiguousarray(b.swapaxes(2, 3))
         c = np.stack([self.accumulators[key].bits for key in keys])
         c[~first.accumulates] = 0
-        d = compute(product, a, b.reshape(len(b), -1, b.shape[3]), c, WARPGROUP_CORE).astype(np.uint32)
+        given = product, a, b.reshape(len(b), -1, b.shape[3]), c, WARPGROUP_CORE
+        d = (compute(*given) if first.chosen is None else compute_sparse(*given, first.chosen)).astype(np.uint32)
         for key, bits in zip(keys, d, strict=True):
             self.accumulators[key].bits = bits
 
@@ -211,8 +215,8 @@ class MultiplicationsInFlight(Unit):
 def _chains(taken: list[Issued]) -> Iterator[list[Issued]]:
     """Multiplications, those that go on with the same accumulators in one piece.
 
-    Each instruction is one sum that is rounded, so that their sums over the k of all are the same; clamped sums and
-    single bits go alone. Only the order of multiplications with the same accumulators matters.
+    Each instruction is one sum that is rounded, so that their sums over the k of all are the same; clamped sums, single
+    bits and sparse matrices go alone. Only the order of multiplications with the same accumulators matters.
     """
     chains: dict[tuple[int, ...], list[Issued]] = {}  # by the accumulators
     owners: dict[tuple[int, int], tuple[int, ...]] = {}
@@ -234,7 +238,7 @@ def _goes_on(before: Issued, after: Issued) -> bool:
     alike = ("form", "negate_a", "negate_b", "tile_a", "tile_b", "a_in_registers")
     product = before.multiply.form.product
     return (
-        not (product.satfinite or product.operation)
+        not (product.satfinite or product.operation or product.sparse)
         and all(getattr(before.multiply, name) == getattr(after.multiply, name) for name in alike)
         and bool(after.accumulates.all())
     )

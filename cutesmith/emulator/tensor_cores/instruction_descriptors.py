@@ -1,9 +1,9 @@
 """`tcgen05.mma`: its form from the opcode, and its instruction descriptor, 32 bits that say shapes, types and majors.
 
-PTX ISA, "Instruction descriptor". Bits of the dense kinds: [2] sparse, [3] saturate, [4:6) type of D, [7:10) and
-[10:13) types of A and B, [13] [14] negation, [15] [16] majors (1: MN), [17:23) N / 8, [24:29) M / 16, [30:32) shift. Of
-the block-scaled ones: [4:6) which scale factors of B, [23] their type, [27:29) M / 128, [29:31) which of A, [31] a
-longer K.
+PTX ISA, "Instruction descriptor". Bits of the kinds without scale factors: [0:2) sparsity selector, [2] sparse, [3]
+saturate, [4:6) type of D, [7:10) and [10:13) types of A and B, [13] [14] negation, [15] [16] majors (1: MN), [17:23)
+N / 8, [24:29) M / 16, [30:32) how far `.ws` may shift the columns of B. Of the block-scaled ones: [2] sparse, [4:6)
+which scale factors of B, [23] their type, [27:29) M / 128, [29:31) which of A, [31] a longer K.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from dataclasses import dataclass
 
 from cutesmith.emulator.emitters.formats import BF16, E2M1, E4M3, E5M2, F16, F32, TF32, Format
 from cutesmith.emulator.ptx.syntax import Instruction
-from cutesmith.emulator.tensor_cores.descriptors import Major, OperandTile
+from cutesmith.emulator.tensor_cores.descriptors import CHUNK, Major, OperandTile
+from cutesmith.emulator.tensor_cores.tensor_memory_regions import LANES
 
 E2M3 = Format("e2m3", 6, 3, 0x1F, 0x1F)
 E3M2 = Format("e3m2", 6, 2, 0x1F, 0x1F)
@@ -32,9 +33,9 @@ _INPUTS: dict[str, dict[int, Format | str]] = {
 }
 _DEPTHS = {"f16": 16, "tf32": 8, "f8f6f4": 32, "i8": 32, "mxf8f6f4": 32, "mxf4": 64, "mxf4nvf4": 64}
 _FORM = re.compile(
-    r"tcgen05\.mma\.cta_group::(?P<group>[12])\.kind::(?P<kind>\w+)(?P<scaled>\.block_scale)?"
-    r"(?:\.(?:scale_vec::)?(?P<vector>1X|2X|4X|block16|block32))?"
-    r"(?:\.collector::a(?:::\w+)?)?"
+    r"tcgen05\.mma(?P<stationary>\.ws)?(?P<sparse>\.sp)?\.cta_group::(?P<group>[12])\.kind::(?P<kind>\w+)"
+    r"(?P<scaled>\.block_scale)?(?:\.(?:scale_vec::)?(?P<vector>1X|2X|4X|block16|block32))?(?P<shifts>\.ashift)?"
+    r"(?:\.collector::(?P<buffer>a|b[0-3])(?:::(?P<use>fill|use|lastuse|discard))?)?"
 )
 _VECTORS = {"mxf8f6f4": (32,), "mxf4": (32,), "mxf4nvf4": (16, 32)}
 _WORDS = {"1X": 32, "2X": 32, "4X": 16, "block16": 16, "block32": 32}
@@ -50,34 +51,45 @@ class UnsupportedProductError(Exception):
 
 @dataclass(frozen=True)
 class ProductForm:
-    """What the opcode of a `tcgen05.mma` says: `block` elements along k share a scale factor, 0 without them."""
+    """What the opcode of a `tcgen05.mma` says: `block` stored elements along k share a scale factor, 0 without them.
+
+    `stationary`: `.ws`. `sparse`: `.sp`. `shifts`: `.ashift`.
+    """
 
     group: int
     kind: str
     block: int = 0
+    stationary: bool = False
+    sparse: bool = False
+    shifts: bool = False
 
     @classmethod
     def parse(cls, instruction: Instruction) -> ProductForm | None:
-        """The form; None for one that is not executed (`.sp`, `.ws`, `.ashift`)."""
+        """The form; None for one that PTX lacks."""
         match = _FORM.fullmatch(instruction.full_opcode)
         if match is None or match["kind"] not in _INPUTS:
             return None
-        scaled = match["kind"] in _VECTORS
-        if scaled != (match["scaled"] is not None):
+        scaled, stationary, shifts = match["kind"] in _VECTORS, match["stationary"] is not None, bool(match["shifts"])
+        if scaled != (match["scaled"] is not None) or (match["vector"] is not None and not scaled):
             return None
-        if not scaled:
-            return cls(int(match["group"]), match["kind"]) if match["vector"] is None else None
-        choices = _VECTORS[match["kind"]]
+        if (stationary and (scaled or shifts or match["group"] == "2")) or (shifts and scaled):
+            return None
+        if match["buffer"] and (match["buffer"] == "a") == stationary or (shifts and match["use"] in ("fill", "use")):
+            return None
+        choices = _VECTORS.get(match["kind"], (0,))
         block = _WORDS[match["vector"]] if match["vector"] else choices[0]
-        return cls(int(match["group"]), match["kind"], block) if block in choices else None
+        if block not in choices:
+            return None
+        return cls(int(match["group"]), match["kind"], block, stationary, match["sparse"] is not None, shifts)
 
 
 @dataclass(frozen=True)
 class Product:
-    """D (m, n) = A (m, depth) B (n, depth)^T + D as a descriptor says.
+    """D (m, n) = A (m, k) B (n, k)^T + D as a descriptor says.
 
     `a`, `b`: formats, or "s8", "u8". `result`: "f32", "f16", "s32". `scale_ids`: which byte of the scale factors
-    begins. `fine`: scale factors are UE4M3, else powers of two (UE8M0).
+    begins. `fine`: scale factors are UE4M3, else powers of two (UE8M0). `selector`: which column holds the metadata of
+    a sparse A. `most_shift`: how many columns a zero-column mask may skip.
     """
 
     form: ProductForm
@@ -91,11 +103,18 @@ class Product:
     saturate: bool = False
     scale_ids: tuple[int, int] = (0, 0)
     fine: bool = False
+    selector: int = 0
+    most_shift: int = 0
 
     @property
     def depth(self) -> int:
-        """K."""
+        """How many elements of a row of A are stored: K, or half of it where A is sparse."""
         return _DEPTHS[self.form.kind]
+
+    @property
+    def k(self) -> int:
+        """K."""
+        return self.depth * (2 if self.form.sparse else 1)
 
     @property
     def rows(self) -> int:
@@ -116,12 +135,25 @@ class Product:
         """What each block reads of A."""
         return OperandTile(self.rows, self.depth, self.container, self.majors[0])
 
-    def tile_b(self) -> OperandTile:
-        """What each block reads of B."""
-        return OperandTile(self.columns, self.depth, self.container, self.majors[1])
+    def tile_b(self, shift: int = 0) -> OperandTile:
+        """What each block reads of B, `shift` columns more before the first."""
+        per = 1 if self.majors[1] is Major.K else CHUNK * 8 // self.container
+        return OperandTile(self.columns + -(-shift // per) * per, self.k, self.container, self.majors[1])
+
+
+_STATIONARY_ROWS, _STATIONARY_COLUMNS = (32, 64, 128), {False: (64, 128, 256), True: (64, 128)}
+_SHIFTS = (0, 8, 16, 32)
 
 
 def _check(form: ProductForm, m: int, n: int, result: str) -> None:
+    if result == "f16" and form.kind not in ("f16", "f8f6f4"):
+        raise InstructionDescriptorError(f"D in float16 with kind::{form.kind}")
+    if form.stationary:
+        columns = _STATIONARY_COLUMNS[form.sparse]
+        if m not in _STATIONARY_ROWS or n not in columns:
+            what = f"M is one of {_STATIONARY_ROWS} and N one of {columns} with `.ws{'.sp' * form.sparse}`"
+            raise InstructionDescriptorError(f"M = {m}, N = {n}: {what}")
+        return
     pair = form.group == 2
     shapes = {128: 16, 256: 16} if pair else {64: 8, 128: 16}
     if form.block:
@@ -131,8 +163,10 @@ def _check(form: ProductForm, m: int, n: int, result: str) -> None:
     step = 32 if pair and not form.block else shapes[m]
     if n % (8 if form.block and not pair else step if form.kind != "i8" else max(16, step)) or not 8 <= n <= 256:
         raise InstructionDescriptorError(f"N = {n}: a multiple of {step} up to 256 with M = {m}")
-    if result == "f16" and form.kind not in ("f16", "f8f6f4"):
-        raise InstructionDescriptorError(f"D in float16 with kind::{form.kind}")
+    if form.sparse and m // form.group < LANES:
+        raise UnsupportedProductError(f"sparse matrices with M = {m} and cta_group::{form.group}: where metadata lie")
+    if form.shifts and m // form.group < LANES:
+        raise InstructionDescriptorError(f"M = {m}: `.ashift` takes {LANES * form.group} rows")
 
 
 def decode(word: int, form: ProductForm) -> Product:
@@ -149,8 +183,9 @@ def decode(word: int, form: ProductForm) -> Product:
     types = field(7, 3), field(10, 2 if form.kind.startswith("mxf4") else 3)
     if strange := [code for code in types if code not in kinds]:
         raise InstructionDescriptorError(f"{strange[0]} is not a type of A or B with kind::{form.kind}")
-    if field(2, 1):
-        raise UnsupportedProductError("sparse matrices")
+    if bool(field(2, 1)) != form.sparse:
+        which = "is sparse, the opcode not" if field(2, 1) else "is not sparse, the opcode is `.sp`"
+        raise InstructionDescriptorError(f"A {which} (bit 2)")
     n = field(17, 6) * 8
     negative = bool(field(13, 1) ^ field(14, 1))
     majors = Major(field(15, 1)), Major(field(16, 1))
@@ -169,9 +204,15 @@ def decode(word: int, form: ProductForm) -> Product:
         raise InstructionDescriptorError(f"{field(4, 2)} is not a type of D with kind::{form.kind}")
     m, result = field(24, 5) * 16, results[field(4, 2)]
     _check(form, m, n, result)
-    if field(30, 2):
-        raise UnsupportedProductError("`.ws` with a shift")
-    return Product(form, m, n, kinds[types[0]], kinds[types[1]], result, negative, majors, bool(field(3, 1)))
+    selector, most_shift = field(0, 2) if form.sparse else 0, _SHIFTS[field(30, 2)]
+    if selector > (form.kind in ("f16", "tf32")):
+        raise InstructionDescriptorError(f"sparsity selector {selector} with kind::{form.kind}")
+    if most_shift and not form.stationary:
+        raise InstructionDescriptorError("columns of B are shifted (bits 30 and 31): only `.ws` does that")
+    return Product(
+        form, m, n, kinds[types[0]], kinds[types[1]], result, negative, majors, bool(field(3, 1)),
+        selector=selector, most_shift=most_shift,
+    )  # fmt: skip
 
 
 def result_format(product: Product) -> Format:

@@ -21,7 +21,10 @@ FAMILIES = {
 
 @dataclass(frozen=True)
 class Multiplication:
-    """D = A B + C: rows and depth, types of A, B and of C and D, `operation` "xor" or "and" of single bits, columns."""
+    """D = A B + C: rows and depth, types of A, B and of C and D, `operation` "xor" or "and" of single bits, columns.
+
+    `sparse`: A stores half of its elements.
+    """
 
     m: int
     k: int
@@ -31,6 +34,12 @@ class Multiplication:
     satfinite: bool = False
     operation: str = ""
     n: int = 8
+    sparse: bool = False
+
+    @property
+    def stored(self) -> int:
+        """How many elements of a row of A are stored."""
+        return self.k // 2 if self.sparse else self.k
 
     @property
     def family(self) -> str:

@@ -1,9 +1,10 @@
-"""`tcgen05.mma` as work of the tensor core: where A, B, D and scale factors lie in one block, or in a pair of blocks.
+"""`tcgen05.mma` as work of the tensor core: where A, B, D, scale factors and metadata lie in one block, or in a pair.
 
 With cta_group::2 each block of a pair holds half of the rows of A and half of the columns of B. D lies in tensor memory
 as "Data path layout organization" of the PTX ISA says: 128 rows of a block in its 128 lanes (layouts A and D); 64 rows
-of a single block in 16 lanes of every 32 (F); 64 rows of a block of a pair in lanes 0-63, the upper half of the columns
-in lanes 64-127 (B).
+of a single block in 16 lanes of every 32 (F). 64 rows of a block of a pair (B) and 64 or 32 rows with `.ws` (E, G) lie
+one below the other, a half or a quarter of the columns in the lanes after those of the part before. Where A is in
+tensor memory, or its metadata, their rows are in the lanes of the same rows of D, so that each part has a copy.
 """
 
 from __future__ import annotations
@@ -12,11 +13,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cutesmith.emulator.emitters.formats import Format
+from cutesmith.emulator.emitters.formats import E2M1, Format
 from cutesmith.emulator.faults import FaultKind
 from cutesmith.emulator.machine.machine import Machine
 from cutesmith.emulator.program.abi import Array
-from cutesmith.emulator.tensor_cores.block_scaling import multiply
+from cutesmith.emulator.tensor_cores import sparsity
+from cutesmith.emulator.tensor_cores.block_scaling import multiply, unpadded
+from cutesmith.emulator.tensor_cores.column_masks import ColumnMask
 from cutesmith.emulator.tensor_cores.descriptors import CHUNK, Major, OperandTile
 from cutesmith.emulator.tensor_cores.instruction_descriptors import Product
 from cutesmith.emulator.tensor_cores.tensor_memory import TensorMemory
@@ -35,31 +38,33 @@ class Piece:
     rows: slice
     columns: slice
 
+    def beside(self, lane: int, column: int, count: int) -> Region:
+        """The lanes of these rows in another matrix, whose first is in `lane`."""
+        moved = self.region.lanes - int(self.region.lanes[0]) % _SCALE_ROWS + lane
+        return Region(self.region.block, moved, column, count)
+
+
+def interleaved(product: Product) -> bool:
+    """Whether D takes 16 lanes of every 32 (layout F)."""
+    return product.rows < LANES and product.form.group == 1 and not product.form.stationary
+
 
 def pieces_of_d(product: Product, blocks: tuple[int, ...], lane: int, column: int) -> list[Piece]:
     """The parts of D from a tensor memory address on; `blocks` as the halves of the pair."""
-    whole, pieces = slice(0, product.n), []
+    pieces = []
     for index, block in enumerate(blocks):
         rows = slice(index * product.rows, (index + 1) * product.rows)
-        if product.rows == LANES:
-            pieces.append(Piece(Region(block, lane + _ALL, column, product.n), rows, whole))
-        elif len(blocks) == 1:
+        if interleaved(product):
             lanes = lane + np.arange(64) // 16 * 32 + np.arange(64) % 16
-            pieces.append(Piece(Region(block, lanes, column, product.n), rows, whole))
-        else:
-            half = product.n // 2
-            for side in (0, 1):
-                lanes = lane + 64 * side + np.arange(64)
-                columns = slice(side * half, (side + 1) * half)
-                pieces.append(Piece(Region(block, lanes, column, half), rows, columns))
+            pieces.append(Piece(Region(block, lanes, column, product.n), rows, slice(0, product.n)))
+            continue
+        parts = LANES // product.rows
+        width = product.n // parts
+        for part in range(parts):
+            lanes = lane + product.rows * part + np.arange(product.rows)
+            columns = slice(part * width, (part + 1) * width)
+            pieces.append(Piece(Region(block, lanes, column, width), rows, columns))
     return pieces
-
-
-def region_of_a(product: Product, block: int, lane: int, column: int) -> Region | None:
-    """Where a block's rows of A are in tensor memory; None for 64 rows a block, whose layout is not settled."""
-    if product.rows != LANES:
-        return None
-    return Region(block, lane + _ALL, column, product.depth * product.container // 32)
 
 
 def region_of_scales(block: int, column: int, rows: int) -> Region:
@@ -69,10 +74,10 @@ def region_of_scales(block: int, column: int, rows: int) -> Region:
 
 @dataclass
 class Multiply(Work):
-    """A product. `a`: host addresses of chunks (blocks, *chunks), or regions; `b` such addresses.
+    """A product. `a`: host addresses of chunks (blocks, *chunks), or a region for each piece of D; `b` such addresses.
 
     `d`: where D is. `accumulates`: whether D is added, times 2^-shift. `kept`: bool (blocks, LANES), lanes that are
-    written. `scales`: regions of A's and B's scale factors in each block.
+    written. `scales`: regions of A's and B's scale factors in each block. `metadata`: a region for each piece of D.
     """
 
     product: Product
@@ -83,60 +88,83 @@ class Multiply(Work):
     shift: int
     kept: Array
     scales: list[tuple[Region, Region]] | None
+    metadata: list[Region] | None
+    mask: ColumnMask
 
     def carry_out(self, machine: Machine) -> None:
-        """Read the operands, multiply, write D."""
+        """Read the operands, multiply, write D; then `.ashift` moves the rows of A."""
         memory, product = machine.unit(TensorMemory), self.product
-        a = np.concatenate([self._operand_a(machine, memory, index) for index in range(len(self.blocks))])
-        b = np.concatenate([self._in_shared(machine, part, product.tile_b(), product.b) for part in self.b])
-        d = self._held(memory)
-        if product.form.block == 0:
-            bits = multiply(product, a, b, d, None)
-        else:
-            bits = self._scaled(machine, memory, a, b, d)
-        for piece in self.d:
+        b = self._operand_b(machine)
+        results = []
+        for index, piece in enumerate(self.d):
+            a = self._operand_a(machine, memory, index)
+            d = self._held(memory, piece.region)
+            scales = self._scales(machine, memory, piece)
+            results.append(multiply(product, a, b[piece.columns], d, scales, self._chosen(machine, memory, index)))
+        for piece, bits in zip(self.d, results, strict=True):
             kept = self.kept[self.blocks.index(piece.region.block)][piece.region.lanes]
-            memory.write(piece.region, bits[piece.rows, piece.columns], kept)
+            memory.write(piece.region, bits, kept)
+        if product.form.shifts and isinstance(self.a, list):
+            for region in self.a:
+                memory.shift_rows(region)
 
-    def _held(self, memory: TensorMemory) -> Array:
-        """Bits of D as it is added: zeros where it is not."""
-        product = self.product
-        d = np.zeros((product.m, product.n), np.uint32)
+    def _held(self, memory: TensorMemory, region: Region) -> Array:
+        """Bits of a part of D as it is added: zeros where it is not."""
         if not self.accumulates:
-            return d
-        for piece in self.d:
-            d[piece.rows, piece.columns] = memory.read(piece.region)
-        if product.result == "f16":
+            return np.zeros((len(region.lanes), region.count), np.uint32)
+        d = memory.read(region)
+        if self.product.result == "f16":
             d &= np.uint32(0xFFFF)
         if self.shift:
-            numbers = d.astype(np.uint16).view(np.float16) if product.result == "f16" else d.view(np.float32)
+            numbers = d.astype(np.uint16).view(np.float16) if self.product.result == "f16" else d.view(np.float32)
             scaled = np.ldexp(numbers, -self.shift).astype(numbers.dtype)
             d = scaled.view(f"u{scaled.itemsize}").astype(np.uint32)
         return d
 
     def _operand_a(self, machine: Machine, memory: TensorMemory, index: int) -> Array:
+        """Bits (rows, depth) of the rows of a piece of D."""
         product = self.product
         if not isinstance(self.a, list):
-            return self._in_shared(machine, self.a[index], product.tile_a(), product.a)
+            block = self.blocks.index(self.d[index].region.block)
+            return self._in_shared(machine, self.a[block], product.tile_a(), product.a)
         words = memory.read(self.a[index])
         held: Array = words.view(f"u{product.container // 8}").reshape(product.rows, product.depth)
-        return held
+        return held if isinstance(product.a, str) or product.a.bits >= 8 else unpadded(held, product.a)
+
+    def _operand_b(self, machine: Machine) -> Array:
+        """Bits (n, k), from the column that the mask says on, zeros where it says so."""
+        product = self.product
+        tile = product.tile_b(self.mask.shift)
+        parts = [self._in_shared(machine, part, tile, product.b) for part in self.b]
+        b = np.concatenate(parts)[self.mask.shift :][: product.n]
+        return np.where(self.mask.zeros[:, None], b.dtype.type(0), b) if self.mask.zeros.any() else b
 
     def _in_shared(self, machine: Machine, pointers: Array, tile: OperandTile, kind: Format | str) -> Array:
         data = machine.memory.gather(np.ascontiguousarray(pointers).ravel(), CHUNK)
         return elements(data.reshape(*pointers.shape, CHUNK), tile, kind)
 
-    def _scaled(self, machine: Machine, memory: TensorMemory, a: Array, b: Array, d: Array) -> Array:
-        """Each block multiplies its rows with its own copy of B's scale factors."""
+    def _chosen(self, machine: Machine, memory: TensorMemory, index: int) -> Array | None:
+        """int64 (rows, depth): the columns of the stored elements of a sparse A."""
+        if self.metadata is None:
+            return None
+        product, region = self.product, self.metadata[index]
+        bits = 8 if isinstance(product.a, str) else min(product.container, 32)
+        codes = sparsity.tensor_memory_codes(memory.read(region), bits, product.selector)
+        if machine.memory.sanitize and not sparsity.meaningful(codes, bits, sparsity.DIFFERENT).all():
+            what = f"metadata in {region} that have no meaning: both places of a chunk are the same"
+            message = f"`{self.instruction.full_opcode}`: {what}"
+            machine.wave.report(FaultKind.INVALID_OPERAND, message, np.array([self.lane]), self.instruction)
+        return sparsity.columns(codes, bits)
+
+    def _scales(self, machine: Machine, memory: TensorMemory, piece: Piece) -> tuple[Array, Array] | None:
+        """Factors of a piece's rows and columns: each block has its own copy of B's."""
+        if self.scales is None:
+            return None
         product = self.product
-        assert self.scales is not None
-        found = np.zeros_like(d)
-        for index, (of_a, of_b) in enumerate(self.scales):
-            rows = slice(index * product.rows, (index + 1) * product.rows)
-            left = self._factors(machine, memory, of_a, product.rows, product.scale_ids[0])
-            right = self._factors(machine, memory, of_b, product.n, product.scale_ids[1])
-            found[rows] = multiply(product, a[rows], b, d[rows], (left, right))
-        return found
+        of_a, of_b = self.scales[self.blocks.index(piece.region.block)]
+        left = self._factors(machine, memory, of_a, product.rows, product.scale_ids[0])
+        right = self._factors(machine, memory, of_b, product.n, product.scale_ids[1])
+        return left, right[piece.columns]
 
     def _factors(self, machine: Machine, memory: TensorMemory, region: Region, rows: int, first: int) -> Array:
         """uint8 (rows, factors) from a region of scale factors."""
@@ -167,21 +195,42 @@ def elements(data: Array, tile: OperandTile, kind: Format | str) -> Array:
     return np.ascontiguousarray(numbers).reshape(tile.extent, tile.depth)
 
 
+def expanded(chunks: Array, bits: int) -> Array:
+    """uint8 (n, CHUNK): chunks whose first bytes hold 16 numbers of 6 or 4 bits, as 16 bytes of tensor memory."""
+    stored = np.unpackbits(chunks[:, : CHUNK * bits // 8], axis=1, bitorder="little").reshape(len(chunks), CHUNK, bits)
+    numbers: Array = np.packbits(stored, axis=2, bitorder="little")[..., 0]
+    return numbers << 2 if bits == E2M1.bits else numbers
+
+
+@dataclass
+class ShiftRows(Work):
+    """`tcgen05.shift`: 8 columns of all lanes of each block."""
+
+    regions: list[Region]
+
+    def carry_out(self, machine: Machine) -> None:
+        """Move the rows."""
+        for region in self.regions:
+            machine.unit(TensorMemory).shift_rows(region)
+
+
 @dataclass
 class CopyIn(Work):
     """`tcgen05.cp`: rows of chunks (blocks, rows, chunks of a row) to lanes.
 
-    `targets`: for each block, regions of these rows.
+    `targets`: for each block, regions of these rows. `bits` of a number that is expanded to 8; 8 if none is.
     """
 
     pointers: Array
     targets: list[list[tuple[Region, slice]]]
+    bits: int = 8
 
     def carry_out(self, machine: Machine) -> None:
         """Copy."""
         memory = machine.unit(TensorMemory)
         for pointers, regions in zip(self.pointers, self.targets, strict=True):
             data = machine.memory.gather(np.ascontiguousarray(pointers).ravel(), CHUNK)
-            words = data.reshape(len(pointers), -1).view(np.uint32)
+            data = data if self.bits == 8 else expanded(data, self.bits)
+            words = np.ascontiguousarray(data).reshape(len(pointers), -1).view(np.uint32)
             for region, rows in regions:
                 memory.write(region, words[rows])

@@ -18,6 +18,7 @@ from cutesmith.emulator.tensor_cores.tensor_memory_order import TensorMemoryOrde
 from cutesmith.emulator.tensor_cores.tensor_memory_regions import COLUMNS, LANES, Region
 
 FEWEST_COLUMNS = 32
+_WARP_LANES = 32
 
 
 @dataclass(frozen=True)
@@ -133,6 +134,16 @@ class TensorMemory(Unit):
         values = values if rows is None else values[rows]
         self.data[region.block, lanes, region.columns] = values
 
+    def shift_rows(self, region: Region) -> None:
+        """Each lane gets what the next one holds, but the last of the 32 lanes of a warp."""
+        self.write(region, _moved_up(self.read(region)))
+
+    def will_shift(self, region: Region) -> None:
+        """The rows of the region will have moved once what was asked for is done."""
+        self.written[region.block, region.lanes, region.columns] = _moved_up(
+            self.written[region.block, region.lanes, region.columns]
+        )
+
     def need_written(self, region: Region, lane: int, instruction: Instruction) -> None:
         """A finding where the region was never written since its allocation."""
         if self.machine.memory.sanitize and not self.written[region.block, region.lanes, region.columns].all():
@@ -145,3 +156,9 @@ class TensorMemory(Unit):
 
     def _report(self, kind: FaultKind, message: str, lane: int, instruction: Instruction) -> None:
         self.machine.wave.report(kind, message, np.array([lane]), instruction)
+
+
+def _moved_up(rows: Array) -> Array:
+    """Rows (lanes, columns) of whole warps, each but a warp's last replaced by the next."""
+    warps = rows.reshape(-1, _WARP_LANES, rows.shape[1])
+    return np.concatenate([warps[:, 1:], warps[:, -1:]], axis=1).reshape(rows.shape)

@@ -19,7 +19,7 @@ from cutesmith.emulator.machine.lanes import Warps
 from cutesmith.emulator.machine.suspensions import warp_operation
 from cutesmith.emulator.program.abi import WARP, Array
 from cutesmith.emulator.ptx.syntax import Instruction, Operand, Vector
-from cutesmith.emulator.tensor_cores.block_scaling import multiply
+from cutesmith.emulator.tensor_cores.block_scaling import multiply, unpadded
 from cutesmith.emulator.tensor_cores.fragments import (
     N,
     fragment_order,
@@ -140,9 +140,7 @@ def _matrix(warps: Warps, operand: Operand, order: Array, bits: int, kind: objec
     """Bit patterns of a format from the 8 bits that each may take."""
     assert isinstance(kind, Format)
     held = _elements(warps, operand, order, bits)
-    start = 2 if bits == 8 and kind is E2M1 else 0
-    found: Array = (held >> np.uint64(start) & np.uint64((1 << kind.bits) - 1)).astype(np.uint8)
-    return found
+    return unpadded(held, kind) if bits == 8 else held.astype(np.uint8)
 
 
 def _scale_factors(warps: Warps, operands: list[Operand], form: _Scaled) -> tuple[Array, Array] | None:

@@ -10,14 +10,15 @@ from cutesmith.emulator.faults import UnsupportedInstruction
 from cutesmith.emulator.ptx.syntax import Immediate, Instruction, Operand, Vector, bits_of
 from cutesmith.emulator.tensor_cores.descriptors import Major, OperandTile
 from cutesmith.emulator.tensor_cores.multiplication import FAMILIES, Multiplication
+from cutesmith.emulator.tensor_cores.sparsity import selectors
 
 ROWS = 64
 """Rows of A, C and D: 16 for each warp of a warpgroup."""
 DEPTH_BITS = 256
-"""Bits of k that one instruction multiplies, of every type."""
+"""Bits of a row of A that one instruction multiplies, of every type: half of k where A is sparse."""
 
 _FORM = re.compile(
-    r"wgmma\.mma_async\.sync\.aligned\.m64n(?P<n>\d+)k(?P<k>\d+)(?P<satfinite>\.satfinite)?"
+    r"wgmma\.mma_async(?P<sparse>\.sp)?\.sync\.aligned\.m64n(?P<n>\d+)k(?P<k>\d+)(?P<satfinite>\.satfinite)?"
     r"\.(?P<d>\w+)\.(?P<a>\w+)\.(?P<b>\w+)(?P<bitwise>\.and\.popc)?"
 )
 _RESULTS = {
@@ -54,7 +55,7 @@ class WarpgroupMultiply:
     """An instruction, its operands sorted: `a` is a vector of registers or the register of a descriptor.
 
     `scale_d` is a predicate (or a literal). `negate_a`, `negate_b`: whether products are negated. `tile_a`, `tile_b`:
-    what the descriptors describe.
+    what the descriptors describe. `metadata`, `selector`: of a sparse A.
     """
 
     form: WarpgroupForm
@@ -66,6 +67,8 @@ class WarpgroupMultiply:
     negate_b: bool
     tile_a: OperandTile
     tile_b: OperandTile
+    metadata: Operand | None = None
+    selector: int = 0
 
     @property
     def a_in_registers(self) -> bool:
@@ -79,13 +82,14 @@ def parse_form(opcode: str) -> WarpgroupForm | None:
     match = _FORM.fullmatch(opcode)
     if match is None or match["a"] not in FAMILIES or match["b"] not in FAMILIES:
         return None
-    family, n, k = FAMILIES[match["a"]], int(match["n"]), int(match["k"])
+    family, n, k, sparse = FAMILIES[match["a"]], int(match["n"]), int(match["k"]), match["sparse"] is not None
     fits = (
         family in _RESULTS
         and FAMILIES[match["b"]] == family
         and (match["a"] == match["b"] or family in ("fp8", "8-bit"))
         and match["d"] in _RESULTS[family]
-        and k * bits_of(match["a"]) == DEPTH_BITS
+        and k * bits_of(match["a"]) == DEPTH_BITS * (2 if sparse else 1)
+        and not (sparse and family == "b1")
         and n in (_INTEGER_COLUMNS if match["d"] == "s32" else _FLOAT_COLUMNS)
         and (match["satfinite"] is None or family == "8-bit")
         and (match["bitwise"] is not None) == (family == "b1")
@@ -93,16 +97,18 @@ def parse_form(opcode: str) -> WarpgroupForm | None:
     if not fits:
         return None
     satfinite, operation = match["satfinite"] is not None, "and" if family == "b1" else ""
-    return WarpgroupForm(Multiplication(ROWS, k, match["a"], match["b"], match["d"], satfinite, operation, n))
+    product = Multiplication(ROWS, k, match["a"], match["b"], match["d"], satfinite, operation, n, sparse)
+    return WarpgroupForm(product)
 
 
 def parse_multiply(instruction: Instruction) -> WarpgroupMultiply:
     """A `wgmma.mma_async`, read; raises UnsupportedInstruction by name."""
     form = parse_form(instruction.full_opcode)
     if form is None:
-        sparse = "sp" in instruction.modifiers
-        raise UnsupportedInstruction(instruction, "sparse matrices" if sparse else "no such shape and types")
-    d, a, b, scale_d, *literals = instruction.operands
+        raise UnsupportedInstruction(instruction, "no such shape and types")
+    d, a, b, *rest = instruction.operands
+    metadata, selector = _sparse_operands(instruction, form, rest) if form.product.sparse else (None, 0)
+    scale_d, *literals = rest
     in_registers = isinstance(a, Vector)
     expected = 2 * form.negates + (2 - in_registers) * form.transposes
     values = [literal.value for literal in literals if isinstance(literal, Immediate)]
@@ -116,10 +122,19 @@ def parse_multiply(instruction: Instruction) -> WarpgroupMultiply:
     majors = [Major(bit) for bit in transposed]
     major_a, major_b = ([Major.K] * (2 - len(majors)) + majors)[:2]
     product = form.product
-    depth_a, depth_b = (DEPTH_BITS // bits_of(kind) for kind in (product.a, product.b))
     negative = [sign != 1 for sign in signs] or [False, False]
     return WarpgroupMultiply(
         form, d, a, b, scale_d, negative[0], negative[1],
-        OperandTile(ROWS, depth_a, bits_of(product.a), major_a),
-        OperandTile(product.n, depth_b, bits_of(product.b), major_b),
+        OperandTile(ROWS, product.stored, bits_of(product.a), major_a),
+        OperandTile(product.n, product.k, bits_of(product.b), major_b),
+        metadata, selector,
     )  # fmt: skip
+
+
+def _sparse_operands(instruction: Instruction, form: WarpgroupForm, rest: list[Operand]) -> tuple[Operand, int]:
+    """Take metadata and sparsity selector from the operands that follow B."""
+    metadata, selector = rest.pop(0), rest.pop(0)
+    known = selectors(form.product.k, bits_of(form.product.a))
+    if not isinstance(selector, Immediate) or selector.value not in known:
+        raise UnsupportedInstruction(instruction, f"the sparsity selector is a constant below {len(known)}")
+    return metadata, selector.value

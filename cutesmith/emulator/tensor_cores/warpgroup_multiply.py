@@ -17,7 +17,7 @@ from cutesmith.emulator.machine.warpgroups import THREADS, WARPS, WarpgroupBatch
 from cutesmith.emulator.program.abi import WARP, Access, Array, Space
 from cutesmith.emulator.ptx.syntax import Immediate, Operand, Vector, bits_of
 from cutesmith.emulator.sanitizer.actors import Asked, Channel, Engine, Request
-from cutesmith.emulator.tensor_cores.descriptors import CHUNK, DescriptorError, OperandTile
+from cutesmith.emulator.tensor_cores.descriptors import CHUNK, DescriptorError, MatrixDescriptor, OperandTile
 from cutesmith.emulator.tensor_cores.fragments import fragment_order, unpack
 from cutesmith.emulator.tensor_cores.in_flight import (
     Accumulator,
@@ -30,12 +30,16 @@ from cutesmith.emulator.tensor_cores.in_flight import (
     tokens,
 )
 from cutesmith.emulator.tensor_cores.native_tokens import hold_tokens
+from cutesmith.emulator.tensor_cores.sparsity import ORDERED, chunk_columns, columns, meaningful, warp_codes
 from cutesmith.emulator.tensor_cores.warpgroup_forms import ROWS, WarpgroupMultiply
+
+_DENSE_CHUNKS = 2
+"""Chunks of k in a row of a dense operand: every swizzle has as many in its rows."""
 
 
 @warpgroup_operation("wgmma.mma_async")
 def multiply(batch: WarpgroupBatch) -> None:
-    """Every form of `wgmma.mma_async` but sparse ones."""
+    """Every form of `wgmma.mma_async{.sp}`."""
     unit = batch.machine.unit(MultiplicationsInFlight)
     form = unit.read(batch.instruction)
     unfenced = ~unit.fenced[batch.groups]
@@ -53,9 +57,10 @@ def multiply(batch: WarpgroupBatch) -> None:
     b, *more = _chunks(batch, requests, operands, warps)
     a = _fragments(batch, form) if in_registers else more[0]
     accumulates = batch.uniform(form.scale_d, np.bool_)
+    chosen = None if form.metadata is None else _chosen(batch, form, form.metadata)
     serials = _accumulators(batch, form)
     commits = unit.committed[batch.groups]
-    unit.issue(Issued(batch.instruction, form, batch.groups, serials, commits, a, b, accumulates, requests))
+    unit.issue(Issued(batch.instruction, form, batch.groups, serials, commits, a, b, accumulates, requests, chosen))
 
 
 @warpgroup_operation("wgmma.fence")
@@ -106,6 +111,8 @@ class _Operand:
     def addresses(self, batch: WarpgroupBatch) -> Array:
         """uint64 (w, chunks); none, and a finding, where a descriptor is not sound."""
         words = batch.uniform(self.descriptor, np.uint64)
+        if self.tile.chunks[1] > _DENSE_CHUNKS:
+            self._need_whole_rows(batch, words)
         ranks = batch.machine.wave.special_register("%cluster_ctarank", batch.lanes[:, 0])
         try:
             return chunk_addresses(tuple(words.tolist()), tuple(ranks.tolist()), self.tile)
@@ -113,6 +120,13 @@ class _Operand:
             message = f"`{batch.instruction.full_opcode}`: {error}"
             batch.machine.wave.report(FaultKind.INVALID_OPERAND, message, batch.lanes.ravel(), batch.instruction)
             return np.zeros((len(words), 0), np.uint64)
+
+    def _need_whole_rows(self, batch: WarpgroupBatch, words: Array) -> None:
+        for word in words.tolist():
+            descriptor = MatrixDescriptor.decode(word)
+            if not descriptor.holds(self.tile):
+                what = f"rows longer than their {descriptor.swizzle.row}-byte swizzle"
+                raise UnsupportedInstruction(batch.instruction, what)
 
 
 def _chunks(batch: WarpgroupBatch, requests: list[Request], operands: list[_Operand], warps: Array) -> list[Array]:
@@ -151,6 +165,18 @@ def _fragments(batch: WarpgroupBatch, form: WarpgroupMultiply) -> Array:
     matrix = elements.take(fragment_order("a", ROWS // WARPS, depth, bits), axis=1)
     kept: Array = matrix.reshape(-1, ROWS, depth).astype(f"u{max(8, bits) // 8}")
     return kept
+
+
+def _chosen(batch: WarpgroupBatch, form: WarpgroupMultiply, metadata: Operand) -> Array:
+    """int64 (w, 64, stored): the columns of the stored elements of a sparse A; a finding for what has no meaning."""
+    product = form.form.product
+    bits = bits_of(product.a)
+    words = batch.machine.wave.read(metadata, batch.lanes.ravel(), np.uint32).reshape(-1, WARP)
+    codes = warp_codes(words, form.selector, product.k // chunk_columns(bits)).reshape(len(batch.lanes), ROWS, -1)
+    strange: Array = np.asarray((~meaningful(codes, bits, ORDERED)).any(axis=(1, 2)))
+    if strange.any():
+        _report(batch, FaultKind.INVALID_OPERAND, "has metadata that have no meaning", strange)
+    return columns(codes, bits)
 
 
 def _read(batch: WarpgroupBatch, vector: Vector) -> Array:

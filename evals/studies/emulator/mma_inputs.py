@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import zlib
+from dataclasses import replace
 
 import numpy as np
 
@@ -16,6 +17,15 @@ from cutesmith.emulator.ptx.syntax import bits_of
 from cutesmith.emulator.tensor_cores.arithmetic import container, decode
 from cutesmith.emulator.tensor_cores.fragments import a_layout, b_layout, c_layout, pack
 from cutesmith.emulator.tensor_cores.multiplication import Multiplication
+from cutesmith.emulator.tensor_cores.sparsity import (
+    DIFFERENT,
+    HALVES,
+    ORDERED,
+    ROWS,
+    chunk_columns,
+    metadata_places,
+    selectors,
+)
 from evals.studies.emulator.instruction_operands import random_words
 
 SETS = 32
@@ -114,9 +124,30 @@ def _specials(format: Format) -> list[int]:
 
 
 def matrices(stream: Stream, kind: str, form: Multiplication, sets: int) -> tuple[Array, Array, Array]:
-    """Bits of A (sets, m, k), B (sets, k, n) and C (sets, m, n) of a kind of input."""
+    """Bits of A (sets, m, stored), B (sets, k, n) and C (sets, m, n) of a kind of input."""
     draw = _integer_matrices if form.result == "s32" else _float_matrices
-    return draw(stream, kind, form, sets)
+    if not form.sparse:
+        return draw(stream, kind, form, sets)
+    stored = replace(form, k=form.stored, sparse=False)
+    a, b, c = draw(stream, kind, stored, sets)
+    other = b if kind == "cancel" else draw(stream, kind, stored, sets)[1]
+    pairs = 2 if bits_of(form.a) == 4 else 1  # neighbours that are stored together
+    halves = np.stack([part.reshape(sets, -1, pairs, form.n) for part in (b, other)], axis=2)
+    return a, halves.reshape(sets, form.k, form.n), c
+
+
+def metadata(stream: Stream, form: Multiplication, selector: int, ordered: bool, *shape: int) -> Array:
+    """uint64 (*shape, 32): registers of metadata with codes that have a meaning; the lanes that hold none are noise."""
+    bits = bits_of(form.a)
+    known = HALVES if bits == 32 else ORDERED if ordered else DIFFERENT
+    chunks = form.k // chunk_columns(bits)
+    codes = np.array(known, np.uint32)[stream.below(len(known), *shape, ROWS, chunks)]
+    words = (stream.bits(*shape, 32) >> np.uint64(32)).astype(np.uint32)
+    lane, code = metadata_places(selector, chunks)
+    for row, chunk in np.ndindex(ROWS, chunks):
+        at, shift = lane[row, chunk], np.uint32(4 * code[row, chunk])
+        words[..., at] = words[..., at] & ~(np.uint32(15) << shift) | codes[..., row, chunk] << shift
+    return words.astype(np.uint64)
 
 
 def _float_matrices(stream: Stream, kind: str, form: Multiplication, sets: int) -> tuple[Array, Array, Array]:
@@ -175,14 +206,25 @@ def kinds_of(form: Multiplication) -> tuple[str, ...]:
 
 
 def registers(name: str, kind: str, form: Multiplication) -> Array:
-    """uint64 (sets, registers of A then B then C, 32): the operands of SETS multiplications as lanes hold them."""
-    a, b, c = matrices(Stream(f"{name} {kind}"), kind, form, SETS)
+    """uint64 (sets, registers of A then B then C, 32): the operands of SETS multiplications as lanes hold them.
+
+    Of a sparse A a register of metadata follows.
+    """
+    stream = Stream(f"{name} {kind}")
+    a, b, c = matrices(stream, kind, form, SETS)
     parts = [
-        _spread_over_lanes(a, a_layout(form.m, form.k, bits_of(form.a)), bits_of(form.a)),
+        _spread_over_lanes(a, a_layout(form.m, form.stored, bits_of(form.a)), bits_of(form.a)),
         _spread_over_lanes(b, b_layout(form.k, bits_of(form.b)), bits_of(form.b)),
         _spread_over_lanes(c, c_layout(form.m, bits_of(form.result)), bits_of(form.result)),
     ]
+    if form.sparse:
+        parts.append(metadata(stream, form, selector_of(form), "ordered_metadata" in name, SETS, 1))
     return np.concatenate(parts, axis=1)
+
+
+def selector_of(form: Multiplication) -> int:
+    """The sparsity selector that is recorded: the last one."""
+    return len(selectors(form.k, bits_of(form.a))) - 1
 
 
 def _spread_over_lanes(matrix: Array, layout: tuple[Array, Array], bits: int) -> Array:

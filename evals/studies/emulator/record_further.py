@@ -45,12 +45,18 @@ from evals.studies.emulator.copy_cases import CASES as COPIES  # noqa: E402
 from evals.studies.emulator.copy_cases import CopyCase  # noqa: E402
 from evals.studies.emulator.copy_probes import ATOMICS, PROBES  # noqa: E402
 from evals.studies.emulator.interleave_cases import INTERLEAVE_CASES  # noqa: E402
+from evals.studies.emulator.sparse_cases import SPARSE_CASES  # noqa: E402
 from evals.studies.emulator.tensor_map_cases import MAP_CASES  # noqa: E402
-from evals.studies.emulator.warp_forms import FURTHER_MULTIPLICATIONS, multiplication  # noqa: E402
+from evals.studies.emulator.warp_forms import (  # noqa: E402
+    FURTHER_MULTIPLICATIONS,
+    SPARSE_MULTIPLICATIONS,
+    multiplication,
+)
 from evals.studies.emulator.warpgroup_further import FURTHER_CASES  # noqa: E402
 
 RECORDING = ROOT / "evals/results/emulator/further/recording.npz"
 INTERLEAVED = ROOT / "evals/results/emulator/further/interleaved.npz"
+SPARSE = ROOT / "evals/results/emulator/further/sparse.npz"
 _OTHER_BYTES = "its mbarrier is told of other bytes than come: a deadlock to the emulated GPU"
 _TOLD_OTHERS = ((16, 3), (16, 4), (16, 5), (32, 3), (32, 4))
 _PARTS = (
@@ -141,7 +147,8 @@ def _kernel(case: Any, device: str) -> Arrays:
 def cases(kernels: bool = True, again: bool = False) -> Iterator[Case]:
     """All cases, those of whole kernels (which import PyTorch) if they are wanted.
 
-    `again`: also the copies that an H200 recorded before (`record_copies.py`), and those with interleaved maps.
+    `again`: also the copies that an H200 recorded before (`record_copies.py`), those with interleaved maps, and the
+    products with a sparse A, which are recordings of their own.
     """
     for one in FURTHER_CASES:
         yield Case(one.name.removeprefix("wgmma.mma_async.sync.aligned."), partial(_multiply_warpgroup, one))
@@ -156,12 +163,22 @@ def cases(kernels: bool = True, again: bool = False) -> Iterator[Case]:
         yield Case(copy.name, partial(_copy, copy), alone=copy.name.startswith("probe"))
     for name in FURTHER_MULTIPLICATIONS:
         yield Case(name, partial(_multiply_warp, multiplication(name)))
+    if again:
+        yield from sparse_cases()
     if not kernels:
         return
     from kernel_cases import OWN_FURTHER, own_cases
 
     for kernel in own_cases(OWN_FURTHER):
         yield Case(kernel.name, partial(_kernel, kernel), cost=150, alone=True)
+
+
+def sparse_cases() -> Iterator[Case]:
+    """Products of warps and warpgroups with a sparse A."""
+    for name in SPARSE_MULTIPLICATIONS:
+        yield Case(name, partial(_multiply_warp, multiplication(name)))
+    for one in SPARSE_CASES:
+        yield Case(one.name.removeprefix("wgmma."), partial(_multiply_warpgroup, one))
 
 
 # --------------------------------------------------------------------------------------------------------- processes

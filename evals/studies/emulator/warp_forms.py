@@ -14,7 +14,7 @@ from cutesmith.emulator.ptx.syntax import bits_of
 from cutesmith.emulator.tensor_cores.fragments import N
 from cutesmith.emulator.tensor_cores.warp_multiply import parse_multiplication
 from evals.studies.emulator.driver import THREADS
-from evals.studies.emulator.mma_inputs import SETS, Stream, kinds_of, registers
+from evals.studies.emulator.mma_inputs import SETS, Stream, kinds_of, registers, selector_of
 
 WARP = 32  # the kinds of input are names in the recording, and seed its numbers
 
@@ -59,6 +59,29 @@ FURTHER_MULTIPLICATIONS = tuple(
     )
 )  # fmt: skip
 """Those that `further` recordings hold."""
+
+SPARSE_MULTIPLICATIONS = tuple(
+    f"mma.sp{ordered}.sync.aligned.{form}"
+    for ordered, forms in (
+        ("::ordered_metadata", (
+            "m16n8k16.row.col.f16.f16.f16.f16", "m16n8k16.row.col.f32.f16.f16.f32", "m16n8k32.row.col.f16.f16.f16.f16",
+            "m16n8k32.row.col.f32.f16.f16.f32", "m16n8k16.row.col.f32.bf16.bf16.f32",
+            "m16n8k32.row.col.f32.bf16.bf16.f32", "m16n8k8.row.col.f32.tf32.tf32.f32",
+            "m16n8k16.row.col.f32.tf32.tf32.f32", "m16n8k64.row.col.f32.e4m3.e4m3.f32",
+            "m16n8k64.row.col.f32.e5m2.e4m3.f32", "m16n8k64.row.col.f32.e5m2.e5m2.f32",
+            "m16n8k32.row.col.s32.s8.s8.s32", "m16n8k32.row.col.satfinite.s32.u8.s8.s32",
+            "m16n8k64.row.col.s32.s8.u8.s32", "m16n8k64.row.col.satfinite.s32.s8.s8.s32",
+            "m16n8k64.row.col.s32.s4.s4.s32", "m16n8k128.row.col.satfinite.s32.u4.s4.s32",
+        )),
+        ("", (
+            "m16n8k16.row.col.f32.f16.f16.f32", "m16n8k32.row.col.f32.bf16.bf16.f32",
+            "m16n8k16.row.col.f32.tf32.tf32.f32", "m16n8k64.row.col.f32.e4m3.e5m2.f32",
+            "m16n8k64.row.col.s32.u8.u8.s32", "m16n8k64.row.col.s32.u4.u4.s32",
+        )),
+    )
+    for form in forms
+)  # fmt: skip
+"""Products with a sparse A, without `ordered_metadata` with both orders of places."""
 
 HEADER = f"""\
 .version 8.7
@@ -121,9 +144,11 @@ def multiplication(name: str) -> Form:
     form = parse_multiplication(name)
     assert form is not None, name
     per = [max(1, 32 // bits_of(kind)) for kind in (form.a, form.b, form.result)]
-    a, b, c = (size // WARP // p for size, p in zip((form.m * form.k, form.k * N, form.m * N), per))
-    body = f"{name} {_vector('o', 0, c)}, {_vector('i', 0, a)}, {_vector('i', a, b)}, {_vector('i', a + b, c)};"
-    return Form(name, a + b + c, c, body, kinds_of(form), 64 if form.a == "f64" else 32)
+    a, b, c = (size // WARP // p for size, p in zip((form.m * form.stored, form.k * N, form.m * N), per))
+    sparse = f", %i{a + b + c}, {selector_of(form)}" if form.sparse else ""
+    operands = f"{_vector('o', 0, c)}, {_vector('i', 0, a)}, {_vector('i', a, b)}, {_vector('i', a + b, c)}{sparse}"
+    reads = a + b + c + form.sparse
+    return Form(name, reads, c, f"{name} {operands};", kinds_of(form), 64 if form.a == "f64" else 32)
 
 
 def _vector(prefix: str, start: int, count: int) -> str:

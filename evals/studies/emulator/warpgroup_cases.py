@@ -20,7 +20,7 @@ from cutesmith.emulator.tensor_cores.fragments import a_layout, pack
 from cutesmith.emulator.tensor_cores.in_flight import registers_of
 from cutesmith.emulator.tensor_cores.warpgroup_forms import ROWS, WarpgroupForm, parse_form
 from evals.studies.emulator.driver import THREADS
-from evals.studies.emulator.mma_inputs import FLOAT_KINDS, INTEGER_KINDS, Stream, matrices
+from evals.studies.emulator.mma_inputs import FLOAT_KINDS, INTEGER_KINDS, Stream, matrices, metadata, selector_of
 
 IMAGE_BYTES = 32768
 _WORDS = IMAGE_BYTES // 8 // THREADS
@@ -38,7 +38,7 @@ PTX = """\
 {{
 .shared .align 1024 .b8 image[{image}];
 .reg .b64 %in, %out, %offset, %a, %b, %word, %base;
-.reg .b32 %thread, %block, %place, %start, %d<{d}>, %f<4>;
+.reg .b32 %thread, %block, %place, %start, %d<{d}>, %f<4>, %m;
 .reg .pred %adds;
 ld.param.b64 %out, [out];
 ld.param.b64 %in, [in];
@@ -125,14 +125,14 @@ class WarpgroupCase:
     @property
     def reads(self) -> int:
         """Columns of input."""
-        return _HEADER + _WORDS + self.writes + 4 * self.in_registers
+        return _HEADER + _WORDS + self.writes + 4 * self.in_registers + self.form.product.sparse
 
     @property
     def tiles(self) -> tuple[OperandTile, OperandTile]:
         """What the descriptors of A and B describe."""
         product = self.form.product
         return (
-            OperandTile(ROWS, product.k, bits_of(product.a), self.majors[0]),
+            OperandTile(ROWS, product.stored, bits_of(product.a), self.majors[0]),
             OperandTile(product.n, product.k, bits_of(product.b), self.majors[1]),
         )
 
@@ -147,13 +147,17 @@ class WarpgroupCase:
         lines += [f"ld.global.b32 %d{r}, [%in+{column * (first + r)}];" for r in range(self.writes)]
         first += self.writes
         lines += [f"ld.global.b32 %f{r}, [%in+{column * (first + r)}];" for r in range(4 * self.in_registers)]
+        product = self.form.product
+        if product.sparse:
+            lines.append(f"ld.global.b32 %m, [%in+{column * (self.reads - 1)}];")
         stores = [f"st.global.b32 [%out+{column * r}], %d{r};" for r in range(self.writes)]
         d = ", ".join(f"%d{r}" for r in range(self.writes))
         a = "{%f0, %f1, %f2, %f3}" if self.in_registers else "%a"
         constants = [*self.signs] if self.form.negates else []
         if self.form.transposes:
             constants += [major.value for major in self.majors[self.in_registers :]]
-        multiply = ", ".join([f"{self.opcode} {{{d}}}", a, "%b", "%adds", *map(str, constants)]) + ";"
+        sparse = ["%m", str(selector_of(product))] if product.sparse else []
+        multiply = ", ".join([f"{self.opcode} {{{d}}}", a, "%b", *sparse, "%adds", *map(str, constants)]) + ";"
         return PTX.format(
             threads=THREADS, image=IMAGE_BYTES, d=self.writes, column=column, column2=2 * column,
             body="\n".join(lines), multiply=_NEXT.join([multiply] * self.times), stores="\n".join(stores),
@@ -182,7 +186,10 @@ class WarpgroupCase:
         registers = registers_of(c, bits_of(product.result)).swapaxes(0, 1)
         columns[:, first : first + self.writes] = registers
         if self.in_registers:
-            columns[:, first + self.writes :] = self._fragments(a)
+            columns[:, first + self.writes : first + self.writes + 4] = self._fragments(a)
+        if product.sparse:
+            words = metadata(stream, product, selector_of(product), True, self.sets, ROWS // 16)
+            columns[:, -1] = words.reshape(self.sets, THREADS)
         return columns
 
     def _noise(self, stream: Stream, a: Array, b: Array) -> Array:
@@ -198,7 +205,7 @@ class WarpgroupCase:
 
     def _fragments(self, a: Array) -> Array:
         """uint64 (sets, 4, 128): A in registers."""
-        bits, depth = self.tiles[0].bits, self.form.product.k
+        bits, depth = self.tiles[0].bits, self.form.product.stored
         rows, columns = a_layout(ROWS // 4, depth, bits)
         warps = a.reshape(self.sets * 4, ROWS // 4, depth)[:, rows, columns]  # (w, registers, per, 32)
         packed = pack(warps, bits)
@@ -232,16 +239,16 @@ TYPES = (
 _PLAIN = (Layout(Swizzle.NONE, 128, 256), Layout(Swizzle.NONE, 128, 256))
 
 
-def _opcode(n: int, kind: str) -> str:
-    return f"wgmma.mma_async.sync.aligned.m64n{n}{kind}"
+def _opcode(n: int, kind: str, sparse: str) -> str:
+    return f"wgmma.mma_async{sparse}.sync.aligned.m64n{n}{kind}"
 
 
 def _kinds(opcode: str) -> tuple[str, ...]:
     return INTEGER_KINDS if ".s32." in opcode else FLOAT_KINDS
 
 
-def make_case(n: int, kind: str, suffix: str, **given: object) -> WarpgroupCase:
-    opcode = _opcode(n, kind)
+def make_case(n: int, kind: str, suffix: str, *, sparse: bool = False, **given: object) -> WarpgroupCase:
+    opcode = _opcode(n, kind, ".sp" if sparse else "")
     options = {"kinds": _kinds(opcode), "sets": 2, "layouts": (_PLAIN,), **given}
     return WarpgroupCase(f"{opcode} {suffix}", opcode, **options)  # type: ignore[arg-type]
 

@@ -14,15 +14,35 @@ COMMIT = "tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 
 WAIT = "W: mbarrier.try_wait.parity.shared.b64 %p2, [%bar], 0; @!%p2 bra W;"
 LOADED = "tcgen05.wait::ld.sync.aligned;"
 FREE = "bar.sync 0; @%warp0 tcgen05.dealloc.cta_group::1.sync.aligned.b32 %t0, {columns};"
-_DESCRIPTOR = 8 << 16 | 16 << 32 | 1 << 46
+_DESCRIPTOR = 8 << 16 | 1 << 46
+HELD = 12288
+"""The byte of shared memory from which on words for the lanes of tensor memory lie, 8 for each."""
 
 
-def descriptor(name: str, start: int) -> str:
-    """PTX that makes a descriptor of an operand at byte `start` of shared memory."""
+def descriptor(name: str, start: int, row: int = 32) -> str:
+    """PTX that makes a descriptor of an operand at byte `start` of shared memory, whose rows have `row` bytes."""
     return (
         f"mov.u32 %r1, operands; add.u32 %r1, %r1, {start}; shr.u32 %r1, %r1, 4; cvt.u64.u32 {name}, %r1; "
-        f"or.b64 {name}, {name}, {_DESCRIPTOR};"
+        f"or.b64 {name}, {name}, {_DESCRIPTOR | row // 2 << 32};"
     )
+
+
+def store_held(columns: int, at: int) -> str:
+    """Store words of shared memory, `columns` for each lane, to tensor memory from column `at` on."""
+    loads = " ".join(f"ld.shared.b32 %c{index}, [%t3+{HELD + 4 * index}];" for index in range(columns))
+    return (
+        f"mul.lo.u32 %t2, %r0, 32; add.u32 %t3, %r2, %t2; {loads} add.u32 %t2, %t1, {at};\n"
+        f"tcgen05.st.sync.aligned.32x32b.x{columns}.b32 [%t2], {registers(columns)};\n"
+        "tcgen05.wait::st.sync.aligned; bar.sync 0;"
+    )
+
+
+def with_held(data: np.ndarray, words: np.ndarray) -> np.ndarray:
+    """An image of shared memory with uint32 (128, columns) where `store_held` reads them."""
+    held = np.zeros((128, 8), np.uint32)
+    held[:, : words.shape[1]] = words
+    data[HELD : HELD + held.nbytes] = held.view(np.uint8).ravel()
+    return data
 
 
 def registers(count: int, prefix: str = "%c") -> str:
@@ -67,10 +87,14 @@ FIRST = program("BODY", 0).splitlines().index("BODY") + 1
 """The number of the body's first line."""
 
 
-def launch(body, a, b, count, *, columns=128, out=None, **options):
-    """(Outcome, uint32 (count, 128): registers of each thread) of a body; A (128, k) and B (n, k) as bits."""
+def launch(body, a, b, count, *, columns=128, out=None, held=None, **options):
+    """(Outcome, uint32 (count, 128): registers of each thread) of a body; A (128, k) and B (n, k) as bits.
+
+    `held`: uint32 (128, up to 8), what `store_held` stores.
+    """
     found = np.zeros((count, 128), np.uint32) if out is None else out
-    return emulate(program(body, count, columns), image(a, b), found, block=128, **options), found
+    data = image(a, b) if held is None else with_held(image(a, b), held)
+    return emulate(program(body, count, columns), data, found, block=128, **options), found
 
 
 def instruction_descriptor(a: int, b: int, d: int, m: int, n: int, more: int = 0) -> int:

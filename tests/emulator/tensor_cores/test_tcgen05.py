@@ -281,11 +281,10 @@ def test_a_right_program_gives_the_same_in_every_order_of_completion(order):
 
 def test_all_forms_that_are_missing_are_named_at_once():
     split = f"tcgen05.ld.red.sync.aligned.16x32bx2.x4.min.f32 {registers(4)}, %c4, [%t0], 8;"
-    body = (
-        f"{split}\ntcgen05.shift.cta_group::1.down [%t0];\ntcgen05.mma.ws.cta_group::1.kind::f16 [%t0], %da, %db, 0, 0;"
-    )
+    body = f"{split}\ntcgen05.cp.cta_group::1.32x128b [%t0], %da;\n"
+    body += "tcgen05.mma.ws.cta_group::2.kind::f16 [%t0], %da, %db, 0, 0;"
     with pytest.raises(UnsupportedInstruction) as refused:
         program_of(program(body, 5), 2)
-    assert "tcgen05.shift.cta_group::1.down" in refused.value.message
+    assert "tcgen05.cp.cta_group::1.32x128b" in refused.value.message
     assert "tcgen05.ld.red.sync.aligned.16x32bx2.x4.min.f32" in refused.value.message
-    assert "tcgen05.mma.ws.cta_group::1.kind::f16" in refused.value.message
+    assert "tcgen05.mma.ws.cta_group::2.kind::f16" in refused.value.message

@@ -103,8 +103,8 @@ def test_the_target_chooses_the_tensor_cores():
 @pytest.mark.parametrize(
     ("form", "why"),
     [
-        ("mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32", "sparse"),
-        ("mma.sp.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32", "sparse"),
+        ("mma.sp::ordered_metadata.sync.aligned.m16n8k64.row.col.f32.f16.f16.f32", "no such shape"),
+        ("mma.sp.sync.aligned.m16n8k128.row.col.f64.f64.f64.f64", "no such shape"),
         ("mma.sync.aligned.m16n8k32.row.col.kind::mxf4.block_scale.f32.e2m1.e2m1.f32.ue8m0", "no such form"),
         ("mma.sync.aligned.m8n8k4.row.col.f32.f16.f16.f32", "no such shape"),
         ("mma.sync.aligned.m16n8k8.row.col.f32.f16.bf16.f32", "no such shape"),

@@ -353,7 +353,7 @@ def test_two_warpgroups_multiply_on_their_own():
 @pytest.mark.parametrize(
     ("opcode", "why"),
     [
-        ("wgmma.mma_async.sp.sync.aligned.m64n8k32.f32.f16.f16", "sparse"),
+        ("wgmma.mma_async.sp.sync.aligned.m64n8k16.f32.f16.f16", "no such shape"),
         ("wgmma.mma_async.sync.aligned.m64n12k16.f32.f16.f16", "no such shape"),
         ("wgmma.mma_async.sync.aligned.m64n264k16.f32.f16.f16", "no such shape"),
         ("wgmma.mma_async.sync.aligned.m64n40k32.s32.s8.s8", "no such shape"),

@@ -1,7 +1,7 @@
 """PTX of one block that fills shared memory with operands and multiplies them by `wgmma`, for the tests.
 
 Operands are K-major without swizzle: eight rows of 16 bytes are together, the next 16 bytes of k follow after 128
-bytes, the next eight rows after 256.
+bytes, the next eight rows after those of k.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ def image(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     for matrix, start in ((a, A), (b, B)):
         rows = np.ascontiguousarray(matrix).view(np.uint8)
         for row, content in enumerate(rows):
-            for half in (0, 1):
-                at = start + row // 8 * 256 + half * 128 + row % 8 * 16
-                data[at : at + 16] = content[16 * half : 16 * half + 16]
+            for chunk in range(len(content) // 16):
+                at = start + row // 8 * 8 * len(content) + chunk * 128 + row % 8 * 16
+                data[at : at + 16] = content[16 * chunk : 16 * chunk + 16]
     return data
 
 
