@@ -135,11 +135,23 @@ def test_a_kernel_plans_as_its_tiling_says(tmp_path):
                 (1, 1, 1),
                 (64, 1, 70000),
             ]:
-                planned = module.plan_columns(columns, outer, neighbours, 4)
-                spread = spread_columns(columns, outer, neighbours, 4, configuration, again=again)
-                assert {name: getattr(planned, name) for name in vars(spread)} == vars(spread)
-                assert planned.parts * planned.chunks * planned.blocks >= columns
-                assert 32 <= spread.threads <= 1024 and planned.groups <= 32 and spread.threads % 32 == 0
+                for vector in (1, 2, 4):
+                    planned = module.plan_columns(columns, outer, neighbours, vector)
+                    spread = spread_columns(columns, outer, neighbours, vector, configuration, again=again)
+                    assert {name: getattr(planned, name) for name in vars(spread)} == vars(spread)
+                    assert planned.parts * planned.chunks * planned.blocks >= columns
+                    assert 32 <= spread.threads <= 1024 and planned.groups <= 32 and spread.threads % 32 == 0
+
+
+def test_rows_that_are_not_aligned_have_blocks_as_wide_as_others(tmp_path):
+    function = lambda x: x.sum(1)  # noqa: E731
+    x = normal(9, 8, 4095)
+    plan = match(trace_function(function, [x]))
+    source = plan.render(plan.configurations()[0])
+    with session("sm_90a") as recorded:
+        load(source, tmp_path).kernel_fn(torch.empty(9, 4096, 4095))
+    assert recorded.launches[0].grid == (9 * 32, 1, 1)  # 128 sums of 4 bytes a block
+    check(source, function, [[x]], tmp_path)
 
 
 @pytest.mark.parametrize("function", [lambda x: x.sum(-1), lambda x: x.transpose(0, 2).sum(0), lambda x: x * 2])

@@ -9,7 +9,11 @@ from cutesmith.patterns.rows.spread import REGISTER_BYTES
 from cutesmith.runtime.tiling import Tiling, power_of_two
 
 NARROWEST = 4
-"""Lanes side by side at least: with vectors of 16 bytes those are two sectors of 32 bytes."""
+"""Lanes side by side at least: with vectors of 16 bytes those are two sectors of 32 bytes.
+
+Shorter vectors have as many more lanes, here and in a configuration's `lanes`. 32 lanes of single float32 would begin
+between sectors and read a fifth sector for four: 4096 sums of rows of 4095 took 3807 µs so on an H100, eager 3043.
+"""
 
 ENOUGH_BLOCKS = 264
 """Two for each SM of an H200: with fewer, blocks are made narrower and get more threads."""
@@ -38,13 +42,14 @@ def spread_columns(
     The template `columns.py.j2` holds the same rules for the sizes of a call.
     """
     held, vectors, widest = max(1, c.resident_elements // vector), outer * neighbours, power_of_two(neighbours)
-    needed, lanes = power_of_two(-(-columns // held)), min(c.lanes, widest)
-    while lanes > NARROWEST and vectors < ENOUGH_BLOCKS * lanes:
+    shorter = c.vector // vector
+    needed, lanes, narrowest = power_of_two(-(-columns // held)), min(c.lanes * shorter, widest), NARROWEST * shorter
+    while lanes > narrowest and vectors < ENOUGH_BLOCKS * lanes:
         lanes //= 2
     threads = c.threads if vectors >= ENOUGH_BLOCKS * lanes else c.max_threads
     parts = min(needed, threads // lanes)
     if again:
-        while lanes > NARROWEST and lanes * needed > c.max_threads:
+        while lanes > narrowest and lanes * needed > c.max_threads:
             lanes //= 2
         parts = needed if lanes * needed <= c.max_threads else threads // lanes
     while lanes < widest and lanes * parts < c.threads and vectors >= 2 * ENOUGH_BLOCKS * lanes:
