@@ -173,6 +173,8 @@ class Race:
 
 
 def relative_error(result: torch.Tensor, exact: torch.Tensor) -> float:
-    """‖result − exact‖ / ‖exact‖; infinite where a number is NaN."""
-    error = float((result.double() - exact).norm() / exact.norm())
+    """‖result − exact‖ / ‖exact‖, 0 where both are equal; infinite where a number is NaN."""
+    exact = exact.double()
+    difference = float((result.double() - exact).norm())
+    error = difference / float(exact.norm()) if difference else 0.0
     return error if error == error else float("inf")
