@@ -276,7 +276,8 @@ class Judge:
         memory, trusted_memory, file_bytes = (32 * GIB, 96 * GIB, 32 * GIB) if gpu else (16 * GIB, 16 * GIB, 4 * GIB)
         patience = max(300.0, self.options.timeout)
         limits = Limits(wall_seconds=self.options.timeout, memory_bytes=fair_memory(memory), file_bytes=file_bytes)
-        environment = {"CUTE_DSL_ARCH": arch}
+        # Tensors of the emulated GPU are small: threads that share them cost more than they give.
+        environment = {"CUTE_DSL_ARCH": arch, **({} if gpu else {"OMP_NUM_THREADS": "1"})}
         trusted = reference_process(
             why=untrusted(self.path, self.problem, asked=self.options.confine_problem),
             limits=replace(limits, wall_seconds=patience, memory_bytes=fair_memory(trusted_memory), processes=512),
