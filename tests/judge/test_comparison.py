@@ -251,3 +251,18 @@ def test_means_of_norms_are_noise_and_may_be_one_number():
     moves = replace(tolerance_for(torch.float32, None, None), moved=1e-5)  # as roundings move what is small by luck
     assert compare(0, constant, native, exact, moves).violation is None
     assert compare(0, constant, native + varying.float(), varying, moves).violation.rule == "O3"
+
+
+def test_each_part_of_a_long_result_is_judged_by_its_own_room():
+    """A result is compared part by part: what is wrong in a later one has its own place, and its own room."""
+    exact = torch.randn(300, 1000).double()
+    wrong = exact.float()
+    wrong[250, 7], wrong[299, 999] = 5000.0, -50.0
+    assert "2 of 300000 elements" in (found := judge(wrong, exact).violation.text)
+    assert "worst at [250, 7]" in found
+    rooms = torch.zeros(300_000, dtype=torch.float64)
+    rooms[250_007] = 10_000.0
+    excused = replace(tolerance_for(torch.float32, None, None), room=rooms)
+    assert "1 of 300000 elements" in compare(0, wrong, exact.float(), exact, excused).violation.text
+    rooms[299_999] = 100.0
+    assert not compare(0, wrong, exact.float(), exact, excused).violation

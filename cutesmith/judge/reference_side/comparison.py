@@ -264,8 +264,9 @@ def reference_scale(exact: torch.Tensor, *, capped: bool) -> float:
     return min(1.0, scale) if capped else scale
 
 
-def _chunks(flat: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    return flat.split(CHUNK if flat.is_cuda else CPU_CHUNK) if flat.numel() else ()
+def _chunks(flat: torch.Tensor) -> list[torch.Tensor]:
+    size = CHUNK if flat.is_cuda else CPU_CHUNK
+    return [flat[begin : begin + size] for begin in range(0, flat.numel(), size)]
 
 
 @dataclass(frozen=True)
