@@ -83,6 +83,8 @@ def require_tolerances(rtol: float | None, atol: float | None) -> None:
 def table(verdict: VerifyVerdict) -> Iterator[str]:
     """The verdict as lines for people."""
     for case in verdict.cases:
+        if case.same_as:
+            continue
         remark = f"  {case.rule + ': ' if case.rule else ''}{case.explanation}" if case.explanation else ""
         yield f"{_WORDS.get(case.outcome, 'FAIL')} {case.name}  [{case.inputs}]{remark}"
         for error in case.outputs:
@@ -92,6 +94,8 @@ def table(verdict: VerifyVerdict) -> Iterator[str]:
                 f"max error {error.max_abs:.3g} absolute, {error.max_rel:.3g} relative, "
                 f"{error.max_ulp:.3g} ulp; allowed: {allowed}"
             )
+        if same := [other.name for other in verdict.cases if other.same_as == case.name]:
+            yield f"     the same in {len(same)} other case{'s' * (len(same) > 1)}: {'; '.join(same)}"
     for kind in verdict.kinds:
         left_out = (
             f"; not: {', '.join(f'{name} ({why})' for name, why in kind.left_out.items())}" if kind.left_out else ""

@@ -48,6 +48,10 @@ class Finding:
     other: Location | None = None
     count: int = 1
 
+    def sign(self, path: Path) -> str:
+        """What the same fault has in every launch: its kind and its lines in `path`."""
+        return " ".join((self.kind.value, own_line(self.location, path), own_line(self.other, path)))
+
     def describe(self, path: Path) -> str:
         """One sentence with the line of `path` that is at fault, if a caller is in that file."""
         at = own_line(self.location, path)

@@ -32,6 +32,7 @@ from cutesmith.judge.problem_process import reference_call, reference_process, r
 from cutesmith.judge.reference_side import requests as of_reference
 from cutesmith.judge.ring_cases import RingCases
 from cutesmith.judge.rounds import SMALLER, Round, VerifyOptions, behaviour, exchange, loading, new_seed, start_both
+from cutesmith.judge.same_failures import told_once
 from cutesmith.judge.transfer.requests import Start
 from cutesmith.problems import contract
 from cutesmith.sandbox.failures import mechanism_of
@@ -359,7 +360,7 @@ class Judge:
             path=str(self.path),
             ran_on=self.ran_on,
             device=self.device_name,
-            cases=tuple(self.cases),
+            cases=told_once(self.cases),
             declined=self._declined(),
             reduced=self.reduced,
             values="quick" if self.options.quick else "full",

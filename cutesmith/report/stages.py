@@ -57,7 +57,7 @@ class Said:
 class Case:
     """One set of inputs: what is wrong, the row of the table of exploits, and how far outputs are off.
 
-    `outcome` is a value of CaseOutcome, "" in older results.
+    `outcome` is a value of CaseOutcome, "" in older results. `same_as`: the case that explains what is wrong with both.
     """
 
     name: str
@@ -66,6 +66,7 @@ class Case:
     problem: str = ""
     rule: str = ""
     outcome: str = ""
+    same_as: str = ""
     outputs: tuple[OutputError, ...] = ()
 
     @property

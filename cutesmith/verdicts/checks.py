@@ -174,7 +174,7 @@ class CaseReport:
     """One checked set of inputs: what it was, what became of it, and why.
 
     `violation`: what is held against the kernel where the case did not pass; else `remark` may say something of it, or
-    why it was declined or not run.
+    why it was declined or not run. `same_as`: the case before it that failed in the same way, which explains both.
     """
 
     name: str
@@ -183,6 +183,7 @@ class CaseReport:
     violation: Violation | None = None
     remark: str = ""
     outputs: tuple[OutputError, ...] = ()
+    same_as: str = ""
 
     @property
     def passed(self) -> bool:
@@ -213,6 +214,7 @@ class CaseReport:
             "passed": self.passed,
             "problem": self.explanation,
             "rule": self.rule,
+            "same_as": self.same_as,
             "mechanism": self.violation.mechanism if self.violation else "",
             "outputs": self.outputs,
         }

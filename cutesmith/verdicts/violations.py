@@ -114,13 +114,14 @@ class Violation:
     """One thing that a check holds against a kernel.
 
     `rule`: the row of the table of exploits that it looks like, None for a mistake. `reject`: it is cheating, not a
-    wrong result.
+    wrong result. `sign`: what the same fault has in every case, where that is known: its kind and its lines.
     """
 
     rule: Rule | None
     mechanism: Mechanism
     text: str
     reject: bool = True
+    sign: str = ""
 
 
 class CaseOutcome(enum.Enum):

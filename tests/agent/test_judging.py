@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -251,6 +252,13 @@ def test_verify_shows_failing_cases_with_inputs_and_the_worst_element():
     assert "worst element [110, 214]: actual nan, expected 1.25" in text
     assert "also FAIL: case 4; case 5" in text and "passed 1 of 7 cases: derived: tiny" in text
     assert text.splitlines()[-2:] == ["  printed by the kernel", "Best so far is 123."]
+
+
+def test_verify_explains_a_failure_once():
+    same = tuple(replace(failing_case(f"case {n}"), same_as="case 0") for n in (1, 2))
+    text = describe(verify(exit_code=ExitCode.WRONG_RESULT, cases=(failing_case("case 0"), *same)).to_dict())
+    assert text.count("12 wrong") == 1
+    assert "the same in 2 other cases: case 1; case 2" in text
 
 
 @pytest.mark.parametrize(

@@ -84,7 +84,7 @@ def dims(triple: Sequence[int]) -> str:
 def verify_lines(verdict: Verdict) -> Iterator[str]:
     """Failing cases with their worst elements, then one line on those that passed, and what is to be said of them."""
     cases = verdict.get("cases", ())
-    wrong = [case for case in cases if not case["passed"]]
+    wrong = [case for case in cases if not case["passed"] and not case.get("same_as")]
     for case in wrong[:_MOST_CASES]:
         rule = f" (rule {case['rule']})" if case["rule"] else ""
         yield f"FAIL {case['name']} [{case['inputs']}]{rule}: {case['problem']}"
@@ -96,6 +96,8 @@ def verify_lines(verdict: Verdict) -> Iterator[str]:
                     f"{output['max_rel']:.3g} relative; worst element {list(output['worst_index'])}: "
                     f"actual {output['worst_actual']}, expected {output['worst_expected']}"
                 )
+        if same := [str(other["name"]) for other in cases if other.get("same_as") == case["name"]]:
+            yield f"  the same in {len(same)} other case{'s' * (len(same) > 1)}: {'; '.join(same)}"
     if len(wrong) > _MOST_CASES:
         yield "also FAIL: " + "; ".join(case["name"] for case in wrong[_MOST_CASES:])
     declined = [case for case in cases if case.get("outcome") == CaseOutcome.DECLINED.value]

@@ -288,8 +288,16 @@ class Candidate:
         """New findings of the emulated GPU, beyond those that are known, each with its Python line."""
         found = () if self.emulated is None else self.emulated.findings[known:]
         races = {FaultKind.RACE: Mechanism.RACE}
-        kinds = [(races.get(f.kind, Mechanism.EMULATED_SANITIZER), f.describe(self.path)) for f in found]
-        return [Violation(Rule.O8, mechanism, text, reject=False) for mechanism, text in kinds]
+        return [
+            Violation(
+                Rule.O8,
+                races.get(fault.kind, Mechanism.EMULATED_SANITIZER),
+                fault.describe(self.path),
+                reject=False,
+                sign=fault.sign(self.path),
+            )
+            for fault in found
+        ]
 
     def record(self, request: Record) -> Recorded:
         """Run `kernel_fn` on inputs without values; what it launched and returned."""
