@@ -55,20 +55,27 @@ class Case:
     tolerance: float | None = None
 
 
-def _quack(run: Callable[[Any], Function]) -> dict[str, Function]:
-    """QuACK's function in its default configuration, where QuACK can be imported; `run` is given its GEMM interface."""
+def _quack(run: Callable[..., Any]) -> dict[str, Function]:
+    """QuACK's function in its default configuration, where QuACK can be imported; `run` is given its GEMM interface.
+
+    The import begins CUDA, which a process may not do before it forks: it waits for the first call.
+    """
     if not (find_spec("quack") and find_spec("triton")):
         return {}
-    from quack import gemm_interface
 
-    return {"QuACK": run(gemm_interface)}
+    def function(*inputs: Any) -> Any:
+        from quack import gemm_interface
+
+        return run(gemm_interface, *inputs)
+
+    return {"QuACK": function}
 
 
 def llm() -> Iterator[Case]:
     """Plain products of language models and two squares, in bfloat16."""
     for m, n, k in (*SQUARES, *LLM_SHAPES):
         tensors = (Tensor((m, k)), Tensor((n, k), half, k**-0.5))
-        quack = _quack(lambda q: lambda x, w: q.gemm(x, w.t(), tuned=False))
+        quack = _quack(lambda q, x, w: q.gemm(x, w.t(), tuned=False))
         yield Case(f"{m} {n} {k}", lambda x, w: x @ w.t(), tensors, 2, 2 * m * n * k, baselines=quack)
 
 
@@ -82,7 +89,7 @@ def epilogues() -> Iterator[Case]:
             )[1]
         )
     )
-    added = _quack(lambda q: lambda x, w, r: q.gemm_add(x, w.t(), r, tuned=False))
+    added = _quack(lambda q, x, w, r: q.gemm_add(x, w.t(), r, tuned=False))
     for m, n, k in ((8192, 16384, 4096), (2048, 16384, 4096), (512, 16384, 4096)):
         yield Case(
             f"bias and gelu {m} {n} {k}", lambda x, w, b: F.gelu(F.linear(x, w, b), approximate="tanh"),
