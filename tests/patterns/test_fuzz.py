@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from functools import partial
 
 import pytest
 import torch
+import torch.nn.functional as F
 
+from cutesmith.judge.reference_side.precision import WidenCasts, in_float64
 from evals.studies.fuzz.cases import Case, make_case
 from evals.studies.fuzz.checks import check
-from evals.studies.fuzz.comparison import differences
+from evals.studies.fuzz.comparison import RoundedWeights, differences
 from evals.studies.fuzz.families import FAMILIES
 
 SPECIAL = torch.tensor([0.0, -0.0, 1.0, -1.0, math.nan, math.inf, -math.inf, 1e-30, 1e30, -1e30, 3.0, -3.0, 2.5])
@@ -163,3 +166,24 @@ def test_what_a_rounding_tips_is_judged_as_verify_does():
 
     for fraction, verdict in ((0.0986, True), (0.09375, True), (0.2, False)):
         assert (differences(function, [x], [torch.tensor(fraction).half()], torch.float16) == "") is verdict
+
+
+def test_attention_may_round_its_weights_to_sixteen_bits_and_no_further():
+    torch.manual_seed(0)
+    inputs = [torch.randn(1, heads, 17, 32).bfloat16() for heads in (4, 2, 2)]
+    mask = torch.rand(17, 17) < 0.5
+    mask[3] = False
+
+    def attention(q, k, v):
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, enable_gqa=True)
+
+    exact, *rounded = (
+        in_float64(attention, inputs, casts)
+        for casts in (
+            WidenCasts,
+            *(partial(RoundedWeights, kind, 1.0) for kind in (torch.bfloat16, torch.float8_e4m3fn)),
+        )
+    )
+    assert exact[:, :, 3].eq(rounded[0][:, :, 3]).all() and 1e-5 < (exact - rounded[0]).abs().max() < 2.0**-7
+    verdicts = [differences(lambda *t: 1 / attention(*t), inputs, [1 / o.bfloat16()], torch.bfloat16) for o in rounded]
+    assert verdicts[0] == "" and "value" in verdicts[1]

@@ -2,14 +2,17 @@
 
 An element may be off by the rounding of the coarsest dtype on the way, by some times what PyTorch is off, and by some
 times what a change of the inputs in their last digits makes. An element where those differ in kind (a NaN, another
-integer) is not decided: PyTorch's CPU and GPU differ there, too. Results that have elements further off are judged as
-`verify` judges derived inputs: there each rounding on the way may tip a step or a cancellation.
+integer) is not decided: PyTorch's CPU and GPU differ there, too. PyTorch's attention on a GPU rounds the weights of
+16-bit inputs to their type, and its CPU does not: what that makes is one of those changes. Results that have elements
+further off are judged as `verify` judges derived inputs: there each rounding on the way may tip a step or a
+cancellation.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -17,7 +20,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from cutesmith.judge.reference_side.allowances import compared
 from cutesmith.judge.reference_side.comparison import tolerance_for
-from cutesmith.judge.reference_side.precision import in_float64
+from cutesmith.judge.reference_side.precision import WidenCasts, in_float64
 
 EPSILON = {torch.bfloat16: 2.0**-8, torch.float16: 2.0**-11, torch.float32: 4e-6, torch.float64: 1e-13}
 NUDGE = {torch.bfloat16: 2.0**-16, torch.float16: 2.0**-16, torch.float32: 2.0**-21, torch.float64: 2.0**-48}
@@ -30,6 +33,15 @@ def differences(
     with sdpa_kernel(SDPBackend.MATH):  # the CPU's own attention makes 0 of a query of NaN
         own, exact = _computed(function, inputs)
         nudged = [listed(in_float64(function, [_nudged(value, sign) for value in inputs])) for sign in (1, -1, 0)]
+        if coarsest in (torch.bfloat16, torch.float16):
+            for share in (
+                1.0,
+                0.9,
+                0.8,
+                0.7,
+                0.6,
+            ):  # kernels that take the keys in turn divide by other numbers on the way
+                nudged.append(listed(in_float64(function, inputs, partial(RoundedWeights, coarsest, share))))
     if len(own) != len(found):
         return f"{len(found)} results, {len(own)} expected"
     for place, (ours, theirs) in enumerate(zip(found, own, strict=True)):
@@ -43,6 +55,31 @@ def differences(
                 f"value: {int(wrong.sum())} of {ours.numel()} {theirs.dtype}, such as {values} (ours, PyTorch, exact)"
             )
     return ""
+
+
+class RoundedWeights(WidenCasts):
+    """Within it, attention multiplies values with weights that are rounded to a 16-bit type.
+
+    Their largest is `share` before, as the exponential is of a score less than the largest so far.
+    """
+
+    def __init__(self, dtype: torch.dtype, share: float) -> None:
+        super().__init__()  # type: ignore[no-untyped-call,unused-ignore]
+        self.dtype, self.share = dtype, share
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        if func is not torch.nn.functional.scaled_dot_product_attention:
+            return super().__torch_function__(func, types, args, kwargs)
+        query, key, value = args
+        one_by_one = torch.eye(key.shape[-2], dtype=torch.float64).expand(*key.shape[:-1], key.shape[-2])
+        weights = func(query, key, one_by_one, **(kwargs or {}))
+        largest = weights.amax(-1, keepdim=True) / self.share
+        largest = torch.where(largest == 0, 1.0, largest)  # where a mask leaves no key
+        if value.dim() > 2 and value.shape[-3] < weights.shape[-3]:
+            value = value.repeat_interleave(weights.shape[-3] // value.shape[-3], -3)
+        return (weights / largest).to(self.dtype).double() @ value * largest
 
 
 def _computed(function: Callable[..., Any], inputs: Sequence[torch.Tensor]) -> tuple[list[torch.Tensor], list[Any]]:
