@@ -118,7 +118,7 @@ def test_nan_and_inf_must_stand_where_the_reference_has_them():
     assert judge(exact.float().abs(), exact).violation
 
 
-def test_where_pytorch_overflows_inside_its_special_value_or_the_exact_one_passes():
+def test_where_pytorch_overflows_inside_a_special_value_or_the_exact_one_passes():
     exact = torch.randn(64, 64, dtype=torch.float64)
     native = exact.half()
     native[3, 5] = torch.nan
@@ -128,7 +128,22 @@ def test_where_pytorch_overflows_inside_its_special_value_or_the_exact_one_passe
     wrong, infinite = near.clone(), near.clone()
     wrong[3, 5], infinite[3, 5] = 2 * wrong[3, 5] + 1, torch.inf
     assert judge(wrong, exact, native).error.mismatches == 1
+    assert not judge(infinite, exact, native).violation
+    infinite[3, 6] = torch.inf
     assert "1 of 4096 elements are NaN or Inf not where" in judge(infinite, exact, native).violation.text
+
+
+def test_a_fused_multiply_add_is_infinite_where_the_difference_of_products_is_nan():
+    """Seen on an H100 in 1 of 1310720 sums of a step of Mamba: the exact sum is finite, neither other one is."""
+    first, second = (torch.tensor([2e19, far], dtype=torch.float64) for far in (1e20, 1.01e20))
+    exact = first.prod() - second.prod()
+    native = first.float().prod() - second.float().prod()
+    fused = first.float().prod() + (-second.float().double().prod())  # the product is not rounded to float32
+    assert (native.isnan(), fused.isposinf(), exact.isfinite()) == (True, True, True)
+    assert not judge(fused.float().view(1), exact.view(1), native.view(1)).violation
+    for result, wrong in ((torch.inf, -torch.inf), (torch.inf, torch.nan)):
+        beyond, own = torch.tensor([1e39], dtype=torch.float64), torch.tensor([result])
+        assert judge(torch.tensor([wrong]), beyond, own).violation
 
 
 def test_where_the_exact_result_overflows_pytorch_s_finite_one_passes():

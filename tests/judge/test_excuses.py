@@ -261,3 +261,24 @@ def test_the_sign_of_an_infinite_product_is_open_where_roundings_decide_it(tmp_p
         judged = said_of(reference, tmp_path, values, wrong, derived=True, strict=True)
         assert (judged.violation is None) == passes, judged.violation
         assert not passes or "few roundings make Inf" in judged.note
+
+
+def test_the_place_of_the_best_rounding_is_open_and_that_of_a_smaller_number_is_not(tmp_path):
+    """Cosines of vectors with themselves are 1; seed 11806 of the study of random graphs."""
+    torch.manual_seed(0)
+    values = torch.randn(64, 4, 5)
+    values[:, 3, 1:] = 0.0  # its cosine with ones is smaller
+    reference = reference_of(tmp_path, "torch.cosine_similarity(x, torch.where(x == 0, 1.0, x), -1).argmax(-1)")
+    places = torch.randint(3, (64,))
+    judged = said_of(reference, tmp_path, values, places, derived=True)
+    assert judged.violation is None
+    places[7] = 3
+    assert said_of(reference, tmp_path, values, places, derived=True).violation is not None
+
+
+def test_which_of_equal_numbers_comes_first_is_not_open(tmp_path):
+    torch.manual_seed(0)
+    values = torch.randint(4, (64, 33)).float()
+    reference = reference_of(tmp_path, "(x.softmax(-1) / 3).argmax(-1)")
+    last = 32 - values.flip(-1).argmax(-1)
+    assert said_of(reference, tmp_path, values, last, derived=True).violation is not None

@@ -16,6 +16,7 @@ from cutesmith.judge.reference_side.sensitivity import (
     depends_on_luck,
     is_rounded,
     movements,
+    reached,
     room_of,
     unsettled,
 )
@@ -84,7 +85,8 @@ def _excused(
     """By the stated tolerances at first.
 
     Then with PyTorch's own errors nearby, with how far roundings move so few elements, with both results of products
-    of zeros and with how far roundings move each element: few of them where it is `strict`.
+    of zeros, with how far roundings move each element, few of them where it is `strict`, and with the integers that
+    they give.
     """
     results = _compare_all(sides, stated)
     if not any(result.violation for result in results):
@@ -102,6 +104,9 @@ def _excused(
         for room, wide, own, stated in zip(moved, exact, native, excusing)
     ]
     excusing = [replace(t, room=room) for t, room in zip(excusing, rooms)]
+    if any(result.violation and not own.is_floating_point() for own, result in zip(native, results)):
+        given = reached(reference_fn, values, exact, sides[0])
+        excusing = [replace(t, reached=places) for t, places in zip(excusing, given)]
     results = _compare_all(sides, excusing)
     if all(result.violation is None for result in results) or not any(map(_special, sides[0])):
         return results

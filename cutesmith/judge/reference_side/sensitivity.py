@@ -24,6 +24,7 @@ from cutesmith.judge.transfer.tensors import copy_of
 FEW = 8  # elements; that more of them are all small by luck does not happen
 HALF_UNIT = 2.0**-24  # the largest relative error of one rounding to float32
 DRAWS = 4
+INTEGER_DRAWS = 16  # the place of the largest of two equal numbers stays in one of so many draws in 65536
 SMALLER = 8.0  # roundings so many times as small move a smooth result so many times less
 # A square moves as the square; where rounding decides (floor(x)), all move equally.
 SMOOTH = (SMALLER / 2, 2 * SMALLER**2)
@@ -90,6 +91,28 @@ def unsettled(
         if len(results) == len(exact):
             found = [before | _of_another_kind(now, wide) for before, now, wide in zip(found, results, exact)]
     return [each.reshape(-1) for each in found]
+
+
+def reached(
+    function: Callable[..., Any],
+    values: Sequence[Any],
+    exact: Sequence[torch.Tensor | None],
+    outputs: Sequence[torch.Tensor],
+) -> list[torch.Tensor | None]:
+    """Which elements of integer outputs a rounding of each step gives; None for other outputs.
+
+    Such as the place of the largest of several cosines of vectors with themselves, which are 1: any may be.
+    """
+    given: list[torch.Tensor | None] = [
+        None if wide is None or own.is_floating_point() or own.is_complex() else torch.zeros_like(own, dtype=torch.bool)
+        for own, wide in zip(outputs, exact)
+    ]
+    for seed in torch.randint(1 << 31, (INTEGER_DRAWS,)).tolist():
+        results = _rounded(function, values, Roundings(HALF_UNIT, by_value=True), seed) or ()
+        if len(results) == len(given):
+            pairs = zip(given, outputs, results)
+            given = [mask if mask is None else mask | (own == result) for mask, own, result in pairs]
+    return given
 
 
 def _of_another_kind(result: torch.Tensor, exact: torch.Tensor | None) -> torch.Tensor:
@@ -160,10 +183,12 @@ class Roundings:
     """Numbers off by up to two `unit`s, each by its own, or with `one_way` all of one sign and no others.
 
     Towards zero, so that a probability stays one: of more than 1, binary_cross_entropy ends the process on a GPU.
+    `by_value`: equal numbers are off by the same, so that what decides between equals still does.
     """
 
     unit: float
     one_way: bool = False
+    by_value: bool = False
 
     def of(self, value: Any) -> Any:
         """A float tensor with each element off; anything else as it is."""
@@ -171,9 +196,19 @@ class Roundings:
             return value
         if self.one_way:
             parts = (value < 0) == bool(torch.rand(()) < 0.5)
+        elif self.by_value:
+            parts = _hashed(value.double(), int(torch.randint(1 << 31, ())))
         else:
             parts = torch.rand(value.shape, dtype=torch.float64, device=value.device)
         return value * (1 - 2 * self.unit * parts)
+
+
+def _hashed(value: torch.Tensor, seed: int) -> torch.Tensor:
+    """Numbers from 0 to 1 that the bits of float64 ones and the seed decide (the steps of SplitMix64)."""
+    bits = value.contiguous().view(torch.int64) ^ (seed * 0x5851F42D)
+    for factor in (-0x40A7B892E31B1A47, -0x6B2FB644ECCEEE15):
+        bits = (bits ^ (bits >> 30)) * factor
+    return ((bits ^ (bits >> 31)) & (1 << 53) - 1).double() * 2.0**-53
 
 
 class Rounding(WidenCasts):
