@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
+from cutesmith.lint.one_thread import BLOCK_INDEX, ELECT, GRID_SIZE, alone, called_helpers, election, is_index
 from cutesmith.lint.rule import Rule
 from cutesmith.lint.scopes import FunctionNode
 from cutesmith.lint.source import Source, finding
@@ -125,114 +126,77 @@ CS437 = Rule(
     "@cute.kernel\ndef gemm(mX: cute.Tensor):\n    mX[0] = mX[1]\n",
 )
 
-ELECT = "cutlass.cute.arch.elect_one"
 COPY = "cutlass.cute.copy"
+COPIES = (COPY, "cutlass.cute.autovec_copy")
 COMMIT = "cutlass.cute.nvgpu.tcgen05.commit"
 PARTITION = ("cutlass.cute.nvgpu.cpasync.tma_partition",)
-THREAD_INDEX = "cutlass.cute.arch.thread_idx"
-BLOCK_INDEX = "cutlass.cute.arch.block_idx"
+PARTICIPANTS = ("make_participants", "make_producer", "make_consumer")
 STORES = "cutlass.cute.arch.cp_async_bulk_commit_group"
 PIPELINE_CALLS = frozenset(
-    "producer_acquire producer_commit producer_tail consumer_wait consumer_release producer_try_acquire".split()
+    "producer_acquire producer_commit producer_tail consumer_wait consumer_release producer_try_acquire "
+    "acquire acquire_and_advance wait_and_advance try_acquire try_wait commit release tail".split()
 )
 TMA_PIPELINE = re.compile(r"cutlass\.pipeline\.(\w+\.)?PipelineTma\w*\.create$")
-FENCES = ("fence_proxy", "fence_view_async_shared", "proxy.async")
+FENCES = re.compile(r"fence_proxy|fence_view_async_shared|proxy\.async")
 NOT_TCGEN05 = re.compile(r"\bsm_?12[01][af]?\b")
+ARCHITECTURE = re.compile(r"(?:^|--gpu-arch[ =])sm_?\d+[af]?\b")
 
 
 def check(source: Source) -> Iterator[Finding]:
     """Findings of CS430–CS437 in one file."""
     for call in source.all(ast.Call):
         name = source.dotted(call.func)
-        if name == ELECT or (name == COPY and any(keyword.arg == "tma_bar_ptr" for keyword in call.keywords)):
-            yield from _alone(source, call, name)
+        if what := _elects(source, call):
+            yield from _alone(source, call, what)
         elif name == COMMIT:
             yield from _commit(source, call)
         elif name in PARTITION:
             yield from _partition(source, call)
         elif isinstance(call.func, ast.Attribute) and call.func.attr in PIPELINE_CALLS:
             yield from _pipeline_call(source, call, call.func)
+        elif isinstance(call.func, ast.Attribute) and call.func.attr == "set_name_prefix":
+            yield from _prefix(call)
+        else:
+            yield from _helper_alone(source, call)
     for function, kind in source.traced.items():
         yield from _store_without_fence(source, function)
-        if kind == "kernel" and "cutlass" in function.name.lower():
-            yield finding(CS437, function, f"`{function.name}`: ptxas treats kernels of such a name differently.")
+        if kind == "kernel" and "cutlass" in (name := _kernel_name(source, function)).lower():
+            yield finding(CS437, function, f"`{name}`: ptxas treats kernels of such a name differently.")
     for node in source.all(ast.BinOp):
         yield from _narrow_offset(source, node)
     yield from _without_tensor_memory(source)
 
 
-def _alone(source: Source, call: ast.Call, name: str) -> Iterator[Finding]:
+def _elects(source: Source, call: ast.Call) -> str:
+    """What a call is that elects a thread of a whole warp; "" for another."""
+    name = source.dotted(call.func)
+    if name == ELECT:
+        return "elect_one"
+    return "a TMA copy" if name == COPY and any(keyword.arg == "tma_bar_ptr" for keyword in call.keywords) else ""
+
+
+def _alone(source: Source, call: ast.Call, what: str) -> Iterator[Finding]:
     """An election for a whole warp where one lane is."""
-    what = "a TMA copy" if name == COPY else "elect_one"
-    around = _election(source, call)
-    if around is not None:
-        yield finding(CS430, call, f"{what} within elect_one (line {around.lineno}): one lane waits for its warp.")
-    elif (test := _one_thread(source, call)) is not None:
-        text = f"{what} below `if {ast.unparse(test)}`: one lane waits for its warp."
-        yield finding(CS430, call, text)
+    if where := alone(source, call):
+        yield finding(CS430, call, f"{what} {where}: one lane waits for its warp.")
 
 
-def _election(source: Source, node: ast.AST) -> ast.With | None:
-    """The innermost `with elect_one():` that a node of the same function lies in, its own apart."""
-    below = node
-    for above in source.ancestors(node):
-        if isinstance(above, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
-            return None
-        if isinstance(above, ast.With) and below in above.body:
-            for item in above.items:
-                context = item.context_expr
-                if isinstance(context, ast.Call) and source.dotted(context.func) == ELECT:
-                    return above
-        below = above
-    return None
-
-
-def _one_thread(source: Source, node: ast.AST) -> ast.expr | None:
-    """The test of an `if` around a node that one thread of the block passes: `tidx == 0`."""
-    below = node
-    for above in source.ancestors(node):
-        if isinstance(above, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
-            return None
-        if isinstance(above, ast.If) and below in above.body and _is_one_thread(source, above.test):
-            return above.test
-        below = above
-    return None
-
-
-def _is_one_thread(source: Source, test: ast.expr) -> bool:
-    """`tidx == constant`, with `tidx` bound to nothing but an x index of thread_idx()."""
-    if not (isinstance(test, ast.Compare) and len(test.ops) == 1 and isinstance(test.ops[0], ast.Eq)):
-        return False
-    left, right = test.left, test.comparators[0]
-    return isinstance(left, ast.Name) and isinstance(right, ast.Constant) and _is_index(source, left, THREAD_INDEX)
-
-
-def _is_index(source: Source, name: ast.Name, of: str) -> bool:
-    """Whether the first target of `name, _, _ = of()` is the only thing that binds the name."""
-    function = source.function_of(name)
-    if function is None:
-        return False
-    bound = [
-        node
-        for node in walk_function(function)
-        if isinstance(node, (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.For)) and _binds(node, name.id)
-    ]
-    if len(bound) != 1 or not isinstance(bound[0], ast.Assign) or not isinstance(bound[0].value, ast.Call):
-        return False
-    (target,) = bound[0].targets if len(bound[0].targets) == 1 else (None,)
-    first = target.elts[0] if isinstance(target, ast.Tuple) and target.elts else None
-    return isinstance(first, ast.Name) and first.id == name.id and source.dotted(bound[0].value.func) == of
-
-
-def _binds(node: ast.AST, name: str) -> bool:
-    targets = node.targets if isinstance(node, ast.Assign) else [node.target]  # type: ignore[attr-defined]
-    return any(isinstance(n, ast.Name) and n.id == name for target in targets for n in ast.walk(target))
+def _helper_alone(source: Source, call: ast.Call) -> Iterator[Finding]:
+    """A call of a helper that elects, where one lane is."""
+    if source.traced_of(call) is None or not (where := alone(source, call)):
+        return
+    for helper in called_helpers(source, call):
+        for inner in walk_function(helper):
+            if isinstance(inner, ast.Call) and (what := _elects(source, inner)):
+                text = f"`{helper.name}`, which has {what} in line {inner.lineno}, is called {where}"
+                yield finding(CS430, call, f"{text}: one lane waits for its warp.")
+                return
 
 
 def _commit(source: Source, call: ast.Call) -> Iterator[Finding]:
     """A commit that the whole warp executes; helpers may be called by one thread, so only kernels are judged."""
     function = source.function_of(call)
-    if function is None or source.traced.get(function) != "kernel" or _election(source, call) is not None:
+    if function is None or source.traced.get(function) != "kernel" or election(source, call) is not None:
         return
     tests = [ast.unparse(a.test) for a in source.ancestors(call) if isinstance(a, ast.If)]
     if not any(re.search(r"elect|lane|thread|tid", test) for test in tests):
@@ -240,16 +204,24 @@ def _commit(source: Source, call: ast.Call) -> Iterator[Finding]:
 
 
 def _partition(source: Source, call: ast.Call) -> Iterator[Finding]:
-    for tensor in call.args[3:5]:
-        made = _follow(source, tensor)
-        if isinstance(made, ast.Call) and source.dotted(made.func) == "cutlass.cute.local_tile" and len(made.args) > 1:
-            tiler = made.args[1]
-            if isinstance(tiler, ast.Tuple) and len(tiler.elts) > 1:
-                text = f"`{ast.unparse(tensor)}` is a tile of {len(tiler.elts)} modes: group them first."
-                yield finding(CS432, tensor, text, f"cute.group_modes({ast.unparse(tensor)}, 0, {len(tiler.elts)})")
+    named = [keyword.value for keyword in call.keywords if keyword.arg in ("smem_tensor", "gmem_tensor")]
+    for tensor in (*call.args[3:5], *named):
+        modes = _tile_modes(source, follow(source, tensor))
+        if modes > 1:
+            text = f"`{ast.unparse(tensor)}` is a tile of {modes} modes: group them first."
+            yield finding(CS432, tensor, text, f"cute.group_modes({ast.unparse(tensor)}, 0, {modes})")
 
 
-def _follow(source: Source, node: ast.expr) -> ast.expr:
+def _tile_modes(source: Source, made: ast.expr) -> int:
+    """How many modes a tile of `local_tile` has; 0 for another expression."""
+    if not (isinstance(made, ast.Call) and source.dotted(made.func) == "cutlass.cute.local_tile"):
+        return 0
+    named = [keyword.value for keyword in made.keywords if keyword.arg == "tiler"]
+    tilers = [follow(source, tiler) for tiler in (*made.args[1:2], *named)]
+    return len(tilers[0].elts) if tilers and isinstance(tilers[0], ast.Tuple) else 0
+
+
+def follow(source: Source, node: ast.expr) -> ast.expr:
     """The expression that a name stands for where it is bound once."""
     home = source.scopes.scope_of(node).find(node.id) if isinstance(node, ast.Name) else None
     bound = home.bindings[node.id] if home is not None and isinstance(node, ast.Name) else []
@@ -257,28 +229,86 @@ def _follow(source: Source, node: ast.expr) -> ast.expr:
 
 
 def _pipeline_call(source: Source, call: ast.Call, function: ast.Attribute) -> Iterator[Finding]:
-    made = _follow(source, function.value)
-    if not isinstance(made, ast.Call) or not TMA_PIPELINE.search(source.dotted(made.func) or ""):
+    """A call of a TMA pipeline, or of a participant of one, where one lane is."""
+    made = _maker(source, function.value)
+    if made is None or not TMA_PIPELINE.search(source.dotted(made.func) or ""):
         return
-    test = _one_thread(source, call)
-    if test is not None:
-        yield finding(CS433, call, f"`{ast.unparse(function)}` below `if {ast.unparse(test)}`: one lane of its warp.")
+    if where := alone(source, call):
+        yield finding(CS433, call, f"`{ast.unparse(function)}` {where}: one lane of its warp.")
+
+
+def _maker(source: Source, node: ast.expr) -> ast.Call | None:
+    """The call that made a pipeline, or the pipeline of a participant, which `make_participants` gives in pairs."""
+    made = follow(source, node)
+    if made is node and isinstance(node, ast.Name):
+        made = next((pair for pair in _tuples(source, node) if isinstance(pair, ast.Call)), node)
+    if isinstance(made, ast.Call) and isinstance(made.func, ast.Attribute) and made.func.attr in PARTICIPANTS:
+        made = follow(source, made.func.value)
+    return made if isinstance(made, ast.Call) else None
+
+
+def _tuples(source: Source, name: ast.Name) -> Iterator[ast.expr]:
+    """Values of `…, name, … = value` in the function of a name."""
+    function = source.function_of(name)
+    for node in walk_function(function) if function is not None else ():
+        if not isinstance(node, ast.Assign):
+            continue
+        parts = node.targets[0].elts if isinstance(node.targets[0], ast.Tuple) else ()
+        if any(isinstance(part, ast.Name) and part.id == name.id for part in parts):
+            yield node.value
+
+
+def _kernel_name(source: Source, function: FunctionNode) -> str:
+    """The name of a kernel, that of its class before it: the DSL puts both into the symbol."""
+    above = source.parents[function]
+    return f"{above.name}.{function.name}" if isinstance(above, ast.ClassDef) else function.name
+
+
+def _prefix(call: ast.Call) -> Iterator[Finding]:
+    """A prefix of a kernel's name."""
+    for part in call.args[:1]:
+        if isinstance(part, ast.Constant) and isinstance(part.value, str) and "cutlass" in part.value.lower():
+            yield finding(CS437, call, f"`{part.value}`: ptxas treats kernels of such a name differently.")
 
 
 def _store_without_fence(source: Source, function: FunctionNode) -> Iterator[Finding]:
-    if any(fence in source.text for fence in FENCES):
+    """A TMA store of shared memory that threads wrote, in a file that nowhere names a proxy fence."""
+    if any(FENCES.search(word) for word in _words(source)):
         return
-    buffers = {name for node in walk_function(function) if (name := _shared_buffer(node))}
+    nodes = list(walk_function(function))
+    buffers = {name for node in nodes if (name := _shared_buffer(node))}
+    views = buffers | {name for node in nodes if (name := _view(node, buffers))}
     commits, writes = [], []
-    for node in walk_function(function):
+    for node in nodes:
         if isinstance(node, ast.Call) and source.dotted(node.func) == STORES:
             commits.append(node)
+        elif isinstance(node, ast.Call) and source.dotted(node.func) in COPIES:
+            writes += _copied(node, views)
         elif isinstance(node, ast.Assign):
             targets = [t.value for t in node.targets if isinstance(t, ast.Subscript)]
             writes += [t for t in targets if isinstance(t, ast.Name) and t.id in buffers]
     if commits and writes:
         text = f"`{writes[0].id}` (line {writes[0].lineno}) is written by threads and stored by TMA, without a fence."
         yield finding(CS434, commits[0], text)
+
+
+def _words(source: Source) -> Iterator[str]:
+    """Names and texts of a file, without its comments."""
+    for node in source.nodes:
+        if isinstance(node, ast.Attribute):
+            yield node.attr
+        elif isinstance(node, ast.alias):
+            yield node.name
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value
+
+
+def _copied(call: ast.Call, views: set[str]) -> list[ast.Name]:
+    """The shared memory that a copy by threads writes: TMA's names a barrier."""
+    if any(keyword.arg in ("tma_bar_ptr", "mbar_ptr") for keyword in call.keywords) or len(call.args) < 2:
+        return []
+    names = [node for node in ast.walk(call.args[-1]) if isinstance(node, ast.Name)]
+    return [name for name in names[:1] if name.id in views]
 
 
 def _shared_buffer(node: ast.AST) -> str:
@@ -290,29 +320,43 @@ def _shared_buffer(node: ast.AST) -> str:
     return target.id if allocates and isinstance(target, ast.Name) else ""
 
 
+def _view(node: ast.AST, buffers: set[str]) -> str:
+    """The name that a statement gives to a part of a buffer that a thread copies to: `thread.partition_D(buffer)`."""
+    if not (isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and len(node.targets) == 1):
+        return ""
+    call, target = node.value, node.targets[0]
+    parts = isinstance(call.func, ast.Attribute) and call.func.attr in ("partition_D", "retile")
+    held = any(isinstance(part, ast.Name) and part.id in buffers for part in call.args)
+    return target.id if parts and held and isinstance(target, ast.Name) else ""
+
+
 def _narrow_offset(source: Source, node: ast.BinOp) -> Iterator[Finding]:
-    """`tensor.iterator + bidx * n` in a traced function."""
-    if not (isinstance(node.op, ast.Add) and isinstance(node.left, ast.Attribute) and node.left.attr == "iterator"):
+    """`tensor.iterator + bidx * n` in a traced function, either way round, the product under a name too."""
+    if not isinstance(node.op, ast.Add) or source.traced_of(node) is None:
         return
-    if source.traced_of(node) is None:
-        return
-    for product in ast.walk(node.right):
-        if isinstance(product, ast.BinOp) and isinstance(product.op, ast.Mult):
-            for side in (product.left, product.right):
-                if isinstance(side, ast.Name) and _is_index(source, side, BLOCK_INDEX):
-                    yield finding(CS435, node, f"`{ast.unparse(product)}` is computed with 32 bits.")
-                    return
+    sides = (node.left, node.right)
+    for pointer, offset in (sides, sides[::-1]):
+        if not (isinstance(pointer, ast.Attribute) and pointer.attr == "iterator"):
+            continue
+        for product in ast.walk(follow(source, offset)):
+            factors = (product.left, product.right) if isinstance(product, ast.BinOp) else ()
+            if not isinstance(getattr(product, "op", None), ast.Mult):
+                continue
+            if any(is_index(source, factor, GRID_SIZE) for factor in factors):
+                continue  # the number of a block
+            if any(is_index(source, factor, BLOCK_INDEX) for factor in factors):
+                yield finding(CS435, node, f"`{ast.unparse(product)}` is computed with 32 bits.")
+                return
 
 
 def _without_tensor_memory(source: Source) -> Iterator[Finding]:
     """tcgen05 in a file that compiles for sm_12x alone."""
     texts = [str(node.value) for node in source.all(ast.Constant) if isinstance(node.value, str)]
-    asked = [text for text in texts if re.fullmatch(r"(--gpu-arch[ =])?sm_?\d+[af]?", text)]
+    asked = [match[0] for text in texts if "\n" not in text and (match := ARCHITECTURE.search(text))]
     if not asked or not all(NOT_TCGEN05.search(text) for text in asked):
         return
     for node in source.all(ast.Attribute):
         if (source.dotted(node) or "").startswith("cutlass.cute.nvgpu.tcgen05."):
-            yield finding(
-                CS436, node, f"tcgen05 does not exist on {asked[0].split()[-1]}, which this file compiles for."
-            )
+            named = re.split("[ =]", asked[0])[-1]
+            yield finding(CS436, node, f"tcgen05 does not exist on {named}, which this file compiles for.")
             return

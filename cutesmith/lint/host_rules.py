@@ -176,10 +176,16 @@ def _compile_calls(source: Source) -> Iterator[Finding]:
             continue
         yield from _compile_target(source, call)
         function = repeated.get(id(call))
-        if function is not None and not is_conditional(source, call, function):
+        if function is not None and (not is_conditional(source, call, function) or _called_at_once(source, call)):
             yield finding(CS402, call, f"`{function.name}` compiles at every call; cute.compile keeps nothing.")
         if source.top_level("kernel_fn") is not None and not _asks_for_tvm_ffi(source, call):
             yield finding(CS406, call, "Compiled without TVM-FFI: 25 µs of host time a call instead of 6 µs.")
+
+
+def _called_at_once(source: Source, call: ast.Call) -> bool:
+    """Whether what was compiled is called on the spot, so that nothing can keep it: `cute.compile(f, x)(x)`."""
+    above = source.parents.get(call)
+    return isinstance(above, ast.Call) and above.func is call
 
 
 def _compile_name(source: Source, call: ast.Call) -> str | None:

@@ -164,14 +164,16 @@ def _is_float(values: Values, node: ast.expr) -> bool:
 
 
 def _helpers(source: Source) -> Iterator[Finding]:
-    """CS209: undecorated helpers of traced functions with control flow over DSL-typed parameters."""
-    called = {
-        node.func.id
-        for node in source.all(ast.Call)
-        if isinstance(node.func, ast.Name) and source.traced_of(node) is not None
-    }
+    """CS209 and CS211: undecorated helpers of traced functions; methods that they call on `self` are helpers too."""
+    calls = [node.func for node in source.all(ast.Call) if source.traced_of(node) is not None]
+    called = {func.id for func in calls if isinstance(func, ast.Name)}
+    methods = {func.attr for func in calls if isinstance(func, ast.Attribute) and ast.unparse(func.value) == "self"}
     for function in source.functions:
-        if function.name in called and not function.decorator_list and source.top_level(function.name) is function:
+        if function.decorator_list:
+            continue
+        if function.name in methods and isinstance(source.parents[function], ast.ClassDef):
+            yield from _loops_of_the_dsl(source, function)
+        if function.name in called and source.top_level(function.name) is function:
             yield from _loops_of_the_dsl(source, function)
             values = Values(source, function)
             for node in walk_function(function):
@@ -183,11 +185,11 @@ def _helpers(source: Source) -> Iterator[Finding]:
 def _loops_of_the_dsl(source: Source, function: FunctionNode) -> Iterator[Finding]:
     """CS211: ranges that only the DSL's preprocessor understands, in a helper that it does not rewrite."""
     for node in walk_function(function):
-        if isinstance(node, ast.For) and isinstance(node.iter, ast.Call):
+        if isinstance(node, (ast.For, ast.comprehension)) and isinstance(node.iter, ast.Call):
             name = source.dotted(node.iter.func) or ""
             if name.startswith("cutlass.") and name.rpartition(".")[2] in DSL_RANGES:
                 text = f"`{ast.unparse(node.iter.func)}` in `{function.name}`, which has no @cute.jit: error[INTERNAL]."
-                yield finding(CS211, node, text)
+                yield finding(CS211, node.iter, text)
 
 
 def _depends_on_runtime(values: Values, node: ast.AST) -> bool:

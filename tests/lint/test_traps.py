@@ -124,10 +124,30 @@ def test_caches_are_fine(name, rules_of):
         "def kernel_fn(x):\n    for _ in range(1):\n        f = cute.compile(host, x)\n    f(x)\n",
         "def kernel_fn(x):\n    try:\n        f = cute.compile(host, x)\n    finally:\n        pass\n    f(x)\n",
         "def kernel_fn(x):\n    cute.compile[cute.KeepPTX(True)](host, x)(x)\n",
+        "def kernel_fn(x):\n    if x.is_cuda:\n        cute.compile(host, x)(x)\n",
     ],
 )
 def test_compiling_at_every_call_is_found(code, rules_of):
     assert "CS402" in rules_of(HOST + code)
+
+
+UNROLLED = "for i in cutlass.range_constexpr(4):\n    s = s + x[i]"
+
+
+@pytest.mark.parametrize("method", [False, True])
+@pytest.mark.parametrize(
+    ("loop", "decorator"),
+    [(UNROLLED, ""), (UNROLLED, "@cute.jit\n"), ("s = [i for i in cutlass.range(4)]", "")],
+)
+def test_a_loop_of_the_dsl_in_a_helper_needs_a_decorator(method, loop, decorator, rules_of):
+    body = loop.replace("\n", "\n    ")
+    helper = f"{decorator}def total({'self, ' * method}x):\n    s = 0\n    {body}\n    return s\n"
+    kernel = f"@cute.kernel\ndef run({'self, ' * method}x: cute.Tensor):\n    x[0] = {'self.' * method}total(x)\n"
+    text = helper + kernel
+    if method:
+        text = "class Sum:\n" + "".join(f"    {line}\n" for line in text.splitlines())
+    head = "import cutlass\nimport cutlass.cute as cute\n"
+    assert ("CS211" in rules_of(head + text)) == (not decorator)
 
 
 def test_a_direct_call_through_a_helper_is_found(rules_of):
