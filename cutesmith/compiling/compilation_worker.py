@@ -21,7 +21,7 @@ from cutesmith.compiling.kernel_notes import kernel_notes
 from cutesmith.compiling.narrowing import Compiled, described, narrow_instructions, opcodes_in, unexplained
 from cutesmith.compiling.requests import CompiledFile, CompileFile
 from cutesmith.compiling.types_seen import types_seen
-from cutesmith.compiling.unstable_joins import pointed_at_assignment
+from cutesmith.compiling.unstable_joins import pointed_at_assignments
 from cutesmith.devices import occupancy, parse_arch
 from cutesmith.problems import contract
 from cutesmith.problems.loading import load_file
@@ -101,7 +101,7 @@ def _record(
         except (Exception, SystemExit) as error:
             said = describe_error(error, path, compiling=recorded.compiling)
             said = replace(said, message=f"{progress.where}{said.message}")
-            return recorded, pointed_at_assignment(said, progress.source, path)
+            return recorded, pointed_at_assignments(said, recorded.unstable, progress.source, path)
         finally:
             for name in set(sys.modules) - modules:
                 if name.startswith("cutesmith_file_"):

@@ -22,23 +22,13 @@ NESTING = (
     "(n,), one of a layout `(n, m)` or a tensor made with the shape n has n: give both the same nesting, such as "
     "`cute.make_rmem_tensor((n,), …)`, or `cute.make_tensor(t.iterator, cute.make_layout((n, m)))` for the division."
 )
-_UNSTABLE = re.compile(r"`([A-Za-z_]\w*)` has type `([^`]+)` on one path and `([^`]+)`")
-
-
-@dataclass(frozen=True)
-class UnstableName:
-    """A name whose type is not the same on all paths (TYPE_UNSTABLE_JOIN), with two of its types."""
-
-    name: str
-    before: str
-    after: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class CompileError:
     """What went wrong, for the report of one architecture: `line` is the file's, 0 when no line of it is known.
 
-    `wants_values`: a tensor without storage was asked for its values. `unstable`: the name that the DSL complains of.
+    `wants_values`: a tensor without storage was asked for its values.
     """
 
     exit_code: ExitCode
@@ -46,7 +36,6 @@ class CompileError:
     message: str
     line: int
     wants_values: bool = False
-    unstable: UnstableName | None = None
 
 
 def describe_error(error: BaseException, path: Path, *, compiling: bool) -> CompileError:
@@ -70,7 +59,6 @@ def describe_error(error: BaseException, path: Path, *, compiling: bool) -> Comp
         message = f"{message}\n{NESTING}" if _nests_differently(cause) else message
         named = (getattr(cause, name, None) for name in ("code", "error_code", "backend"))
         code, line = str(next(filter(None, named), code)), _line(cause, path, message)
-        unstable = _UNSTABLE.search(message) if code == "TYPE_UNSTABLE_JOIN" else None
         if len(message) > MAX_MESSAGE:  # the DSL says what is wrong at the head
             half = MAX_MESSAGE // 2
             left_out = f"… {len(message) - 2 * half} characters left out …"
@@ -81,7 +69,6 @@ def describe_error(error: BaseException, path: Path, *, compiling: bool) -> Comp
             message=message,
             line=line,
             wants_values=_wants_values(cause),
-            unstable=UnstableName(*unstable.groups()) if unstable else None,
         )
     trace = cause.__traceback__  # from the file's first frame on; all of it when no frame is the file's
     while trace is not None and trace.tb_frame.f_code.co_filename not in {str(path), str(path.resolve())}:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from cutesmith.errors import ContractError, UnavailableError
 from cutesmith.lint import (
+    constant_branch_rules,
     contract_rules,
     control_flow_rules,
     engine_rules,
@@ -60,6 +61,7 @@ CHECKS = (
     environment_rules,
     control_flow_rules,
     staged_value_rules,
+    constant_branch_rules,
     value_rules,
     host_rules,
     launch_rules,
@@ -106,6 +108,7 @@ def _findings(source: Source) -> Iterator[Finding]:
     yield from environment_rules.check(source, symbols)
     yield from control_flow_rules.check(source)
     yield from staged_value_rules.check(source)
+    yield from constant_branch_rules.check(source)
     yield from value_rules.check(source)
     yield from host_rules.check(source)
     yield from launch_rules.check(source, symbols)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import functools
 import re
+import sys
 import time
 import types
 from collections.abc import Callable, Iterator
@@ -25,12 +26,14 @@ from cutesmith.recording.exported_objects import hook_load_module
 from cutesmith.recording.host_calls import register_host_calls, surfacing
 from cutesmith.recording.patches import Patches
 from cutesmith.recording.ptx import PtxasNote, Spills, read_notes, read_remarks
-from cutesmith.recording.sessions import Module, Session
+from cutesmith.recording.sessions import Module, Session, UnstableName
 from cutesmith.recording.tvm_ffi_calls import hook_tvm_ffi
 
 _PLACE_IN_LOCATION = re.compile(r'"([^"]+\.py)":(\d+):\d+')
+_UNSTABLE = re.compile(r"has type `([^`]+)` on one path and `([^`]+)`")
 _PTXAS_REMARKS = "remarks{ptx}"
 _PLACE = "_fast_frameinfo"
+_JOIN, _REGION = "_check_region_result", ("mix_iter_arg_names", "region_result_list")  # of its caller
 _FRAMEWORK = "_is_framework_module"  # of a name; asked for the frames of every operation: 4 % of a GEMM's time here
 
 
@@ -52,12 +55,13 @@ class _Hooks:
         self._started = 0.0
         self._spills: dict[str, Spills] = {}
         self._notes: dict[str, tuple[PtxasNote, ...]] = {}
+        self._unstable: Exception | None = None  # the first of this compilation
 
     def install(self, patches: Patches) -> None:
         """Replace what a session needs; `patches` puts it back."""
         from cutlass._mlir_helpers import op
         from cutlass.base_dsl import compile_backend, compiler, diagnostics, dsl, enums, jit_executor
-        from cutlass.cutlass_dsl import cuda_jit_executor
+        from cutlass.cutlass_dsl import cuda_jit_executor, cutlass_ast_decorators
 
         self._set_environment(patches, dsl.DSLSingletonMeta._instances.values())
         answer_driver_calls(patches, parse_arch(self._recorded.arch).sm, self._recorded)
@@ -75,6 +79,8 @@ class _Hooks:
             (jit_executor.JitCompiledFunction, "run_compiled_program", surfacing),
         ):
             patches.set(owner, name, wrap(getattr(owner, name)))
+        joins = cutlass_ast_decorators.ScfGenerator
+        patches.set(joins, _JOIN, staticmethod(self._note_join(getattr(joins, _JOIN))))
         patches.set(enums.Arch, "from_string", staticmethod(_naming_unknown(enums.Arch.from_string)))
         if place := getattr(op, _PLACE, None):
             patches.set(op, _PLACE, _remembered(place))
@@ -125,17 +131,41 @@ class _Hooks:
 
         def func(dsl: Any, *args: Any, **kwargs: Any) -> Any:
             if self._depth == 0:
-                self._started = time.perf_counter()
+                self._started, self._unstable = time.perf_counter(), None
+                self._recorded.unstable.clear()
             self._depth += 1
             self._recorded.compiling = True
             try:
                 result = original(dsl, *args, **kwargs)
             finally:
                 self._depth -= 1
+                if self._depth == 0 and self._unstable is not None:
+                    raise self._unstable from None
             self._recorded.compiling = self._depth > 0  # an exception leaves it set
             return result
 
         return _as_part_of(original.__module__, func)
+
+    def _note_join(self, original: Any) -> Any:
+        """Trace on where a name has two types, with the value from before the region, so that all such names are known.
+
+        Then the first error is raised. The values at the region's end are a list of the function that calls the check.
+        """
+
+        def check(before: object, after: object, name: str, operation: str) -> None:
+            try:
+                original(before, after, name, operation)
+            except Exception as error:
+                caller = sys._getframe(1).f_locals
+                names, results = (caller.get(known) for known in _REGION)
+                types_of = _UNSTABLE.search(str(error))
+                if not types_of or not names or not isinstance(results, list):
+                    raise
+                results[list(names).index(name)] = before
+                self._unstable = self._unstable or error
+                self._recorded.unstable.append(UnstableName(name, types_of[1], types_of[2], getattr(error, "line", 0)))
+
+        return _as_part_of(original.__module__, check)
 
     def _name_other_gpu(self, original: Any) -> Any:
         """The DSL says of code for another GPU, when it is called, that the DSL has a bug."""

@@ -72,6 +72,16 @@ class Executor(Protocol):
         """Copy bytes between any two addresses, of the host or the device."""
 
 
+@dataclass(frozen=True)
+class UnstableName:
+    """A name whose type is not the same on all paths (TYPE_UNSTABLE_JOIN), two of its types, the line of the region."""
+
+    name: str
+    before: str
+    after: str
+    line: int
+
+
 @dataclass
 class Session:
     """What one run of host code compiled and launched; `errors` are calls that could not be answered.
@@ -92,6 +102,7 @@ class Session:
     _libraries: dict[int, Module] = field(default_factory=dict)
     _handles: dict[int, tuple[int, str]] = field(default_factory=dict)  # library and kernel
     _settings: dict[tuple[int, int], int] = field(default_factory=dict)
+    unstable: list[UnstableName] = field(default_factory=list)  # those of a compilation that failed for the first
     compiling: bool = False  # whether a compilation was under way when an exception passed through
 
     def surface(self) -> None:

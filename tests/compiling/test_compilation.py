@@ -329,4 +329,23 @@ def test_an_unstable_join_points_at_the_assignment(compiled, write_file):
     report = compiled(write_file(UNSTABLE))
     assert report["error_code"] == "TYPE_UNSTABLE_JOIN"
     assert UNSTABLE.splitlines()[report["error_line"] - 1].strip() == "total += 0.5"
-    assert "Give it the type Float32 before line 8" in report["error"]
+    assert "Give `total` the type Float32 before line 8" in report["error"]
+
+
+def test_all_unstable_names_of_a_compilation_are_told_at_once(compiled, write_file):
+    several = """
+    total, last = 0, None
+    for i in range(n):
+        if i > 3:
+            inner = total
+        total += 0.5
+    count = 1
+    if n > 2:
+        last = n
+        count = 1.5
+"""
+    report = compiled(write_file(UNSTABLE.replace("    total = 0\n", several.lstrip("\n"))))
+    assert "Give `total` the type Float32 before line 8" in report["error"]
+    assert "Give `last` a value of type Int32 before line 13: a dynamic region keeps no None." in report["error"]
+    assert "Give `count` the type Float32 before line 13" in report["error"]
+    assert "to None" not in report["error"] and "`inner`" not in report["error"]

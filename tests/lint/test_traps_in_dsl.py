@@ -24,6 +24,7 @@ EXPECTED = {  # rule -> what the error of its bad example says
     "CS205": "UNSUP_LOOP_ELSE",
     "CS206": "TYPE_UNSTABLE_JOIN",
     "CS208": "PHASE_DYNAMIC_INDEX",
+    "CS212": "TYPE_UNSTABLE_JOIN",
     "CS209": "PHASE_DYNAMIC_TO_STATIC_BOOL",
     "CS301": "Type mismatch, store Float32",
     "CS302": "must have the same dtype, but got Float16 and Int32",
