@@ -10,7 +10,8 @@ import torch.nn.functional as F
 
 from cutesmith.devices import parse_arch
 from cutesmith.patterns.contraction.hopper.legality import copied_factors, obstacles, refusals, shared_bytes
-from cutesmith.patterns.contraction.hopper.proposals import MOST_CANDIDATES, predict, proposals
+from cutesmith.patterns.contraction.hopper.prediction import predict
+from cutesmith.patterns.contraction.hopper.proposals import MOST_CANDIDATES, proposals
 from cutesmith.patterns.contraction.plan import match
 from cutesmith.patterns.pattern_plan import ContractionConfiguration
 from cutesmith.patterns.pattern_plan import HopperConfiguration as Tiles
@@ -267,3 +268,29 @@ def test_the_head_says_why():
     odd, single = plan_of_sizes(4096, 4096, 4095), plan_of_sizes(8205, 5921, 2949, torch.float32)
     assert "# x0 is copied first, 33.5 MB: TMA" in odd.render(odd.configurations()[0])
     assert "# Launches before it split each number" in single.render(single.configurations()[0])
+
+
+@pytest.mark.parametrize(
+    ("sizes", "tile"),
+    [
+        ((256, 4096, 14336), (128, 64, 1)),  # 53.6 us on an H200; two blocks with four stages each 61.0
+        ((64, 6144, 4096), (64, 64, 1)),  # 21.9 us; 128 x 64 with three stages 23.8
+        ((64, 128256, 4096), (128, 64, 1)),  # lines of 256 bytes: 264.7 us, of 128 272.4
+        ((2048, 4096, 4096), (128, 256, 1)),  # 92.5 us on an H100, 128 x 128 95.7
+    ],
+)
+def test_the_first_choice_is_what_was_fastest(sizes, tile):
+    first = proposals(problem_of(*sizes[:2], k=sizes[2]), SM90)[0]
+    assert (first.tile_m, first.tile_n, first.split) == tile
+
+
+def test_results_of_float32_leave_in_one_strip_beside_the_next_tile():
+    """KernelBench 1/7: 128 x 64 took 2630 us on an H100, 128 x 192 in three strips 2775."""
+    first = proposals(problem_of(32768, 32768, 64, torch.float32), SM90)[0]
+    assert first.tile_n == first.columns == 64
+
+
+def test_lines_outside_of_a_matrix_cost_time():
+    tiles = Tiles(128, 64, 64, 9)
+    half, whole = (predict(problem_of(m, 8192, 8192), tiles).seconds for m in (64, 128))
+    assert half > 1.15 * whole  # of half the product: 69.4 us on an H200

@@ -11,7 +11,8 @@ import torch.nn.functional as F
 
 from cutesmith.devices import parse_arch
 from cutesmith.patterns.contraction.hopper.legality import copied_factors, obstacles, refusals
-from cutesmith.patterns.contraction.hopper.proposals import predict, proposals
+from cutesmith.patterns.contraction.hopper.prediction import predict
+from cutesmith.patterns.contraction.hopper.proposals import proposals
 from cutesmith.patterns.contraction.plan import match
 from cutesmith.patterns.pattern_plan import HopperConfiguration as Tiles
 from cutesmith.patterns.tracing.trace import trace_function

@@ -18,7 +18,7 @@ from cutesmith.patterns.contraction.epilogue import Output
 from cutesmith.patterns.contraction.hopper.kernel import HOPPER_NAMES, given_by_columns, hopper_context
 from cutesmith.patterns.contraction.hopper.legality import copied_factors, moved_outputs, obstacles
 from cutesmith.patterns.contraction.hopper.legality import shared_bytes as hopper_shared_bytes
-from cutesmith.patterns.contraction.hopper.proposals import LAUNCH_SECONDS, predict
+from cutesmith.patterns.contraction.hopper.prediction import LAUNCH_SECONDS, predict
 from cutesmith.patterns.contraction.hopper.proposals import proposals as hopper_proposals
 from cutesmith.patterns.contraction.legality import refusals, shared_bytes, threads
 from cutesmith.patterns.contraction.proposals import predicted_seconds, proposals

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from cutesmith.patterns.attention.plan import AttentionPlan
 from cutesmith.patterns.chains.chain import ChainPlan, SinglePlan
 from cutesmith.patterns.contraction.arithmetic import Arithmetic
-from cutesmith.patterns.contraction.hopper.proposals import LAUNCH_SECONDS
+from cutesmith.patterns.contraction.hopper.prediction import LAUNCH_SECONDS
 from cutesmith.patterns.contraction.plan import ContractionPlan
 from cutesmith.patterns.contraction.proposals import BYTES_PER_SECOND, FLOPS_PER_SECOND, predicted_seconds
 from cutesmith.patterns.pattern_plan import HopperConfiguration

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from cutesmith.patterns.contraction.analysis import ContractionProblem, Matrix
 from cutesmith.patterns.contraction.epilogue import Operand, Output
 from cutesmith.patterns.contraction.hopper.legality import SPLIT_STAGES, k_major
-from cutesmith.patterns.contraction.hopper.proposals import blocks_at_once, reasons
+from cutesmith.patterns.contraction.hopper.prediction import blocks_at_once, reasons
 from cutesmith.patterns.contraction.hopper.scales import tile_scales
 from cutesmith.patterns.graph.attributes import Windows
 from cutesmith.patterns.graph.dtypes import ITEM_BYTES, STORAGE_TYPE

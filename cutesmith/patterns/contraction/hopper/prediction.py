@@ -1,0 +1,202 @@
+"""How long a configuration of sm_90a's kernel takes, by a model of its parts; sentences that say so."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from cutesmith.devices import RESERVED_SMEM_PER_BLOCK, parse_arch
+from cutesmith.patterns.contraction.analysis import ContractionProblem, Matrix, Seen
+from cutesmith.patterns.contraction.arithmetic import Arithmetic, arithmetic_of
+from cutesmith.patterns.contraction.hopper.legality import (
+    copied_factors,
+    factor_bytes,
+    item_bytes,
+    moved_outputs,
+    shared_bytes,
+)
+from cutesmith.patterns.graph.dtypes import ITEM_BYTES
+from cutesmith.patterns.pattern_plan import HopperConfiguration as Tiles
+
+CLUSTERS_AT_ONCE = {1: 132, 2: 66, 4: 30, 8: 13}
+"""How many clusters of so many blocks run at once on an H200 of 132 multiprocessors."""
+
+# Fitted to the medians of 138 sizes and runs with up to 39 configurations each, on an H200 and on H100s whose memory is
+# slower; `evals/studies/check_predictions.py` says how near it comes to them.
+LAUNCH_SECONDS = 8.1e-6
+"""As a pair of events measures it."""
+CLOCK = 1.87e9
+LOADED_BYTES = 74.0
+"""That a multiprocessor loads from L2 in a cycle."""
+LATENCY_CYCLES = 2200.0
+"""From a load to its arrival, while all multiprocessors load: what stages in flight hide."""
+OUTSIDE_CYCLES = 4.15
+"""More for a line of a tile that lies outside of its matrix, which TMA fills with zeros."""
+WINDOW_CYCLES = 1.12
+"""More for a position of windows in a k-tile: TMA reads an image pixel by pixel."""
+STEP_CYCLES = 55.0
+"""Of a k-tile for its barriers, beside its products."""
+CLUSTER_CYCLES = {"m": 46.0, "n": 77.0}
+"""More for a k-tile that blocks side by side in m or in n load together; of float8 those in m are 1 % faster."""
+PARTS_CYCLES = 960.0
+"""Of a k-tile of float32, beside its products, where the kernel splits."""
+TILE_CYCLES = 1900.0
+"""Before the first products of a tile, and after its last."""
+ROUND_CYCLES = 150.0
+"""Of each strip of columns that leaves, for its barriers: hidden behind the other warpgroup where they take turns."""
+STORED_BYTES = 12.9
+"""That a multiprocessor stores in a cycle while all do; the last strip of a tile leaves beside the next tile."""
+SPLIT_CYCLES = 1000.0
+"""For each doubling of the blocks that add up a tile."""
+BANDWIDTH = 4.33e12
+LINE_SHARE = 0.12
+"""More time for bytes of device memory that are read in lines of 128; half of that in lines of 256."""
+MOST_FLOPS = 1360e12
+MOST_FLOPS_OF_FLOAT8 = 2390e12
+COPIED_AT_ONCE = 256
+"""Elements of a line that a warp copies."""
+COPY_SECONDS = 3e-6
+"""Of a launch that copies a factor, beside its bytes."""
+STEP_SHARPNESS = 8.0
+"""Of the maximum of what a k-tile waits for: the exponent of a norm."""
+SHARPNESS = 2.64
+"""Of that of multiprocessors, memory and power."""
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """The predicted time of a configuration in seconds, and the terms that it comes from.
+
+    `waves`: how often all multiprocessors work at once, the last time partly; `busy`: which part of that is work.
+    `bound`: what the time is made of.
+    """
+
+    seconds: float
+    tiles: int
+    waves: int
+    busy: float
+    bound: str
+
+
+def blocks_at_once(problem: ContractionProblem, c: Tiles) -> int:
+    """How many blocks share a multiprocessor of Hopper."""
+    sm = parse_arch("sm_90a").sm
+    memory = sm.smem_per_sm // (shared_bytes(problem, c) + RESERVED_SMEM_PER_BLOCK)
+    registers = sm.registers_per_sm // (c.threads * 128)
+    return max(1, min(memory, registers if c.sums_per_thread <= 64 else 1, 2))
+
+
+def predict(problem: ContractionProblem, c: Tiles) -> Prediction:
+    """What a configuration takes: waves of tiles, as long as their wgmma or their loads; or all bytes; or all flops."""
+    images = problem.batches if c.joined else 1  # that make up the rows of one product
+    rows, columns = (images * problem.n, problem.m) if c.swapped else (problem.m, problem.n)
+    is_float8 = arithmetic_of(problem) is Arithmetic.FLOAT8
+    share, at_once = c.cluster_m * c.cluster_n, blocks_at_once(problem, c)
+    tiles = math.ceil(rows / (c.tile_m * c.cluster_m)) * math.ceil(columns / (c.tile_n * c.cluster_n)) * share
+    tiles *= problem.batches // images
+    resident = CLUSTERS_AT_ONCE[share * c.split] * share * c.split * at_once
+    waves = max(1, math.ceil(tiles * c.split / resident))  # a result without elements has no tile
+    # A wgmma of 64 x n x 32 bytes takes n / 2 cycles, or as long as its operands take to read, 128 bytes a cycle.
+    depth = 32 if is_float8 else 16
+    multiply = c.tile_m / 64 * max(c.tile_n / 2, 16 + c.tile_n / 4) * c.tile_k / depth * len(c.products)
+    load = _load_cycles(problem, c, rows, columns)
+    waits = (multiply * at_once + STEP_CYCLES, load * at_once, LATENCY_CYCLES / max(1, c.stages - 1))
+    step = _norm(waits, STEP_SHARPNESS) + (PARTS_CYCLES if c.splits else 0.0)
+    if c.cluster_n > 1 or (c.cluster_m > 1 and not is_float8):
+        step += CLUSTER_CYCLES["n" if c.cluster_n > 1 else "m"]
+    own = _steps(problem, c) / c.split * step + TILE_CYCLES + SPLIT_CYCLES * math.log2(c.split)
+    if not c.pingpong:
+        leaving = (c.tile_n - c.columns) * c.tile_m * sum(ITEM_BYTES[o.dtype] for o in problem.epilogue.outputs)
+        own += ROUND_CYCLES * c.tile_n / c.columns + leaving / STORED_BYTES
+    moved = problem.graph.moved_bytes + sum(_more_bytes(problem, c))
+    most_flops = MOST_FLOPS_OF_FLOAT8 if is_float8 else MOST_FLOPS
+    work = {
+        "loads from L2" if load > multiply else "multiplications": waves * own / CLOCK,
+        "bytes of device memory": moved / BANDWIDTH * (1 + LINE_SHARE * 128 / (c.tile_k * factor_bytes(problem, c))),
+        "the card's power": 2 * problem.m * problem.n * problem.k * problem.batches * len(c.products) / most_flops,
+    }
+    seconds = LAUNCH_SECONDS + _norm(work.values(), SHARPNESS)
+    seconds += sum(COPY_SECONDS + moved / BANDWIDTH for moved in _bytes_beside(problem, c))
+    busy = tiles * c.split / (waves * resident)
+    return Prediction(seconds, tiles, waves, busy, max(work, key=lambda name: work[name]))
+
+
+def _norm(parts: Iterable[float], exponent: float) -> float:
+    """A maximum whose smaller parts count a little: they do not overlap altogether."""
+    return math.pow(math.fsum(math.pow(part, exponent) for part in parts), 1 / exponent)
+
+
+def _load_cycles(problem: ContractionProblem, c: Tiles, rows: int, columns: int) -> float:
+    """Of a k-tile for a multiprocessor; lines outside of the matrices are those of the last tile, shared among all."""
+    bytes_of_line = c.tile_k * item_bytes(problem, c)
+    boxes = math.ceil(c.tile_k * factor_bytes(problem, c) / 128) * (c.parts if c.ahead else 1)
+    load = (c.tile_m / c.cluster_n + c.tile_n / c.cluster_m) * bytes_of_line / LOADED_BYTES
+    load += OUTSIDE_CYCLES * boxes * _outside(columns, c.tile_n) / c.cluster_m
+    if isinstance(problem.b, Seen):  # there is a position in each row, of another image or of none
+        return load + WINDOW_CYCLES * c.tile_m
+    return load + OUTSIDE_CYCLES * boxes * _outside(rows, c.tile_m) / c.cluster_n
+
+
+def _outside(lines: int, tile: int) -> float:
+    """Of a tile's lines those outside of the matrix, on average."""
+    tiles = max(1, math.ceil(lines / tile))
+    return (tiles * tile - lines) / tiles
+
+
+def _more_bytes(problem: ContractionProblem, c: Tiles) -> Iterator[float]:
+    """What the kernel reads beside the function's own bytes: parts are half as long again as their number."""
+    if c.ahead:
+        yield from (side.bytes * (c.parts / 2 - 1) for side in (problem.a, problem.b))
+
+
+def _bytes_beside(problem: ContractionProblem, c: Tiles) -> Iterator[float]:
+    """What each launch beside the kernel moves: it copies or splits a factor, or moves rows of a result together."""
+    size = problem.batches * problem.m * problem.n
+    yield from (2.0 * size * ITEM_BYTES[output.dtype] for output in moved_outputs(problem, c))
+    if c.ahead:
+        yield from (side.bytes * (1 + c.parts / 2) for side in (problem.a, problem.b))
+    else:
+        yield from (2 * side.bytes * _copied_for_one(side) for side in copied_factors(problem))
+
+
+def _copied_for_one(side: Matrix | Seen) -> float:
+    """Elements that a copy takes the time of, for each: a warp has a whole piece of a line at once, however short."""
+    if isinstance(side, Seen):
+        return 1.0
+    length = side.shape[side.contiguous or -1]
+    return math.ceil(length / COPIED_AT_ONCE) * COPIED_AT_ONCE / max(1, length)
+
+
+def _steps(problem: ContractionProblem, c: Tiles) -> float:
+    """Of k: a window's taps are loaded one by one."""
+    if problem.windows is None:
+        return problem.k / c.tile_k
+    taps = math.prod(problem.windows.taps)
+    return taps * math.ceil(problem.k // taps / c.tile_k)
+
+
+def reasons(problem: ContractionProblem, c: Tiles) -> list[str]:
+    """Sentences for the head of the kernel: why this configuration, and what time is predicted."""
+    found = predict(problem, c)
+    shape = f"{problem.m} x {problem.n} x {problem.k}" + (f", {problem.batches} times" if problem.batches > 1 else "")
+    transposed = " of the transposed result" if c.swapped else ""
+    split = f", each by {c.split} blocks," if c.split > 1 else ""
+    lines = [
+        f"{shape}: {found.tiles} tiles of {c.tile_m} x {c.tile_n}{transposed}{split} keep 132 multiprocessors busy for "
+        f"{found.busy:.0%} of {found.waves} wave{'s' if found.waves > 1 else ''}.",
+        f"Predicted on an H200: {found.seconds * 1e6:.0f} us, mostly {found.bound}."
+        f" {c.stages} stages of {c.tile_k} of k are in flight.",
+    ]
+    if c.cluster_m * c.cluster_n > 1:
+        lines.append("Two blocks of a cluster load what they share once: less traffic from L2, and less power.")
+    if c.joined:
+        lines.append("Images follow each other in tiles: the rows of one alone would leave them half empty.")
+    if moved_outputs(problem, c):
+        lines.append("A launch after it moves rows of the result together, which TMA stores apart.")
+    if c.ahead:
+        lines.append("Launches before it split each number of both factors into parts.")
+        return lines
+    for matrix in copied_factors(problem):
+        lines.append(f"{matrix.argument} is copied first, {matrix.bytes / 1e6:.3g} MB: TMA cannot read it in place.")
+    return lines
