@@ -150,7 +150,8 @@ def test_rows_that_are_not_aligned_have_blocks_as_wide_as_others(tmp_path):
     source = plan.render(plan.configurations()[0])
     with session("sm_90a") as recorded:
         load(source, tmp_path).kernel_fn(like(torch.empty(9, 4096, 4095, device="meta")))
-    assert recorded.launches[0].grid == (9 * 32, 1, 1)  # 128 sums of 4 bytes a block
+    (launch,) = recorded.launches
+    assert (launch.grid, launch.block) == ((9 * 32, 1, 1), (1024, 1, 1))  # 128 sums of 4 bytes, by 8 threads each
     check(source, function, [[x]], tmp_path)
 
 
