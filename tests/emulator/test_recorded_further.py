@@ -13,10 +13,12 @@ from evals.studies.emulator.record_further import (
     EXPLAINED,
     INTERLEAVED,
     RECORDING,
+    SPARSE,
     cases,
     differences,
     emulated,
     load,
+    sparse_cases,
 )
 
 RECORDED = load(RECORDING)
@@ -56,6 +58,20 @@ LATER = {case.name: case for case in cases(kernels=False, again=True)}
 )
 def test_an_interleaved_copy_is_that_of_the_h100(name):
     assert not differences(emulated(LATER[name]), load(INTERLEAVED)[name])
+
+
+SPARSE_PRODUCTS = list(sparse_cases())
+SOME_SPARSE = {case.name for case in SPARSE_PRODUCTS[:23] if ".s32." in case.name or "e4m3.e5m2" in case.name}
+SOME_SPARSE |= {case.name for case in SPARSE_PRODUCTS[23::9]}
+
+
+@pytest.mark.parametrize(
+    "case",
+    [case if case.name in SOME_SPARSE else pytest.param(case, marks=pytest.mark.slow) for case in SPARSE_PRODUCTS],
+    ids=lambda case: case.name,
+)
+def test_a_product_with_a_sparse_matrix_is_that_of_the_h100(case):
+    assert not differences(emulated(case), load(SPARSE)[case.name])
 
 
 @pytest.mark.parametrize(

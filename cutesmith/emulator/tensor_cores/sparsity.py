@@ -3,9 +3,8 @@
 A chunk of four neighbouring columns has two stored elements, and four bits of metadata with their places, the first
 in the lower two bits. tf32 stores one of two columns and takes the same four bits as two halves of 16 bits would;
 types of 4 bits store two pairs of four. PTX ISA, "Sparse matrix storage" of `mma.sp`, `wgmma.mma_async.sp` and
-`tcgen05.mma.sp`. Where metadata lie is the text's for `mma.sp` with one or two threads of a quad; the rest are figures
-there, and taken from the layouts of CuTe (mma_traits_sm90_gmma_sparse.hpp, mma_traits_sm120_sparse.hpp,
-mma_traits_sm100_frag.hpp).
+`tcgen05.mma.sp`. Where metadata lie are figures there. In registers it is as an H100 takes them, in tensor memory as
+CuTe lays them out (mma_traits_sm100_frag.hpp).
 """
 
 from __future__ import annotations
@@ -54,22 +53,23 @@ def columns(codes: Array, bits: int) -> Array:
     return found
 
 
-def metadata_places(selector: int, chunks: int) -> tuple[Array, Array]:
+def metadata_places(selector: int, chunks: int, bits: int) -> tuple[Array, Array]:
     """int64 (16, chunks) each: the lane of a warp whose register has the four bits of a chunk, and which four of it.
 
-    Four chunks of a row come from the lane of a quad that the selector names, eight from the pair that it names, both
-    with rows 8 to 15 in the upper half. Sixteen come from all lanes, of rows 8 to 15 from the odd ones.
+    Of types of 16 and 32 bits four chunks of a row come from the lane of a quad that the selector names, eight from the
+    pair that it names, with rows 8 to 15 in the upper half. Of narrower types a lane has eight chunks of one row, of
+    rows 8 to 15 the odd ones, and the selector names a pair where there are no more.
     """
     row, chunk = np.mgrid[:ROWS, :chunks]
     quad = _QUAD * (row % 8)
-    if chunks == 16:
-        return quad + row // 8 + 2 * (chunk // 8), chunk % 8
+    if bits <= 8:
+        return quad + 2 * selector + row // 8 + 2 * (chunk // 8), chunk % 8
     return quad + selector * (chunks // 4) + chunk // 4, 4 * (row // 8) + chunk % 4
 
 
-def warp_codes(words: Array, selector: int, chunks: int) -> Array:
-    """uint32 (w, 16, chunks) from the metadata registers of warps (w, 32)."""
-    lane, code = metadata_places(selector, chunks)
+def warp_codes(words: Array, selector: int, k: int, bits: int) -> Array:
+    """uint32 (w, 16, chunks) from the metadata registers of warps (w, 32), for rows of `k` elements of `bits`."""
+    lane, code = metadata_places(selector, k // chunk_columns(bits), bits)
     found: Array = words[:, lane].astype(np.uint32) >> (4 * code).astype(np.uint32) & _CODE
     return found
 

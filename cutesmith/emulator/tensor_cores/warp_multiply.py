@@ -30,7 +30,6 @@ from cutesmith.emulator.tensor_cores.multiplication import FAMILIES, Multiplicat
 from cutesmith.emulator.tensor_cores.sparsity import (
     DIFFERENT,
     ORDERED,
-    chunk_columns,
     columns,
     compute_sparse,
     meaningful,
@@ -133,7 +132,7 @@ def _chosen(warps: Warps, form: Multiplication, metadata: Operand, selector: Ope
     chosen = selectors(form.k, bits)
     if not isinstance(selector, Immediate) or selector.value not in chosen:
         raise UnsupportedInstruction(instruction, f"the sparsity selector is a constant below {len(chosen)}")
-    codes = warp_codes(read_registers(warps, metadata)[:, 0], selector.value, form.k // chunk_columns(bits))
+    codes = warp_codes(read_registers(warps, metadata)[:, 0], selector.value, form.k, bits)
     known = ORDERED if "sp::ordered_metadata" in instruction.modifiers else DIFFERENT
     strange = (~meaningful(codes, bits, known)).any(axis=(1, 2))
     if strange.any() and warps.machine.memory.sanitize:

@@ -30,7 +30,7 @@ from cutesmith.emulator.tensor_cores.in_flight import (
     tokens,
 )
 from cutesmith.emulator.tensor_cores.native_tokens import hold_tokens
-from cutesmith.emulator.tensor_cores.sparsity import ORDERED, chunk_columns, columns, meaningful, warp_codes
+from cutesmith.emulator.tensor_cores.sparsity import ORDERED, columns, meaningful, warp_codes
 from cutesmith.emulator.tensor_cores.warpgroup_forms import ROWS, WarpgroupMultiply
 
 _DENSE_CHUNKS = 2
@@ -172,7 +172,7 @@ def _chosen(batch: WarpgroupBatch, form: WarpgroupMultiply, metadata: Operand) -
     product = form.form.product
     bits = bits_of(product.a)
     words = batch.machine.wave.read(metadata, batch.lanes.ravel(), np.uint32).reshape(-1, WARP)
-    codes = warp_codes(words, form.selector, product.k // chunk_columns(bits)).reshape(len(batch.lanes), ROWS, -1)
+    codes = warp_codes(words, form.selector, product.k, bits).reshape(len(batch.lanes), ROWS, -1)
     strange: Array = np.asarray((~meaningful(codes, bits, ORDERED)).any(axis=(1, 2)))
     if strange.any():
         _report(batch, FaultKind.INVALID_OPERAND, "has metadata that have no meaning", strange)

@@ -143,7 +143,8 @@ def metadata(stream: Stream, form: Multiplication, selector: int, ordered: bool,
     chunks = form.k // chunk_columns(bits)
     codes = np.array(known, np.uint32)[stream.below(len(known), *shape, ROWS, chunks)]
     words = (stream.bits(*shape, 32) >> np.uint64(32)).astype(np.uint32)
-    lane, code = metadata_places(selector, chunks)
+    order = 8 if chunks == 16 else 16  # all places of the lanes that hold metadata are filled, in one order or another
+    lane, code = metadata_places(selector, chunks, order)
     for row, chunk in np.ndindex(ROWS, chunks):
         at, shift = lane[row, chunk], np.uint32(4 * code[row, chunk])
         words[..., at] = words[..., at] & ~(np.uint32(15) << shift) | codes[..., row, chunk] << shift

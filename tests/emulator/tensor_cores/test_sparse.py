@@ -46,7 +46,7 @@ def sparse(rows: int, k: int, kind: str, low: int = -2):
     return stored, codes, whole
 
 
-def metadata_of_a_warp(codes: np.ndarray, selector: int) -> np.ndarray:
+def metadata_of_a_warp(codes: np.ndarray, selector: int, bits: int) -> np.ndarray:
     """uint32 (32,): the figures of `mma.sp` for 4, 8 and 16 chunks of a row; other lanes hold what has no meaning."""
     chunks = codes.shape[1]
     words = np.zeros(32, np.uint32)
@@ -54,6 +54,8 @@ def metadata_of_a_warp(codes: np.ndarray, selector: int) -> np.ndarray:
         group, quad = divmod(lane, 4)
         if chunks == 4 and quad == selector:
             parts = [codes[group], codes[group + 8]]
+        elif chunks == 8 and quad // 2 == selector and bits <= 8:
+            parts = [codes[group + 8 * (quad % 2)]]
         elif chunks == 8 and quad // 2 == selector:
             half = slice(quad % 2 * 4, quad % 2 * 4 + 4)
             parts = [codes[group, half], codes[group + 8, half]]
@@ -96,7 +98,11 @@ def run_sparse(opcode: str, stored, codes, right, kinds, selector=0, words=None)
     """Bits of D (16, 8) of a warp, C = 0; `right` is B^T (8, k)."""
     a = warp_registers(patterns(kinds[0], stored), BITS[kinds[0]], 16)
     b = warp_registers(patterns(kinds[1], right), BITS[kinds[1]], 8)
-    given = [*a, *b, (metadata_of_a_warp(codes, selector) if words is None else words)[None].astype(np.uint64)]
+    given = [
+        *a,
+        *b,
+        (metadata_of_a_warp(codes, selector, BITS[kinds[0]]) if words is None else words)[None].astype(np.uint64),
+    ]
     values = {f"%r{index + 4}": register for index, register in enumerate(given)}
     names = list(values)
     first, second = ", ".join(names[: len(a)]), ", ".join(names[len(a) : -1])
@@ -148,7 +154,7 @@ def test_what_is_not_stored_is_not_multiplied():
     a = warp_registers(patterns("f16", stored), 16, 16)
     b = warp_registers(right.astype(np.float16).view(np.uint16), 16, 8)
     values = {f"%r{index + 4}": register for index, register in enumerate([*a, *b])}
-    values["%r9"] = metadata_of_a_warp(codes, 0)[None].astype(np.uint64)
+    values["%r9"] = metadata_of_a_warp(codes, 0, 16)[None].astype(np.uint64)
     code = f"{F16} {{%r0, %r1, %r2, %r3}}, {{%r4, %r5}}, {{%r6, %r7}}, {{0, 0, 0, 0}}, %r9, 0;"
     found = run_warps(code, values, "%r0", "%r2")
     for register, half in zip(found, (0, 8)):
@@ -189,7 +195,9 @@ def launch(opcode, stored, codes, right, kind, *, in_registers=False, selector=0
     bits_a, bits_b = patterns(kind, stored), patterns(kind, right)
     n = len(right)
     count = n // 4 if opcode.split(".")[-3] == "f16" else n // 2
-    words = np.concatenate([metadata_of_a_warp(codes[16 * warp : 16 * warp + 16], selector) for warp in range(4)])
+    words = np.concatenate(
+        [metadata_of_a_warp(codes[16 * warp : 16 * warp + 16], selector, BITS[kind]) for warp in range(4)]
+    )
     a = registers(4, "%a") if in_registers else "%da"
     constants = "" if kind.startswith(("s", "u")) else ", 1, 1"
     if BITS[kind] == 16:
