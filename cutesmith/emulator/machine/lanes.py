@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import numpy as np
 from cutesmith.emulator.machine.machine import Machine
 from cutesmith.emulator.machine.memory import Memory
 from cutesmith.emulator.program.abi import Array
-from cutesmith.emulator.ptx.syntax import Address, Instruction, Operand
+from cutesmith.emulator.ptx.syntax import Address, Instruction, Operand, Sink
 from cutesmith.emulator.state.wave import Wave
 
 
@@ -62,18 +63,35 @@ class Warps(_AtInstruction):
     members: Array
     active: Array
 
+    @cached_property
+    def lanes(self) -> Array:
+        """The active lanes, (n,), warp by warp."""
+        lanes: Array = self.members.ravel() if self.active.all() else self.members[self.active]
+        return lanes
+
     def read(self, operand: Operand, dtype: Any = np.uint32) -> Array:
         """The operand's bits as `dtype`, shape (w, 32)."""
-        values = np.zeros(self.active.shape, np.dtype(dtype))
-        values[self.active] = self.wave.read(operand, self.members[self.active], dtype)
-        return values
+        return self._by_warp(self.wave.read(operand, self.lanes, dtype))
 
     def write(self, operand: Operand, values: Array) -> None:
-        """Set a register of the active lanes, values of shape (w, 32)."""
-        self.wave.write(operand, self.members[self.active], np.broadcast_to(values, self.active.shape)[self.active])
+        """Set a register of the active lanes, values of shape (w, 32); a Sink swallows them."""
+        if isinstance(operand, Sink):
+            return
+        values = np.broadcast_to(values, self.active.shape)
+        self.wave.write(operand, self.lanes, values.ravel() if self._whole else values[self.active])
 
     def address(self, operand: Address) -> Array:
         """uint64 addresses, shape (w, 32)."""
-        values = np.zeros(self.active.shape, np.uint64)
-        values[self.active] = self.wave.address(operand, self.members[self.active])
-        return values
+        return self._by_warp(self.wave.address(operand, self.lanes))
+
+    @property
+    def _whole(self) -> bool:
+        return len(self.lanes) == self.active.size
+
+    def _by_warp(self, values: Array) -> Array:
+        """The values of the active lanes, (n,), as (w, 32)."""
+        if self._whole:
+            return values.reshape(self.active.shape)
+        spread = np.zeros(self.active.shape, values.dtype)
+        spread[self.active] = values
+        return spread

@@ -8,6 +8,7 @@ lane that does not execute reads as 0, which is what an H200 gives where the ISA
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from cutesmith.emulator.faults import UnsupportedInstruction
 from cutesmith.emulator.machine.lanes import Warps
 from cutesmith.emulator.machine.suspensions import present_operation, warp_operation
 from cutesmith.emulator.program.abi import WARP, Array
-from cutesmith.emulator.ptx.syntax import Operand, Pair, Sink
+from cutesmith.emulator.ptx.syntax import Immediate, Operand, Pair, Sink
 
 _LANES = np.arange(WARP, dtype=np.int64)
 
@@ -43,10 +44,21 @@ def shuffle(warps: Warps) -> None:
     modes = ("up", "down", "bfly", "idx")
     require_modifiers(warps, *(("sync", mode, "b32") for mode in modes))
     destination, predicate = _destinations(warps.instruction.operands[0])
-    value, shift, control = (warps.read(operand) for operand in warps.instruction.operands[1:4])
-    source, inside = _source_lanes(warps.instruction.modifiers[1], shift.astype(np.int64), control.astype(np.int64))
-    warps.write(destination, np.take_along_axis(value, source, axis=1))
+    mode, (value, shift, control, *_) = warps.instruction.modifiers[1], warps.instruction.operands[1:]
+    values = warps.read(value)
+    if isinstance(shift, Immediate) and isinstance(control, Immediate):  # as compiled code has it
+        source, inside = _constant_source_lanes(mode, shift.value, control.value)
+        warps.write(destination, values.take(source, axis=1))
+    else:
+        source, inside = _source_lanes(mode, *(warps.read(operand).astype(np.int64) for operand in (shift, control)))
+        warps.write(destination, np.take_along_axis(values, source, axis=1))
     warps.write(predicate, inside)
+
+
+@cache
+def _constant_source_lanes(mode: str, shift: int, control: int) -> tuple[Array, Array]:
+    """The same for all warps, (32,)."""
+    return _source_lanes(mode, np.array(shift), np.array(control))
 
 
 def _source_lanes(mode: str, shift: Array, control: Array) -> tuple[Array, Array]:

@@ -29,6 +29,19 @@ def test_a_shuffle_may_overwrite_its_source_and_take_constants():
     assert (found == a[:, np.arange(32) ^ 16]).all()
 
 
+@pytest.mark.parametrize("whole", [True, False])
+@pytest.mark.parametrize("mode", ["up", "down", "bfly", "idx"])
+def test_shuffles_by_constants_are_those_by_registers(mode, whole):
+    generator, active = drawn(7)
+    a, active = generator.integers(0, 1 << 32, (WARPS, 32), np.uint64), None if whole else active
+    for shift, control in itertools.product((0, 3, 16, 31), (0, 31, 0x1C03, 0x181F)):
+        values = {"%r0": a, "%r2": np.full_like(a, shift), "%r3": np.full_like(a, control)}
+        outputs, shuffle = ("%r1", "%p1"), f"shfl.sync.{mode}.b32 %r1|%p1, %r0, {{}}, {{}}, -1;"
+        by_constants = run_warps(shuffle.format(shift, control), values, *outputs, active=active)
+        by_registers = run_warps(shuffle.format("%r2", "%r3"), values, *outputs, active=active)
+        assert np.array_equal(by_constants, by_registers), (shift, control)
+
+
 def test_matches_of_64_bits_look_at_all_of_them():
     generator, active = drawn(3)
     a = generator.integers(0, 3, (WARPS, 32), np.uint64)
