@@ -175,6 +175,7 @@ def _phases_ended(batch: LaneBatch) -> tuple[Array, Array]:
     phases = batch.read(phase, np.uint32 if by_parity else np.uint64)
     asked = (phases if by_parity else phases >> np.uint64(PARITY_SHIFT)) & phases.dtype.type(1)
     pointers = _host_addresses(batch, address, Access.MBARRIER)
+    batch.machine.unit(Initialisations).check(batch.lanes, pointers, batch.instruction)
     exists, parity = parities(batch.memory.gather(pointers, _SIZE).view(np.uint64)[:, 0])
     for index in np.flatnonzero(~exists & (pointers > 0)).tolist():
         _mbarrier_at(batch, index, int(pointers[index]))

@@ -280,6 +280,10 @@ class Clocks:
         """The time of the lane's cluster."""
         return int(self.time[self._wave.cluster_of_lane[lane]])
 
+    def met_since(self, block: int, time: int) -> bool:
+        """Whether all lanes of the block have met since."""
+        return bool(self._block_base[block] > time)
+
     def known_to_block(self, block: int, serials: Array, threads: Array, times: Array) -> Array:
         """bool (n,): whether a thread of `block` has learnt of what threads of other blocks of its cluster did."""
         first = block - block % self._cluster

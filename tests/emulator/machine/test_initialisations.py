@@ -59,6 +59,15 @@ def test_a_fence_alone_and_a_barrier_of_the_block_hand_nothing_to_another_block(
     assert outcome.lines == [(7, 5)]
 
 
+@pytest.mark.parametrize(
+    ("between", "kinds"),
+    [("", ["race"]), ("bar.warp.sync 0xffffffff;", ["race"]), ("bar.sync 0;", []), ("bar.sync 1, 64;", [])],
+)
+def test_another_warp_of_the_block_needs_a_barrier_of_both(between, kinds):
+    arrive = "mbarrier.arrive.shared.b64 _, [%r2];\n"
+    assert emulate(SETUP.format(before="", between=between, count=64) + arrive + END, block=64).kinds == kinds
+
+
 def test_an_mbarrier_of_the_own_block_needs_neither():
     code = SETUP.format(before="", between="bar.sync 0;", count=32) + "mbarrier.arrive.shared.b64 _, [%r2];\n" + END
     assert emulate(code, grid=2, cluster=2).kinds == []
