@@ -191,7 +191,11 @@ class Judge:
             from cutesmith.judge.reference_side.structure import structure_violation
 
             wrong = structure_violation(report.outputs, report.is_tuple, drawn.outputs, drawn.is_tuple)
-        return case.violated(wrong) if wrong else case
+        if wrong:
+            return case.violated(wrong)
+        launches = len(report.launches)
+        text = f"{launches} launch{'es' * (launches != 1)}, no value was compared" if launches else "nothing to launch"
+        return replace(case, outcome=CaseOutcome.RECORDED, remark=text)
 
     def _execute(self, device: str, arch: str) -> VerifyVerdict:
         """All cases with values."""
@@ -338,7 +342,9 @@ class Judge:
         return self._ended(EXIT_CODES[worst.outcome], text, worst.violation.rule, worst.violation.mechanism, tail)
 
     def _counted(self) -> str:
-        """How many cases were executed and right, of those that could be tried."""
+        """How many cases were executed and right, of those that could be tried; or how many were recorded."""
+        if self.ran_on == "compile":
+            return f"{len(self.cases)} recorded cases"
         tried = sum(case.outcome in (CaseOutcome.PASSED, CaseOutcome.DECLINED) for case in self.cases)
         declined = self._declined()
         return f"{tried - declined} of {tried} cases, {declined} declined" if declined else f"{tried} cases"

@@ -74,6 +74,11 @@ class Case:
         """Whether it passed because its values were compared, and not because nothing could be."""
         return self.passed and self.outcome in ("", CaseOutcome.PASSED.value)
 
+    @property
+    def is_recorded(self) -> bool:
+        """Whether its launches were written down and checked, and not executed."""
+        return self.outcome == CaseOutcome.RECORDED.value
+
     def words(self, executed: bool) -> str:
         """What a pill says of a case that passed."""
         if not self.is_compared:
@@ -126,14 +131,17 @@ class Stages:
 
     @property
     def counted(self) -> tuple[str, str] | None:
-        """What became of the cases as (label, numbers): only those count as right whose values were compared."""
+        """What became of the cases as (label, numbers): those whose values were compared, or that were recorded."""
         if self.verify is None or not self.verify.cases:
             return None
         cases = self.verify.cases
-        others = Counter(case.outcome for case in cases if case.passed and not case.is_compared)
+        counted = [case.is_compared or not self.executed and case.is_recorded for case in cases]
+        others = Counter(
+            case.outcome for case, counts in zip(cases, counted, strict=True) if case.passed and not counts
+        )
         label = "cases right" if self.executed else "cases launched, not executed"
         label += "".join(f", {count} {outcome}" for outcome, count in others.items())
-        return label, f"{sum(case.is_compared for case in cases)} of {len(cases)}"
+        return label, f"{sum(counted)} of {len(cases)}"
 
     @property
     def executed(self) -> bool:

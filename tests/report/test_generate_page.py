@@ -71,9 +71,14 @@ def test_compiled_only_and_empty_results_render() -> None:
 def test_a_compile_only_pass_is_never_shown_as_right() -> None:
     result = sample.result()
     verify = next(stage for stage in result.stages if stage["stage"] == "verify")
-    verify |= {"ran_on": "compile", "status": "compiled", "cases": [{**c, "outputs": []} for c in verify["cases"]]}
+    cases = [{**case, "outputs": [], "outcome": "recorded"} for case in verify["cases"]]
+    verify |= {"ran_on": "compile", "status": "compiled", "cases": cases}
     page = render_report(result, {})
     assert "not executed" in page and "no value was compared" in page
+    assert Stages.read({stage["stage"]: stage for stage in result.stages}).counted == (
+        "cases launched, not executed",
+        f"{len(cases)} of {len(cases)}",
+    )
     assert ">right<" not in page and "cases right" not in page and "Checked against" not in page
 
 

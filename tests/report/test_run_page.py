@@ -179,6 +179,9 @@ def test_a_case_that_was_only_launched_is_not_called_right():
         "ran_on": "compile",
         "cases": [{"passed": True}, {"passed": False, "problem": "grid"}],
     }
+    recorded = {**verdict, "cases": [{"passed": True, "outcome": "recorded"}, verdict["cases"][1]]}
+    [found] = stages(json.dumps({"verdicts": {"verify": recorded}}))
+    assert found.details[0] == "1 of 2 cases launched, no value was compared"
     for text, words in ((verdict, "launched, no value was compared"), ({**verdict, "ran_on": "gpu"}, "right")):
         [found] = stages(json.dumps({"verdicts": {"verify": text}}))
         assert found.details == [f"1 of 2 cases {words}", "None: grid"]

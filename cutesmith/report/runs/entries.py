@@ -264,11 +264,13 @@ def _details(verdict: Mapping[str, Any]) -> Iterator[str]:
     """What a reader asks next: which cases failed, what lint found, what the kernels take."""
     cases = [case for case in verdict.get("cases") or () if isinstance(case, dict)]
     if cases:
-        good = "launched, no value was compared" if verdict.get("ran_on") == "compile" else "right"
+        good, counted = "right", {CaseOutcome.PASSED.value}
+        if verdict.get("ran_on") == "compile":
+            good, counted = "launched, no value was compared", counted | {CaseOutcome.RECORDED.value}
         passed = [str(case.get("outcome") or CaseOutcome.PASSED.value) for case in cases if case.get("passed")]
-        others = Counter(outcome for outcome in passed if outcome != CaseOutcome.PASSED.value)
+        others = Counter(outcome for outcome in passed if outcome not in counted)
         more = "".join(f", {count} {outcome}" for outcome, count in others.items())
-        yield f"{passed.count(CaseOutcome.PASSED.value)} of {len(cases)} cases {good}{more}"
+        yield f"{sum(outcome in counted for outcome in passed)} of {len(cases)} cases {good}{more}"
     yield from (f"{case.get('name')}: {case.get('problem')}" for case in cases[:40] if not case.get("passed"))
     for finding in list(verdict.get("findings") or ())[:8]:
         if isinstance(finding, dict):
