@@ -104,5 +104,5 @@ def test_resident_blocks_follow_registers_and_shared_memory():
 
 
 def test_an_unknown_instruction_is_named():
-    with pytest.raises(UnsupportedInstruction, match="tcgen05.shift"):
-        launches.prepare("tcgen05.shift.cta_group::1.down [%r1]; ret;")
+    with pytest.raises(UnsupportedInstruction, match="multimem.red.relaxed.gpu.global.add.u32"):
+        launches.prepare("multimem.red.relaxed.gpu.global.add.u32 [%d1], %r1; ret;")
