@@ -192,6 +192,7 @@ def race_all(
     whole: Whole, first: int, failed: dict[Path, str], options: argparse.Namespace, begun: float, sender: Connection
 ) -> None:
     """Send what each case gives, from the first one on; ends early where a kernel has broken the context."""
+    torch.set_num_threads(1)  # the others did not survive the fork, and weights are drawn on the CPU
     torch.backends.cudnn.benchmark = torch.backends.cudnn.allow_tf32 = True
     flush = torch.empty(FLUSH_BYTES, dtype=torch.uint8, device="cuda")
     for (study, case), built in whole[first:]:
