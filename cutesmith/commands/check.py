@@ -51,7 +51,7 @@ EXAMPLES = (
 )
 
 MOST_LINES, WIDTH = 30, 160  # of one stage's details: with a line for each stage they fill a screen
-MOST_DECLINED = 12
+MOST_DECLINED, MOST_WHOLE = 12, 3
 _BENEATH: dict[str, Any] = {"initial_indent": " " * 11, "subsequent_indent": " " * 13}
 Stage = LintVerdict | CompileVerdict | VerifyVerdict | BenchmarkVerdict
 TABLES: dict[str, Callable[[Any], Iterator[str]]] = {
@@ -157,7 +157,7 @@ def _declined(verified: VerifyVerdict) -> str:
     names = [case.name for case in verified.cases if case.outcome is CaseOutcome.DECLINED]
     names += [f"{name} for `{kind.name}`" for kind in verified.kinds for name in kind.declined]
     if (rest := len(names) - MOST_DECLINED) > 0:
-        names[MOST_DECLINED:] = [f"and {rest} more (cutesmith verify names them)"]
+        names[MOST_DECLINED:] = [f"and {rest} more (scripts/verify_kernel.py names them)"]
     return "; ".join(names)
 
 
@@ -175,8 +175,12 @@ def table(verdict: CheckVerdict) -> Iterator[str]:
     last = verdict.stages[-1]
     if not last.passed or last.stage == "benchmark":
         details = list(TABLES[last.stage](last))[:-1]  # the sentence stands above
-        yield from (line[:WIDTH] for line in details[:MOST_LINES])
-        if len(details) > MOST_LINES:
-            yield f"… {len(details) - MOST_LINES} more lines: cutesmith {last.stage} {verdict.path}"
+        failed = [line for line in details if line.startswith("FAIL")][:MOST_WHOLE]
+        for line in failed:  # what is wrong comes first, and whole
+            yield from textwrap.wrap(line, WIDTH, subsequent_indent="     ")
+        others = [line for line in details if line not in failed]
+        yield from (line[:WIDTH] for line in others[:MOST_LINES])
+        if len(others) > MOST_LINES:
+            yield f"… {len(others) - MOST_LINES} more lines: python scripts/{last.stage}_kernel.py {verdict.path}"
     closing = Path(verdict.path).name if verdict.passed else verdict.summary
     yield f"{verdict.status}: {closing} ({verdict.seconds:.1f} s)"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from cutesmith.commands._run import command, log_lines, report, unconfined_lines, verb_parser
 from cutesmith.errors import UsageError
@@ -55,9 +55,10 @@ def main(argv: list[str]) -> int:
         preload=import_for_gpu,
     )
     verdict = verify_kernel(options.file, asked, problem=options.problem, on=options.on)
-    return report(verdict, as_json=options.json, lines=table(verdict))
+    return report(verdict, as_json=options.json, lines=table(verdict, verbose=options.verbose))
 
 
+MOST_DRAWS = 3  # that are named without --verbose
 _WORDS = {
     CaseOutcome.PASSED: "ok  ",
     CaseOutcome.DECLINED: "----",
@@ -80,8 +81,15 @@ def require_tolerances(rtol: float | None, atol: float | None) -> None:
             raise UsageError(f"{name} {value:g}: a tolerance is finite and not negative")
 
 
-def table(verdict: VerifyVerdict) -> Iterator[str]:
-    """The verdict as lines for people."""
+def _listed(names: Sequence[str], verbose: bool) -> str:
+    """The names, of many the first ones and how many there are."""
+    if verbose or len(names) <= MOST_DRAWS:
+        return ", ".join(names)
+    return f"{', '.join(names[:MOST_DRAWS])} and {len(names) - MOST_DRAWS} more (--verbose)"
+
+
+def table(verdict: VerifyVerdict, *, verbose: bool = False) -> Iterator[str]:
+    """The verdict as lines for people; `verbose`: with the name of every draw."""
     for case in verdict.cases:
         if case.same_as:
             continue
@@ -97,11 +105,11 @@ def table(verdict: VerifyVerdict) -> Iterator[str]:
         if same := [other.name for other in verdict.cases if other.same_as == case.name]:
             yield f"     the same in {len(same)} other case{'s' * (len(same) > 1)}: {'; '.join(same)}"
     for kind in verdict.kinds:
-        left_out = (
-            f"; not: {', '.join(f'{name} ({why})' for name, why in kind.left_out.items())}" if kind.left_out else ""
-        )
-        declined = f"; declined by the kernel: {', '.join(kind.declined)}" if kind.declined else ""
-        yield f"drawn for `{kind.name}` ({kind.kind}): {', '.join(kind.drawn) or 'nothing'}{declined}{left_out}"
+        refused = [f"{name} ({why})" for name, why in kind.left_out.items()]
+        told = [_listed(kind.drawn, verbose) or "nothing"]
+        told += [f"declined by the kernel: {_listed(kind.declined, verbose)}"] if kind.declined else []
+        told += [f"not: {_listed(refused, verbose)}"] if refused else []
+        yield f"drawn for `{kind.name}` ({kind.kind}): {'; '.join(told)}"
     yield from unconfined_lines("the kernel", verdict.confinement)
     yield from unconfined_lines("its own problem", verdict.problem_confinement)
     if not verdict.passed:

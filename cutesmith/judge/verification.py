@@ -64,8 +64,11 @@ MODES = ("auto", "gpu", "emulator", "compile", "cpu")
 NO_GPU_AT_ALL = "this machine has no NVIDIA GPU; use --on emulator"
 ONE_CODE = (
     "Let one kernel serve all sizes: sizes are arguments of it, not constants that it is compiled for. Or let a small "
-    "case take that code: one of get_input_sets(), or get_inputs() by EMULATED_SIZES."
+    "case take that code"
 )
+BY_A_SET = "one of get_input_sets(), or get_inputs() by EMULATED_SIZES."
+BY_SIZES = "raise EMULATED_SIZES until it does, or give one of get_input_sets() the size."
+BY_THE_KERNEL = "the problem is given, so lower the bound from which the kernel takes it. A GPU verifies at full size."
 NOT_EXECUTED = "compiled and checked, but nothing was executed: this machine has no NVIDIA GPU, and"
 
 
@@ -332,7 +335,7 @@ class Judge:
             whose = ", by the file's own reference" if self.own_problem else ""
             if missing := [case.remark for case in self.cases if case.outcome is CaseOutcome.NOT_EXECUTED]:
                 told = f"not verified: {missing[0]}, which no case executed; else {self._counted()}"
-                text = f"{self.path.name}: {told}\n{ONE_CODE}"
+                text = f"{self.path.name}: {told}\n{ONE_CODE}: {self._smaller_way()}"
                 return self._ended(ExitCode.UNAVAILABLE, text, mechanism=Mechanism.FULL_SIZE_LAUNCHES, log_tail=tail)
             return self._ended(ExitCode.PASSED, f"{self.path.name}: {done}, {self._counted()}{whose}", log_tail=tail)
         worst = deciding(wrong)
@@ -340,6 +343,12 @@ class Judge:
         more = f" (and {len(wrong) - 1} other cases)" if len(wrong) > 1 else ""
         text = f"{self.path.name}: {worst.name}: {worst.explanation}{more}"
         return self._ended(EXIT_CODES[worst.outcome], text, worst.violation.rule, worst.violation.mechanism, tail)
+
+    def _smaller_way(self) -> str:
+        """How a small case comes to the code of full size: by the problem, where its author is the kernel's."""
+        if not self.own_problem:
+            return BY_THE_KERNEL
+        return BY_SIZES if "EMULATED_SIZES" in contract.inspect(self.path).names else BY_A_SET
 
     def _counted(self) -> str:
         """How many cases were executed and right, of those that could be tried; or how many were recorded."""

@@ -138,6 +138,7 @@ VERIFY = Verb(
         SANITIZE,
         ORDERS,
         replace(TIMEOUT, default=120.0, help="seconds a call (default: 120)"),
+        Option("--verbose", type=bool, help="name every draw of every input (--json always does)"),
     ),
     mcp=(
         Tool(

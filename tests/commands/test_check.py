@@ -9,8 +9,20 @@ from pathlib import Path
 import pytest
 
 from cutesmith.checkpoints import CheckpointStore
+from cutesmith.commands import verify
 from cutesmith.commands.check import MOST_LINES, CheckOptions, _kept, check_kernel, main, table
-from cutesmith.verdicts import CaseOutcome, CaseReport, CheckVerdict, ExitCode, Finding, LintVerdict, VerifyVerdict
+from cutesmith.verdicts import (
+    CaseOutcome,
+    CaseReport,
+    CheckVerdict,
+    ExitCode,
+    Finding,
+    InputKind,
+    LintVerdict,
+    Mechanism,
+    VerifyVerdict,
+    Violation,
+)
 
 RELU = (Path(__file__).parents[1] / "kernels" / "relu_tvm_ffi.py").read_text(encoding="utf-8")
 PASSED = CheckVerdict(
@@ -75,7 +87,26 @@ def test_the_details_of_a_stage_fit_a_screen():
     lint = LintVerdict(exit_code=ExitCode.LINT, summary="90 errors", path="kernel.py", findings=findings)
     shown = list(table(replace(PASSED, exit_code=ExitCode.LINT, summary="90 errors", stages=(lint,))))
     assert len(shown) == MOST_LINES + 3 and max(map(len, shown)) <= 200
-    assert shown[-2] == "… 60 more lines: cutesmith lint kernel.py"
+    assert shown[-2] == "… 60 more lines: python scripts/lint_kernel.py kernel.py"
+
+
+def test_what_is_wrong_is_told_whole_before_the_cases_that_passed():
+    case = CaseReport(name="get_inputs()", inputs="float32[4, 4]")
+    violation = Violation(None, Mechanism.FLOAT64_REFERENCE, f"{'element ' * 40}the last word", reject=False)
+    cases = (*(replace(case, name=f"case {n}") for n in range(50)), case.violated(violation))
+    verified = replace(PASSED.stages[0], exit_code=ExitCode.WRONG_RESULT, cases=cases)
+    shown = list(table(replace(PASSED, exit_code=ExitCode.WRONG_RESULT, summary="wrong", stages=(verified,))))
+    text = " ".join(" ".join(shown).split())
+    assert max(map(len, shown)) <= 160
+    assert "the last word" in text and text.index("FAIL") < text.index("ok case 0")
+    assert "python scripts/verify_kernel.py" in shown[-2]
+
+
+def test_of_many_draws_the_first_are_named_and_all_with_verbose():
+    kind = InputKind(name="x", kind="float", drawn=tuple(f"draw {n}" for n in range(9)))
+    verified = replace(PASSED.stages[0], kinds=(kind,))
+    assert "drawn for `x` (float): draw 0, draw 1, draw 2 and 6 more (--verbose)" in list(verify.table(verified))
+    assert any("draw 8" in line for line in verify.table(verified, verbose=True))
 
 
 def test_a_long_line_is_wrapped_and_declined_cases_are_named():

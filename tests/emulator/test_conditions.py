@@ -36,7 +36,7 @@ def outcomes(code, size, blocks):
         return None
     recorded = launch((1 << 40, size), grid=(blocks, 1, 1), block=(32, 1, 1))
     found = conditions.outcomes(recorded, KERNEL, SM_VERSIONS[90])
-    assert {location.line for location in conditions.lines.values()} == {7}
+    assert {compare.location.line for compare in conditions.compare.values()} == {7}
     return {outcome.holds for outcome in found}
 
 

@@ -70,9 +70,13 @@ def test_only_what_no_other_call_took_is_told():
 
 
 def test_a_condition_that_came_out_otherwise_is_told_of_a_kernel_that_was_executed():
-    beyond, within = (Decision("softmax", "a1", Outcome(7, holds), line="kernel.py:31") for holds in (True, False))
+    beyond, within = (
+        Decision("softmax", "a1", Outcome(7, holds, (size, 4096)), "kernel.py:31", "if n >= MANY:")
+        for holds, size in ((True, 8192), (False, 64))
+    )
     full = CodeTaken(launches=frozenset({FEW}), decisions=frozenset({beyond}))
     small = CodeTaken(launches=frozenset({FEW}), decisions=frozenset({within}))
-    assert full.beyond(small) == ("softmax takes another path at kernel.py:31",)
+    compared = "which compares 8,192 with 4,096, and 64 with 4,096 at the sizes that ran"
+    assert full.beyond(small) == (f"softmax takes another path at kernel.py:31 `if n >= MANY:`, {compared}",)
     assert full.beyond(small | full) == ()
     assert full.beyond(CodeTaken()) == ("softmax is launched",)

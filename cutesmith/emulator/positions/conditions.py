@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
@@ -30,7 +31,6 @@ from cutesmith.emulator.ptx.syntax import (
     Function,
     Immediate,
     Instruction,
-    Location,
     Module,
     Register,
     SpecialRegister,
@@ -44,7 +44,9 @@ from cutesmith.recording.cubin import CubinKernel
 from cutesmith.recording.sessions import Launch
 
 CONDITION = "condition"
-"""The opcode of a predicate that is looked at: `condition 17, %p1` is the one of instruction 17."""
+"""The opcode of a predicate that is looked at: `condition 17, %p1, %r1, %r2` is the one of instruction 17."""
+_KINDS = {"s": "int", "u": "uint", "b": "uint", "f": "float"}
+_TYPES = {f"{kind}{bits}": np.dtype(f"{sort}{bits}") for kind, sort in _KINDS.items() for bits in (16, 32, 64)}
 _PURE = frozenset(
     "mov add sub mul mad fma div rem and or xor not shl shr setp selp cvt min max neg abs shf lop3 popc clz bfe".split()
 )
@@ -54,20 +56,24 @@ _MANY_LANES = 1 << 16  # of a launch: of one with more, some blocks are looked a
 
 @dataclass(frozen=True)
 class Outcome:
-    """A predicate, by the number of its instruction in the kernel without calls, and a value that it has."""
+    """A predicate, by the number of its instruction in the kernel without calls, and a value that it has.
+
+    `compared`: two numbers whose comparison came out so.
+    """
 
     number: int
     holds: bool
+    compared: tuple[float, ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True)
 class Conditions:
-    """The conditions of one kernel, as a program that only computes them; `lines`: where each stands."""
+    """The conditions of one kernel, as a program that only computes them; `compare`: the instruction of each."""
 
     program: Program
     native: NativeCode
     placed: bool  # whether one of them depends on the block
-    lines: dict[int, Location | None] = field(default_factory=dict)
+    compare: dict[int, Instruction] = field(default_factory=dict)
 
     @classmethod
     def of(cls, module: Module, kernel: str) -> Conditions | None:
@@ -77,12 +83,12 @@ class Conditions:
         if not found.predicates:
             return None
         program = build_program(replace(module, functions={kernel: found.straight()}), kernel)
-        lines = {number: instruction.location for number, instruction in found.predicates.items()}
-        return cls(program, compile_program(program, access_ir()), found.placed, lines)
+        return cls(program, compile_program(program, access_ir()), found.placed, found.predicates)
 
     def outcomes(self, launch: Launch, kernel: CubinKernel, sm: SmVersion) -> frozenset[Outcome]:
         """The values that the conditions have in a launch, in some of its blocks where it has many."""
         seen = _Seen(self.program, Allocations(), sanitize=False)
+        seen.types = {number: _TYPES.get(compare.modifiers[-1]) for number, compare in self.compare.items()}
         run = LaunchRun(
             program=self.program,
             native=self.native,
@@ -163,7 +169,7 @@ class _Deciding:
                 yield statement
             if number in self.predicates:
                 target = next(writes(statement))
-                operands = (Immediate(number), Register(target))
+                operands = (Immediate(number), Register(target), *statement.operands[1:3])
                 yield replace(statement, opcode=CONDITION, modifiers=(), operands=operands)
 
 
@@ -185,12 +191,16 @@ class _Seen(Memory):
     def __init__(self, program: Program, allocations: Allocations, *, sanitize: bool) -> None:
         super().__init__(program, allocations, sanitize=sanitize)
         self.outcomes: set[Outcome] = set()
+        self.types: dict[int, np.dtype[Any] | None] = {}
 
 
 @lane_operation(CONDITION)
 def condition(batch: LaneBatch) -> None:
-    """`condition number, predicate`: a predicate that is written down."""
-    number, predicate = batch.instruction.operands
+    """`condition number, predicate, left, right`: a predicate that is written down, with what it compares."""
+    number, predicate, *sides = batch.instruction.operands
     assert isinstance(number, Immediate) and isinstance(batch.memory, _Seen)
-    values = np.unique(batch.read(predicate, np.bool_))
-    batch.memory.outcomes |= {Outcome(number.value, bool(value)) for value in values}
+    values, first = np.unique(batch.read(predicate, np.bool_), return_index=True)
+    kind = batch.memory.types.get(number.value)
+    numbers = [batch.read(side, kind) for side in sides] if kind is not None else []
+    for value, at in zip(values, first):
+        batch.memory.outcomes.add(Outcome(number.value, bool(value), tuple(side[at].item() for side in numbers)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import linecache
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from itertools import groupby
@@ -12,6 +13,7 @@ from cutesmith.devices import SmVersion
 from cutesmith.emulator.faults import own_line
 from cutesmith.emulator.positions.conditions import Conditions, Outcome
 from cutesmith.emulator.program.calls import without_calls
+from cutesmith.emulator.ptx.printer import location_in
 from cutesmith.emulator.ptx.syntax import Instruction, Module
 from cutesmith.judge.candidate_side.host_branches import Place
 from cutesmith.recording.cubin import CubinKernel, source_name
@@ -34,12 +36,16 @@ class Launched:
 
 @dataclass(frozen=True)
 class Decision:
-    """A condition of a kernel, known by its name and opcodes, that came out so; `line`: such as "kernel.py:31"."""
+    """A condition of a kernel, known by its name and opcodes, that came out so.
+
+    `line`: such as "kernel.py:31"; `text`: what the file has there.
+    """
 
     name: str
     opcodes: str
     outcome: Outcome
     line: str = field(default="", compare=False)
+    text: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True)
@@ -64,14 +70,26 @@ class CodeTaken:
         new, changed = (_named([n for n in strange if (n in names) is compiled]) for compiled in (False, True))
         blocks = [_clause(launched) for launched in launches if (launched.name, launched.opcodes) in known]
         lines = sorted({line for line, _ in self.branches - other.branches})
-        decided = sorted({(d.name, d.line) for d in self.undecided(other) if (d.name, d.opcodes) in known})
+        decided = sorted(
+            (d for d in self.undecided(other) if (d.name, d.opcodes) in known), key=lambda d: (d.name, d.line)
+        )
         return (
             *([f"{new} is launched"] if new else []),
             *([f"{changed} is compiled into other instructions"] if changed else []),
             *dict.fromkeys(blocks),
-            *(f"{name} takes another path at {line}" for name, line in decided),
+            *dict.fromkeys(f"{d.name} takes another path at {_where(d)}{other._otherwise(d)}" for d in decided),
             *([f"host code branches to line {', '.join(map(str, lines))}"] if lines else []),
         )
+
+    def _otherwise(self, decision: Decision) -> str:
+        """What the condition compares in that call, and in one of this code, where it came out otherwise."""
+        outcome = decision.outcome
+        opposite = replace(outcome, holds=not outcome.holds)
+        same = replace(decision, outcome=opposite)
+        here = next((one.outcome.compared for one in self.decisions if one == same), ())
+        if not (outcome.compared and here):
+            return ""
+        return f", which compares {_pair(outcome.compared)}, and {_pair(here)} at the sizes that ran"
 
     def undecided(self, other: CodeTaken) -> frozenset[Decision]:
         """What came out in kernels of this call, and never in those of the other."""
@@ -83,9 +101,17 @@ def decisions(
 ) -> frozenset[Decision]:
     """What the conditions of a kernel of the file `path` come to in a launch of it."""
     name = source_name(launch.kernel)
-    found = conditions.outcomes(launch, kernel, sm)
-    lines = {number: own_line(location, path) for number, location in conditions.lines.items()}
-    return frozenset(Decision(name, opcodes, outcome, lines[outcome.number]) for outcome in found)
+    return frozenset(
+        _decision(name, opcodes, outcome, conditions.compare, path)
+        for outcome in conditions.outcomes(launch, kernel, sm)
+    )
+
+
+def _decision(name: str, opcodes: str, outcome: Outcome, compare: dict[int, Instruction], path: Path) -> Decision:
+    location = compare[outcome.number].location
+    frame = location_in(location, path)
+    text = linecache.getline(frame.file, frame.line).strip() if frame else ""
+    return Decision(name, opcodes, outcome, own_line(location, path), text)
 
 
 def launched(calls: Iterable[tuple[Launch, str]]) -> frozenset[Launched]:
@@ -100,6 +126,14 @@ def opcodes_of(module: Module, kernel: str) -> str:
     body = without_calls(module, module.functions[kernel]).body
     text = "\n".join(part.full_opcode if isinstance(part, Instruction) else ":" for part in body)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _where(decision: Decision) -> str:
+    return f"{decision.line} `{decision.text}`" if decision.text else decision.line
+
+
+def _pair(compared: tuple[float, ...]) -> str:
+    return " with ".join(f"{number:,}" for number in compared)
 
 
 def _named(names: list[str]) -> str:
