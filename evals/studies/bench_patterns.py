@@ -57,6 +57,7 @@ LONGEST_CASE = 90
 """Seconds after which its process is ended."""
 MOST_WRONG = {
     torch.float32: 1e-5,
+    torch.float64: 1e-12,
     torch.bfloat16: 6e-3,
     torch.float16: 2e-3,
     torch.float8_e4m3fn: 6e-3,

@@ -43,7 +43,12 @@ def scans() -> Iterator[Case]:
     yield _case("cumsum of columns", lambda x: x.cumsum(0), Tensor((4096, 32768), single), times=2)
     yield _case("cumsum of the middle", lambda x: x.cumsum(1), Tensor((64, 1024, 1024), single), times=2)
     yield _case("cumsum of 16 long rows", lambda x: x.cumsum(1), Tensor((16, 4 << 20), single), times=2)
-    yield _case("cumsum of one row", lambda x: x.cumsum(0), Tensor((64 << 20,), single), times=2)
+    row = Tensor((64 << 20,), single)
+    yield _case("cumsum of one row", lambda x: x.cumsum(0), row, times=2)
+    yield _case("logcumsumexp of one row", lambda x: x.logcumsumexp(0), row, times=2)
+    yield _case("cummax of one row, with places", lambda x: tuple(x.cummax(0)), row, times=4)
+    yield _case("cumsum of a row of float64", lambda x: x.cumsum(0), Tensor((32 << 20,), torch.float64), times=2)
+    yield _case("cumsum of 100 long rows", lambda x: x.cumsum(1), Tensor((100, 1 << 20), single), times=2)
 
 
 def pooling() -> Iterator[Case]:

@@ -6,6 +6,7 @@ import math
 
 import pytest
 import torch
+import torch.nn.functional as F  # noqa: N812
 
 from cutesmith.emulator.device import emulated_device
 from cutesmith.patterns.rows.plan import match
@@ -64,3 +65,15 @@ def test_rows_that_l2_or_a_block_holds_take_no_cluster():
             lambda x: x.softmax(-1), normal(1, dtype=BF16).expand(2, columns).contiguous()
         ).configurations()[0]
         assert first.max_cluster == 1, columns
+
+
+def test_weights_of_a_norm_do_not_wait_in_shared_memory():
+    """25 088 numbers a group: two blocks of an SM hold a group each, and are as many threads as it has room for."""
+    images, weight = torch.empty(1, 256, 56, 56), torch.empty(256)
+    plan = plan_of(lambda x, w, b: F.group_norm(x, 32, w, b), images, weight, weight)
+    first, *_ = plan.configurations()
+    assert (first.max_cluster, first.max_threads) == (1, 1024)
+    assert 2 * (25_088 * 4 + 2048) < 2 * first.shared_bytes < 228 << 10
+    narrow = plan_of(lambda x: x.softmax(-1), torch.empty(2, 32768, dtype=BF16)).configurations()[0]
+    assert narrow.max_threads == 512  # three such blocks fit
+    assert plan.configurations("sm_86")[0].shared_bytes < 99 << 10

@@ -204,3 +204,16 @@ def test_neighbouring_threads_lie_along_what_is_contiguous():
     x, w = IMAGE.to(memory_format=torch.channels_last), weights(3, 1, 3, 3)
     assert first(lambda x: F.max_pool2d(x, 2), x) and first(lambda x, w: F.conv2d(x, w, groups=3), x, w)
     assert not first(lambda x: F.max_pool2d(x, 2), IMAGE)
+
+
+def test_as_many_outputs_a_thread_as_were_the_fastest_on_a_gpu():
+    """The order that an H100 measured (evals/results/h100/table/memory): lanes that lie apart wait for more lines."""
+
+    def outputs(function, *shape, dtype=torch.float32):
+        return match(trace_function(function, (torch.empty(shape, dtype=dtype),))).configurations()[0].outputs
+
+    assert outputs(lambda x: F.max_pool2d(x, 3, 2, 1), 8, 64, 224, 224) == 2
+    assert outputs(lambda x: F.max_pool3d(x, 3, 2, 1), 4, 8, 64, 128, 128) == 2
+    assert outputs(lambda x: F.interpolate(x, scale_factor=2, mode="bilinear"), 8, 64, 128, 128) == 4
+    assert outputs(lambda x: F.interpolate(x, scale_factor=2, mode="nearest"), 8, 64, 128, 128) == 4
+    assert outputs(lambda x: F.adaptive_avg_pool2d(x, 7), 8, 1024, 56, 56, dtype=torch.bfloat16) <= 2

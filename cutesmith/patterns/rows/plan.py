@@ -49,7 +49,7 @@ class RowsPlan(GraphPlan):
 
     def configurations(self, arch: str = "sm_90a") -> list[RowsConfiguration]:
         """Ways to spread a row over threads, the best guess first."""
-        return proposals(self.analysis, parse_arch(arch).sm)
+        return proposals(self.analysis, self.kernel.kept_bytes, parse_arch(arch).sm)
 
     def render(self, configuration: RowsConfiguration) -> str:
         """The kernel section: imports, device functions, kernel, launch, cached compile and `kernel_fn`."""

@@ -11,8 +11,11 @@ from cutesmith.patterns.graph.nodes import Node
 from cutesmith.patterns.pattern_plan import RowsConfiguration
 from cutesmith.patterns.rows.analysis import RowsAnalysis
 
-BLOCK_BYTES = 100_000
-"""Of a row that one block keeps in shared memory: two such blocks fit an SM."""
+BLOCK_BYTES = 112 << 10
+"""Of a row that one block keeps in shared memory: two such blocks, with their partial results, fit an SM of 228 KB."""
+
+PARTIAL_BYTES = 2048
+"""Of a block's shared memory that a row leaves to the partial results of warps."""
 
 WIDE_BYTES = 200_000
 """Of a row: fewer were not measured with clusters. L2 holds some 250 such rows, two for each of 132 SMs."""
@@ -34,19 +37,22 @@ def _written(analysis: RowsAnalysis) -> list[Node]:
     return [node for node in analysis.outputs if math.prod(node.shape) == math.prod(analysis.shape)]
 
 
-def proposals(analysis: RowsAnalysis, sm: SmVersion) -> list[RowsConfiguration]:
+def proposals(analysis: RowsAnalysis, kept_bytes: int, sm: SmVersion) -> list[RowsConfiguration]:
     """Candidates, best guess first: elements a thread, threads a block, where a long row waits, cache hints.
 
+    `kept_bytes` a column wait between visits: of what is read once, such as a norm's weights, nothing does.
     The order is what an H200 measured on bf16 rows (evals/results/h200); every candidate is correct for every shape.
     """
     sizes, writes = item_bytes(analysis), _written(analysis)
     base = RowsConfiguration(vector=max(1, 16 // max(2, min(sizes, default=4))))
     width = max(1, sum(u.role == "element" for u in analysis.uses)) * max(2, max(sizes, default=2)) // 2
     if analysis.columns * width > 16384:
-        row_bytes = analysis.columns * sum(ITEM_BYTES[u.node.dtype] for u in analysis.uses if u.role == "element")
+        row_bytes = analysis.columns * kept_bytes
         clusters, fits = sm.max_cluster >= CLUSTER, WIDE_BYTES < row_bytes <= CLUSTER * CLUSTER_BLOCK_BYTES
         found = _wide_rows(base, row_bytes) if writes and clusters and fits else []
-        found += _long_rows(base, bool(writes), clusters)
+        found += _long_rows(
+            base, row_bytes, min(BLOCK_BYTES, sm.smem_per_block - PARTIAL_BYTES), bool(writes), clusters
+        )
     else:
         weighted = any(use.role == "column" for use in analysis.uses)
         found = _short_rows(base, analysis.columns, bool(writes), width, weighted)
@@ -86,7 +92,9 @@ def _wide_rows(base: RowsConfiguration, row_bytes: int) -> list[RowsConfiguratio
     return [replace(wide, max_threads=threads) for threads in ((1024, 512, 256) if alone else (512, 256, 1024))]
 
 
-def _long_rows(base: RowsConfiguration, writes: bool, clusters: bool) -> list[RowsConfiguration]:
+def _long_rows(
+    base: RowsConfiguration, row_bytes: int, block_bytes: int, writes: bool, clusters: bool
+) -> list[RowsConfiguration]:
     """Rows that wait in shared memory, in L1 and L2, or in the registers of a cluster.
 
     They would need too many registers: a thread takes a few elements at a time and fetches them for each stage.
@@ -98,8 +106,12 @@ def _long_rows(base: RowsConfiguration, writes: bool, clusters: bool) -> list[Ro
             replace(long, max_threads=256),
             replace(long, max_threads=512, reload_elements=16, hints="keep"),
         ]
-    kept, sixteen = replace(long, shared_bytes=BLOCK_BYTES), replace(long, reload_elements=16)
+    kept, sixteen = replace(long, shared_bytes=block_bytes), replace(long, reload_elements=16)
+    # Where shared memory limits an SM to two blocks, they need 1024 threads each to have as many loads on their way:
+    # a group norm of 98 KB a group took 93 us by 800 threads, 127 by two blocks of 416 that share a group.
+    few = 2 * BLOCK_BYTES < 3 * row_bytes <= 3 * block_bytes
     found = [
+        *([replace(kept, max_threads=1024, reload_elements=16)] if few else []),
         replace(kept, max_threads=512, reload_elements=16),
         # Written lines leave L2 first: RMS norm over 32768 columns from 509.7 to 504.3 us, where a copy takes 508.
         replace(sixteen, max_threads=1024, hints="last", stores="first", threads_per_sm=FULL),
@@ -107,7 +119,7 @@ def _long_rows(base: RowsConfiguration, writes: bool, clusters: bool) -> list[Ro
         replace(long, max_threads=1024, reload_elements=8, hints="last", threads_per_sm=FULL),
         replace(sixteen, max_threads=512, hints="last", threads_per_sm=FULL),
         replace(sixteen, max_threads=512, hints="last", threads_per_sm=1536),
-        replace(kept, max_threads=1024, reload_elements=16),
+        *([] if few else [replace(kept, max_threads=1024, reload_elements=16)]),
         replace(kept, max_threads=512),
     ]
     if clusters:

@@ -75,9 +75,14 @@ class ScanProblem:
         return self.operation == "linear"
 
     @property
+    def is_exponential(self) -> bool:
+        """Whether a state is a largest exponent, and a sum of exponentials beside it."""
+        return self.operation == "logsumexp"
+
+    @property
     def companion(self) -> str:
-        """DSL type of what goes with each value: the place of an extreme, or a product of factors; "" for nothing."""
-        return "Int32" if self.is_placed else self.state if self.is_linear else ""
+        """DSL type of what goes with a value: a place, a product of factors, a sum of exponentials; "" for nothing."""
+        return "Int32" if self.is_placed else self.state if self.is_linear or self.is_exponential else ""
 
     @cached_property
     def dtype(self) -> str:

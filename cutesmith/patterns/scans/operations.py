@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 
 from cutesmith.patterns.graph.dtypes import COMPUTE_TYPE
@@ -9,18 +11,41 @@ from cutesmith.patterns.graph.operations import POINTWISE
 from cutesmith.patterns.scans.analysis import ScanProblem
 from cutesmith.patterns.writing.expressions import literal
 
-NEUTRAL = {"linear": 0, "sum": 0, "prod": 1, "max": float("-inf"), "min": float("inf"), "logsumexp": float("-inf")}
-LOG_SUM_EXP = """\
-    top = {maximum}
-    step = {minimum} - top
-    both = top + cute.math.log1p(cute.math.exp(step))
-    return top if (a == b) & ((a == {T}(math.inf)) | (a == {T}(-math.inf))) else both"""
-"""Equal infinities are their own result: inf - inf would be NaN."""
+NEUTRAL = {"linear": 0, "sum": 0, "prod": 1, "max": float("-inf"), "min": float("inf")}
+EXPONENTIALS = """\
+@cute.jit
+def parted(x: {T}):
+    \"\"\"exp(x) as exp(top) * sum: top is finite, so that no difference is NaN; sum is 1, or what x is beyond.\"\"\"
+    finite = (x >= -MOST) & (x <= MOST)
+    top = x if finite else MOST if x > 0 else -MOST
+    return top, {T}(1.0) if finite else {T}(0.0) if x < 0 else x
+
+
+@cute.jit
+def combined(a: {T}, a_at: {T}, b: {T}, b_at: {T}):
+    \"\"\"What two neighbouring parts of a line give together: the larger top, and the sum beside it by one power.\"\"\"
+    gap = a - b
+    is_first = gap >= 0
+    shrunk = {shrunk}
+    return a if is_first else b, a_at + b_at * shrunk if is_first else a_at * shrunk + b_at
+
+
+@cute.jit
+def finished(top: {T}, sum: {T}):
+    \"\"\"The logarithm of exp(top) * sum.\"\"\"
+    return top + cute.math.log(sum)"""
+"""A logarithm for each result instead of one for each step."""
+MOST = {"Float32": torch.finfo(torch.float32).max, "Float64": torch.finfo(torch.float64).max}
+SHRUNK = {
+    "Float32": f"cute.math.exp2((-gap if is_first else gap) * {math.log2(math.e)!r}, fastmath=True)",
+    "Float64": "cute.math.exp(-gap if is_first else gap)",
+}
 
 
 def neutral(operation: str, dtype: str) -> str:
     """The number of a dtype that changes nothing, as a literal of the DSL type that computes with it."""
-    value, state = NEUTRAL[operation], COMPUTE_TYPE[dtype]
+    state = COMPUTE_TYPE[dtype]
+    value = -MOST[state] if operation == "logsumexp" else NEUTRAL[operation]
     if operation in ("max", "min") and state.startswith("Int"):
         limits = torch.iinfo(getattr(torch, dtype))
         value = limits.min if operation == "max" else limits.max
@@ -30,6 +55,8 @@ def neutral(operation: str, dtype: str) -> str:
 def combine_source(problem: ScanProblem) -> str:
     """`combined(a, b)`, or with places or factors `combined(a, a_at, b, b_at)`; `a` comes before `b`."""
     kind, operation = problem.state, problem.operation
+    if problem.is_exponential:
+        return f"MOST = {kind}({MOST[kind]!r})\n\n\n" + EXPONENTIALS.format(T=kind, shrunk=SHRUNK[kind])
     if problem.is_placed:
         later = f"(b {'>=' if operation == 'max' else '<='} a)"
         if kind.startswith("Float"):
@@ -40,22 +67,12 @@ def combine_source(problem: ScanProblem) -> str:
         signature = f"a: {kind}, a_at: {kind}, b: {kind}, b_at: {kind}"
         body = f"    entering = b_at * a if a != {literal(0, kind)} else a\n    return entering + b, a_at * b_at"
     else:
-        signature, body = f"a: {kind}, b: {kind}", _joined(operation, kind)
+        signature, body = f"a: {kind}, b: {kind}", f"    return {combined(operation, kind)}"
     said = '    """What two neighbouring parts of a line give together; a comes before b."""'
     return f"@cute.jit\ndef combined({signature}):\n{said}\n{body}"
 
 
-def _joined(operation: str, kind: str) -> str:
-    if operation == "logsumexp":
-        extremes = {name: _expression(name, kind) for name in ("maximum", "minimum")}
-        return LOG_SUM_EXP.format(T=kind, **extremes)
-    return f"    return {combined(operation, kind)}"
-
-
 def combined(operation: str, kind: str) -> str:
     """The expression of a sum, product or extreme of `a` and `b`, of a DSL type."""
-    return _expression({"sum": "add", "prod": "mul", "max": "maximum", "min": "minimum"}[operation], kind)
-
-
-def _expression(name: str, kind: str) -> str:
+    name = {"sum": "add", "prod": "mul", "max": "maximum", "min": "minimum"}[operation]
     return POINTWISE[name].expression(kind, fast=False).format("a", "b", T=kind)

@@ -35,7 +35,10 @@ _OWN = (
     "values_at before before_at carry carry_at tile start passed passed_at value total total_at step earlier last "
     "earlier_at last_at both both_at mine mine_at factor turn w first first_at acc acc_at place access "
     "merge_dimensions count wild entered begin scanned element_at EMPTY TOTAL PREFIX CLEARING publish look_back "
-    "clear_kernel m_progress progress number tiles taken whole lines word pointer flag nearest found entering"
+    "clear_kernel m_progress progress number tiles taken whole lines word words pointer flag nearest found entering "
+    "PIECES SEEN BLOCKS MOST take pieces joined fetch_vectors parted finished gap is_first shrunk top sum finite "
+    "entered_at whole_at entering_at closest waits is_needed is_whole is_passed offset following ticket blocks "
+    "source target bits mode atom"
 )
 RESERVED = SHARED_NAMES | set(_OWN.split())
 """Names that an argument of the problem may not have in the generated kernel."""
@@ -84,7 +87,7 @@ def _context(problem: ScanProblem, configuration: ScansConfiguration) -> dict[st
         "title": " + ".join([f"scan: {problem.operation}", *_pointwise(problem.graph)]),
         "combine": combine_source(problem),
         "neutral": neutral(problem.operation, problem.dtype),
-        "companion": literal(1, problem.state) if problem.is_linear else "Int32(0)",
+        "companion": _neutral_companion(problem),
         "helpers": list(dict.fromkeys((*element.helpers, *epilogue.helpers))),
         "plain": plain,
         "value": given[0] if plain else element.call("", given, list(element.coordinates), "element"),
@@ -106,6 +109,10 @@ def _context(problem: ScanProblem, configuration: ScansConfiguration) -> dict[st
             [_returned(o.name, o.dtype) for o in epilogue.outputs], as_tuple=problem.graph.returns_tuple
         ),
     }
+
+
+def _neutral_companion(problem: ScanProblem) -> str:
+    return "Int32(0)" if problem.is_placed else literal(1 if problem.is_linear else 0, problem.state)
 
 
 def _returned(name: str, dtype: str) -> str:

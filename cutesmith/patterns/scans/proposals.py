@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
+from cutesmith.patterns.contraction.proposals import BYTES_PER_SECOND
 from cutesmith.patterns.graph.attributes import Input
 from cutesmith.patterns.graph.dtypes import ITEM_BYTES
 from cutesmith.patterns.pattern_plan import ScansConfiguration
@@ -19,11 +20,15 @@ SHAPES = ((4, 8), (2, 8), (2, 16), (1, 8), (4, 4), (8, 4), (4, 16))
 on their way as the 2 x 128 threads of the fastest copy need."""
 
 
-LONG_LINE, FEW_LINES = 1 << 16, 64
-"""On an H100 a block that goes along a line moves 32 GB/s, and tiles that look back 2.3 TB/s (evals/results/h100)."""
+DECOUPLED = ((8, 8), (4, 8), (4, 16), (8, 4))
+"""(vectors a thread, warps) of tiles that look back: three blocks of 256 threads have 96 KiB of a multiprocessor's
+loads on their way. At the rate of a copy it moves 25 bytes a nanosecond, and a tile of 32 KiB takes about 5 us."""
 
-DECOUPLED = ((8, 8), (4, 8), (8, 4), (4, 16))
-"""(vectors a thread, warps) of tiles that look back: what a multiprocessor holds while blocks wait decides."""
+LOOK_BACK_SECONDS = 6e-6
+"""Of a launch that clears what tiles publish, of the first tiles, which wait for each other, and of the last ones."""
+
+RESIDENT = 132 * 1024
+"""Threads of all multiprocessors, of blocks that go along lines."""
 
 
 def proposals(problem: ScanProblem) -> list[ScansConfiguration]:
@@ -34,19 +39,27 @@ def proposals(problem: ScanProblem) -> list[ScansConfiguration]:
         vector = min(16 // max(1, min(_item_bytes(problem))), 8)
         lanes = min(32, power_of_two(math.ceil(length / vector)))
         usual = [_along(length, vector, lanes, vectors, warps) for vectors, warps in SHAPES]
-        return _unique([*_decoupled(problem, vector, lines), *usual])
+        apart = _decoupled(problem, vector)
+        memory = lines * length * sum(_item_bytes(problem)) / BYTES_PER_SECOND
+        is_quick = _along_seconds(usual[0], lines, length, memory) <= memory + LOOK_BACK_SECONDS
+        return _unique([*usual, *apart] if is_quick else [*apart, *usual])
     return _unique(_along(length, 1, 1, vectors, warps) for vectors, warps in _column_shapes(lines))
 
 
-def _decoupled(problem: ScanProblem, vector: int, lines: int) -> list[ScansConfiguration]:
-    """For lines that are too few for all multiprocessors, and so long that a block would go along them for long.
-
-    One word holds what a tile publishes, so that it is a float32.
-    """
-    long = problem.shape[problem.scan.dim] >= LONG_LINE and lines <= FEW_LINES
-    if not long or problem.companion or problem.state != "Float32":
+def _decoupled(problem: ScanProblem, vector: int) -> list[ScansConfiguration]:
+    """Tiles that look back; a recurrence, whose products may leave the range of their type, walks along its lines."""
+    if problem.is_linear:
         return []
     return [ScansConfiguration(32, warps, 1, vector, vectors, decoupled=True) for vectors, warps in DECOUPLED]
+
+
+def _along_seconds(c: ScansConfiguration, lines: int, length: int, memory: float) -> float:
+    """How long blocks take that go along lines of which memory alone takes `memory` seconds.
+
+    On an H100 a step of one block takes 0.62 us and 0.1 for each vector of a thread (evals/results/h100/table/scans).
+    """
+    turns = math.ceil(lines / (c.across * (32 // c.lanes) * (RESIDENT // c.threads)))
+    return max(memory, turns * math.ceil(length / c.tile) * (0.62e-6 + 0.1e-6 * c.vectors))
 
 
 def _is_innermost(problem: ScanProblem) -> bool:

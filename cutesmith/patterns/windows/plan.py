@@ -19,7 +19,7 @@ from cutesmith.patterns.graph.shapes import Shape
 from cutesmith.patterns.graph.windows import Samples, Share, Span
 from cutesmith.patterns.pattern_plan import GraphPlan, WindowsConfiguration
 from cutesmith.patterns.windows.analysis import WindowsProblem, analyse
-from cutesmith.patterns.windows.proposals import MOST_SEEN, proposals, seen
+from cutesmith.patterns.windows.proposals import MOST_SEEN, proposals, seen, vector_of
 from cutesmith.patterns.writing.expressions import literal
 from cutesmith.patterns.writing.naming import SHARED_NAMES, ViewNames
 from cutesmith.patterns.writing.templating import (
@@ -85,7 +85,7 @@ def _context(problem: WindowsProblem, c: WindowsConfiguration) -> dict[str, obje
     late = list(dict.fromkeys(epilogue.operands))
     last = problem.spans[-1]
     in_registers = isinstance(last, Span) and seen(problem, c) <= MOST_SEEN
-    vector = _vector(problem, c) if in_registers else 1
+    vector = vector_of(problem, c) if in_registers else 1
     outer = _outer(problem)
     return {
         "c": c,
@@ -126,14 +126,6 @@ def _context(problem: WindowsProblem, c: WindowsConfiguration) -> dict[str, obje
             as_tuple=problem.graph.returns_tuple,
         ),
     }
-
-
-def _vector(problem: WindowsProblem, c: WindowsConfiguration) -> int:
-    """Elements of the widest access that begins at a multiple of itself for every thread."""
-    last = problem.spans[-1]
-    assert isinstance(last, Span)
-    bytes_each = [ITEM_BYTES[o.dtype] for o in problem.element.operands]
-    return math.gcd(16 // min(bytes_each, default=16), c.outputs * last.step)
 
 
 @dataclass(frozen=True)
