@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from math import prod
 
 from cutesmith.commands._emulation_tables import dims
+from cutesmith.commands._progress import progress_display
 from cutesmith.commands._run import command, report, verb_parser
 from cutesmith.compiling.compilation import compile_kernel
 from cutesmith.devices import DEFAULT_ARCHS
@@ -37,9 +39,15 @@ def main(argv: list[str]) -> int:
     if options.timeout <= 0:
         raise UsageError(f"--timeout {options.timeout:g}: it must be more than 0 seconds")
     archs = [arch for text in options.arch or DEFAULT_ARCHS for arch in text.split(",") if arch]
-    verdict = compile_kernel(
-        options.file, archs, problem=options.problem, timeout=options.timeout, keep_dir=options.keep
-    )
+    with progress_display(quiet=not sys.stderr.isatty()) as tell:
+        verdict = compile_kernel(
+            options.file,
+            archs,
+            problem=options.problem,
+            timeout=options.timeout,
+            keep_dir=options.keep,
+            progress=lambda done, functions: tell("compile", done, functions),
+        )
     return report(verdict, as_json=options.json, lines=table(verdict))
 
 

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import sys
 from argparse import Namespace
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cutesmith.commands._agent_options import add_options, wants_agent
+from cutesmith.commands._progress import progress_display
 from cutesmith.commands._run import command, report, verb_parser
 from cutesmith.errors import UnavailableError, UsageError
 from cutesmith.problems.sources import KernelRequest, resolve
 from cutesmith.verbs.generate_verb import GENERATE, MOST_TRIED
 from cutesmith.verdicts import GenerateVerdict
-
-if TYPE_CHECKING:
-    from cutesmith.patterns.generation.generate import Progress
 
 DESCRIPTION = """\
 Write a CuTe DSL kernel for a PyTorch function: trace it, match a pattern (elementwise, or reductions over the last
@@ -124,53 +120,3 @@ def summary_lines(verdict: GenerateVerdict) -> Iterator[str]:
     if verdict.kernel:
         yield f"kernel: {verdict.kernel}"
         yield f"report: {Path(verdict.kernel).with_name('report.html')}"
-
-
-@contextmanager
-def progress_display(*, quiet: bool = False) -> Iterator[Progress]:
-    """A progress bar on stderr when that is a terminal, plain lines otherwise; nothing when `quiet`."""
-    if quiet:
-        yield lambda stage, done, total, message="": None
-        return
-    if not sys.stderr.isatty():
-        yield _print_step
-        return
-    try:
-        from rich.console import Console
-        from rich.progress import (
-            BarColumn,
-            MofNCompleteColumn,
-            Progress,
-            SpinnerColumn,
-            TaskID,
-            TextColumn,
-            TimeElapsedColumn,
-        )
-    except ImportError:
-        yield _print_step
-        return
-    columns = (
-        SpinnerColumn(),
-        TextColumn("{task.description:<10}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TextColumn("{task.fields[message]}"),
-    )
-    with Progress(*columns, console=Console(stderr=True)) as bars:
-        tasks: dict[str, TaskID] = {}
-
-        def show(stage: str, done: int, total: int, message: str = "") -> None:
-            if stage not in tasks:
-                tasks[stage] = bars.add_task(stage, total=total, message="")
-            line = (message.splitlines() or [""])[0][:80].replace("[", "\\[")  # rich's markup switched off
-            bars.update(tasks[stage], completed=done, total=total, message=line)
-
-        yield show
-
-
-def _print_step(stage: str, done: int, total: int, message: str = "") -> None:
-    """A line where a stage ends, and where it begins if there is something to say of that."""
-    if done == total or message:
-        counted = f"{done}/{total} " if done else ""
-        print(f"{stage}: {counted}{message}".rstrip(), file=sys.stderr, flush=True)

@@ -9,13 +9,15 @@ and launches on other inputs.
 from __future__ import annotations
 
 import contextlib
+import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cutesmith.compiling.requests import CompiledFile, CompileFile
 from cutesmith.compiling.sass import HOW_TO_GET_IT, disassembled, disassembler
+from cutesmith.compiling.shares import NONE, Share, may_be_shared, merged, shares_of
 from cutesmith.devices import DEFAULT_ARCHS, parse_arch
 from cutesmith.errors import CandidateError, UsageError
 from cutesmith.problems import contract
@@ -33,11 +35,15 @@ def compile_kernel(
     problem: str | Path | None = None,
     timeout: float = DEFAULT_TIMEOUT,
     keep_dir: str | Path | None = None,
+    variants: bool = True,
+    progress: Callable[[int, int], object] = lambda done, functions: None,
 ) -> CompileVerdict:
     """Compile the file's kernel for each architecture and report what every launch of it uses.
 
     `problem` gives `get_inputs` where the kernel file has none; `timeout` is seconds for one architecture; `keep_dir`
-    receives PTX, cubins and, where nvdisasm is installed, machine code as text. Raises UsageError for an unknown
+    receives PTX, cubins and, where nvdisasm is installed, machine code as text. The functions of a file that has many
+    are compiled by as many processes as there are processors (`shares`), and `progress` is told how many of how many
+    are done. Raises UsageError for an unknown
     architecture and ContractError for a file that is not a kernel file; whatever the kernel does wrong is in the
     verdict, whose exit code is that of the first architecture that failed.
     """
@@ -46,9 +52,11 @@ def compile_kernel(
     contract.inspect_kernel(path, with_problem=problem is not None)
     if problem is not None:
         contract.inspect(problem)
-    with _Compilations(timeout) as compilations:
-        reports = tuple(compilations.report(path, problem, arch, keep_dir) for arch in targets)
-    return _verdict(path, reports, time.perf_counter() - started, compilations.narrow)
+    with contextlib.ExitStack() as opened:
+        workers = [opened.enter_context(_Compilations(timeout)) for _ in range(os.cpu_count() or 1)]
+        file = _File(path, problem, keep=keep_dir is not None, variants=variants)
+        reports = tuple(workers[0].kept(file.compiled(workers, arch, progress), arch, keep_dir) for arch in targets)
+    return _verdict(path, reports, time.perf_counter() - started, workers[0].narrow)
 
 
 def compile_siblings(paths: Sequence[str | Path], arch: str, *, jobs: int = 1) -> Iterator[CompileVerdict]:
@@ -56,15 +64,18 @@ def compile_siblings(paths: Sequence[str | Path], arch: str, *, jobs: int = 1) -
     takes seconds. Raises as `compile_kernel` does.
     """
     (target,) = _targets((arch,))
+    if len(paths) == 1:
+        yield compile_kernel(paths[0], (target,), variants=False)
+        return
     with contextlib.ExitStack() as opened:
         workers = [opened.enter_context(_Compilations(DEFAULT_TIMEOUT)) for _ in range(jobs)]
         for first in range(0, len(paths), jobs):
             started, batch = time.perf_counter(), list(zip(workers, paths[first : first + jobs], strict=False))
             for compilations, path in batch:
                 contract.inspect(path)
-                compilations.ask(path, None, target, variants=False)
+                compilations.ask(_File(path, None, keep=False, variants=False), target)
             for compilations, path in batch:
-                reports = (compilations.answer(target, None),)
+                reports = (compilations.kept(compilations.reply(target), target, None),)
                 yield _verdict(path, reports, time.perf_counter() - started, compilations.narrow)
 
 
@@ -94,8 +105,43 @@ def compiler() -> HandlerMaker:
     return Compiler
 
 
+@dataclass(frozen=True)
+class _File:
+    """What is compiled: a kernel file, where its inputs are, and what the reply is to hold."""
+
+    path: str | Path
+    problem: str | Path | None
+    keep: bool
+    variants: bool
+
+    def compiled(
+        self, workers: Sequence[_Compilations], arch: str, progress: Callable[[int, int], object]
+    ) -> CompiledFile:
+        """The reply for one architecture: in shares, where there are several, else of one worker."""
+        shares = self._shares(workers[0], arch) if len(workers) > 1 else []
+        replies = list[CompiledFile]()
+        for batch in (shares[at : at + len(workers)] for at in range(0, len(shares), len(workers))):
+            asked = list(zip(workers, batch, strict=False))
+            for worker, share in asked:
+                worker.ask(self, arch, share)
+            for worker, (_, end) in asked:
+                replies.append(worker.reply(arch))
+                progress(end, shares[-1][1])
+        if replies and all(reply.report.exit_code == ExitCode.PASSED for reply in replies):
+            return merged(replies)
+        workers[0].ask(self, arch)  # also where one share failed: the whole says it as it is
+        return workers[0].reply(arch)
+
+    def _shares(self, worker: _Compilations, arch: str) -> list[Share]:
+        if not may_be_shared(self.path):
+            return []
+        worker.ask(self, arch, NONE)
+        shares = shares_of(worker.reply(arch).calls)
+        return shares if len(shares) > 1 else []
+
+
 class _Compilations:
-    """One worker for all architectures; a new one where the last died."""
+    """One worker for all architectures, started when it is asked first; a new one where the last died."""
 
     def __init__(self, timeout: float) -> None:
         self._timeout = timeout
@@ -110,44 +156,40 @@ class _Compilations:
         if self._worker is not None:
             self._worker.close()
 
-    def report(
-        self, path: str | Path, problem: str | Path | None, arch: str, keep_dir: str | Path | None
-    ) -> ArchReport:
-        """The report of one architecture, its artefacts written to `keep_dir`."""
-        self.ask(path, problem, arch, keep=keep_dir is not None)
-        return self.answer(arch, keep_dir)
-
-    def ask(
-        self, path: str | Path, problem: str | Path | None, arch: str, *, keep: bool = False, variants: bool = True
-    ) -> None:
-        """Hand over a request without waiting; `answer` must follow."""
-        files = [str(Path(file).resolve()) for file in (path, problem) if file is not None]
-        sources = {file: contract.problem_source(file) for file in files}
+    def ask(self, file: _File, arch: str, share: Share | None = None) -> None:
+        """Hand over a request without waiting; `reply` must follow."""
+        files = [str(Path(each).resolve()) for each in (file.path, file.problem) if each is not None]
+        sources = {each: contract.problem_source(each) for each in files}
         request = CompileFile(
             path=files[0],
-            problem=None if problem is None else files[1],
+            problem=None if file.problem is None else files[1],
             arch=arch,
-            keep=keep,
-            variants=variants,
+            keep=file.keep,
+            variants=file.variants,
             sources=sources,
+            share=share,
         )
         try:
             self._asked = self._live_worker().send(request)
         except CandidateError as error:
             self._asked = error
 
-    def answer(self, arch: str, keep_dir: str | Path | None) -> ArchReport:
-        """The report of what was asked."""
+    def reply(self, arch: str) -> CompiledFile:
+        """What was asked; of a worker that did not answer a report of why."""
         try:
             if isinstance(self._asked, CandidateError):
                 raise self._asked
-            reply = self._asked.reply(timeout=self._timeout)
+            return self._asked.reply(timeout=self._timeout)
         except CandidateError as error:
             text = f"{error.message}\n{error.log_tail[-4000:]}".strip()
             code = {ExitCode.TIMED_OUT: "TIMED_OUT", ExitCode.REJECTED: "REJECTED"}.get(error.exit_code, "CRASHED")
-            return ArchReport(arch=arch, exit_code=error.exit_code, compile_seconds=0.0, error_code=code, error=text)
+            failed = ArchReport(arch=arch, exit_code=error.exit_code, compile_seconds=0.0, error_code=code, error=text)
+            return CompiledFile(failed, "")
+
+    def kept(self, reply: CompiledFile, arch: str, keep_dir: str | Path | None) -> ArchReport:
+        """The report of a reply, its artefacts written to `keep_dir`."""
         self.narrow = reply.narrow
-        if keep_dir is None:
+        if keep_dir is None or not reply.cubin:
             return reply.report
         listings, no_sass = _disassembled(reply.cubin)
         contents = {"ptx": [text.encode() for text in reply.ptx], "cubin": reply.cubin, "sass": listings}

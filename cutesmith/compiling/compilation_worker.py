@@ -20,6 +20,7 @@ from cutesmith.compiling.compile_errors import CompileError, describe_error
 from cutesmith.compiling.kernel_notes import kernel_notes
 from cutesmith.compiling.narrowing import Compiled, described, narrow_instructions, opcodes_in, unexplained
 from cutesmith.compiling.requests import CompiledFile, CompileFile
+from cutesmith.compiling.shares import NONE, Share
 from cutesmith.compiling.types_seen import types_seen
 from cutesmith.compiling.unstable_joins import pointed_at_assignments
 from cutesmith.devices import occupancy, parse_arch
@@ -65,17 +66,21 @@ def _compile(request: CompileFile) -> CompiledFile:
     path, problem, arch = Path(request.path), request.problem, request.arch
     started = time.perf_counter()
     types: list[str] = []
-    fake = True
+    fake, share = True, request.share
     sets = MOST_SETS if request.variants else 0
-    recorded, error = _record(path, problem, arch, types, fake=fake, sets=sets)
+    recorded, error = _record(path, problem, arch, types, fake=fake, sets=sets, share=share)
     if error is not None and error.wants_values:
         fake = False
-        recorded, error = _record(path, problem, arch, types, fake=fake, sets=sets)
+        recorded, error = _record(path, problem, arch, types, fake=fake, sets=sets, share=share)
+    if error is None and share == NONE:
+        return CompiledFile(
+            ArchReport(arch=arch, exit_code=ExitCode.PASSED, compile_seconds=0.0), "", calls=recorded.calls
+        )
     report = _report(recorded, error, arch, time.perf_counter() - started)
     notes = [note for module in recorded.modules for kernel in module.notes.values() for note in kernel]
     found = any(kernel.engines.findings for kernel in report.kernels)
     if error is None and (found or any(note.line for note in notes)):
-        again, failed = _record(path, problem, arch, ["known"], fake=fake, line_info=True, sets=sets)
+        again, failed = _record(path, problem, arch, ["known"], fake=fake, line_info=True, sets=sets, share=share)
         if not failed:
             report = replace(report, kernels=kernel_reports(again, path.name))  # with the lines of Python
     narrow = ""
@@ -83,11 +88,19 @@ def _compile(request: CompileFile) -> CompiledFile:
         counts = Counter(_opcodes(recorded))
         narrow = described(unexplained(narrow_instructions(counts), types), Compiled(counts, {}))
     modules = recorded.modules if request.keep else []
-    return CompiledFile(report, narrow, tuple(m.ptx for m in modules), tuple(m.cubin for m in modules))
+    return CompiledFile(report, narrow, tuple(m.ptx for m in modules), tuple(m.cubin for m in modules), recorded.calls)
 
 
 def _record(
-    path: Path, problem: str | None, arch: str, types: list[str], *, fake: bool, line_info: bool = False, sets: int = 0
+    path: Path,
+    problem: str | None,
+    arch: str,
+    types: list[str],
+    *,
+    fake: bool,
+    line_info: bool = False,
+    sets: int = 0,
+    share: Share | None = None,
 ) -> tuple[Session, CompileError | None]:
     """Run the file's kernel on its inputs and so many input sets, tensors without storage when `fake`.
 
@@ -95,7 +108,7 @@ def _record(
     """
     torch.manual_seed(0)
     modules, progress = set(sys.modules), Progress(sets)
-    with session(arch, fake=fake, line_info=line_info) as recorded:
+    with session(arch, fake=fake, line_info=line_info, share=share) as recorded:
         try:
             _run_kernel(path, problem, types if fake and not types else None, recorded, progress)
         except (Exception, SystemExit) as error:

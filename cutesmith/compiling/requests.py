@@ -10,12 +10,16 @@ from cutesmith.verdicts import ArchReport
 
 @dataclass(frozen=True)
 class CompiledFile:
-    """The report of one architecture, what the kernel narrows (`compiling.narrowing`), and its machine code."""
+    """The report of one architecture, what the kernel narrows (`compiling.narrowing`), and its machine code.
+
+    `calls`: how often the host code called `cute.compile`.
+    """
 
     report: ArchReport
     narrow: str
     ptx: tuple[str, ...] = ()
     cubin: tuple[bytes, ...] = ()
+    calls: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,7 +27,8 @@ class CompileFile(Request[CompiledFile]):
     """Compile one file for one architecture.
 
     `sources` are the texts of the files by their paths, since a confined process reads only its own; `keep`: the reply
-    has the machine code; `variants`: also what `get_input_sets()` needs.
+    has the machine code; `variants`: also what `get_input_sets()` needs; `share`: only those calls of `cute.compile`
+    are made (`compiling.shares`).
     """
 
     path: str
@@ -31,4 +36,5 @@ class CompileFile(Request[CompiledFile]):
     arch: str
     keep: bool = False
     variants: bool = True
+    share: tuple[int, int] | None = None
     sources: dict[str, str]

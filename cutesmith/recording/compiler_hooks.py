@@ -70,6 +70,7 @@ class _Hooks:
         for owner, name, wrap in (
             (executor, "_load_cuda_library", _without_handles),
             (compiler.Compiler, "jit", _with_host_calls),
+            (compiler.CompileCallable, "_compile", self._compile_share),
             (compiler.CompileOptions, "apply_envar_settings", functools.partial(_from_pristine_options, patches)),
             (diagnostics.CompilerDiagnosticSession, "_collected_diagnostics", self._take_remarks),
             (dsl.BaseDSL, "_func", self._time_outermost),
@@ -167,6 +168,17 @@ class _Hooks:
 
         return _as_part_of(original.__module__, check)
 
+    def _compile_share(self, original: Any) -> Any:
+        """Make the calls of `cute.compile` that are of the session's share."""
+
+        def compile_function(owner: Any, *args: Any, **kwargs: Any) -> Any:
+            share, number = self._recorded.share, self._recorded.calls
+            self._recorded.calls += 1
+            is_made = share is None or share[0] <= number < share[1]
+            return original(owner, *args, **kwargs) if is_made else CompiledElsewhere()
+
+        return _as_part_of(original.__module__, compile_function)
+
     def _name_other_gpu(self, original: Any) -> Any:
         """The DSL says of code for another GPU, when it is called, that the DSL has a bug."""
 
@@ -202,6 +214,14 @@ class _Hooks:
             return compiled
 
         return compile_module
+
+
+class CompiledElsewhere:
+    """Stands for a compiled function that another process compiles: a call of it launches nothing."""
+
+    def __call__(self, *args: object, **kwargs: object) -> None: ...
+
+    def __tvm_ffi_object__(self) -> None: ...
 
 
 def _place_of(diagnostic: Any) -> str:

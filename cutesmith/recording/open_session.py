@@ -20,17 +20,22 @@ from cutesmith.recording.sessions import Executor, Session
 
 @contextmanager
 def session(
-    arch: str, *, fake: bool = False, executor: Executor | None = None, line_info: bool = False
+    arch: str,
+    *,
+    fake: bool = False,
+    executor: Executor | None = None,
+    line_info: bool = False,
+    share: tuple[int, int] | None = None,
 ) -> Iterator[Session]:
     """Within it, code written for a GPU runs unchanged: compiled for `arch`, launches recorded, nothing executed.
 
     Torch's CUDA tensors are CPU tensors, or with `fake` tensors without storage (recording.facade). An `executor`
-    executes launches after all; `line_info` puts the lines of the Python source into PTX. Sessions do not nest. A
-    function that was compiled in a session fails with cudaErrorNoDevice when it is called outside of one. Raises
-    UsageError for an unknown architecture.
+    executes launches after all; `line_info` puts the lines of the Python source into PTX; with a `share` only
+    these calls of `cute.compile` are made. Sessions do not nest. A function that was compiled in a session fails with
+    cudaErrorNoDevice when it is called outside of one. Raises UsageError for an unknown architecture.
     """
     target = parse_arch(arch)
-    recorded = Session(arch=str(target), executor=executor, line_info=line_info)
+    recorded = Session(arch=str(target), executor=executor, line_info=line_info, share=share)
     before = set_recorder(recorded)
     try:
         with (

@@ -86,13 +86,16 @@ class UnstableName:
 class Session:
     """What one run of host code compiled and launched; `errors` are calls that could not be answered.
 
-    With an `executor`, launches are executed as they are recorded; its first exception is `failure`, and every later
-    call into compiled host code ends in it, as a GPU's error sticks to its context.
+    `calls` counts those of `cute.compile`; with a `share` only those in its range are made, and what the others return
+    does nothing. With an `executor`, launches are executed as they are recorded; its first exception is `failure`, and
+    every later call into compiled host code ends in it, as a GPU's error sticks to its context.
     """
 
     arch: str
     executor: Executor | None = None
     line_info: bool = False
+    share: tuple[int, int] | None = None
+    calls: int = 0
     failure: BaseException | None = None
     held_back: list[Callable[[], object]] | None = None  # what a CUDA graph captures, to be done at its replays
     launches: list[Launch] = field(default_factory=list)

@@ -1,0 +1,51 @@
+"""A file of many kernels compiled by several processes: each runs its host code and compiles a share of the functions.
+
+The host code is run once without compiling anything, which counts the calls of `cute.compile`; launches of what a
+process leaves to others do nothing, as nothing is executed anyway.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from cutesmith.compiling.requests import CompiledFile
+from cutesmith.problems.contract import parse
+from cutesmith.verdicts import KernelReport
+
+SHARE = 6  # functions; those of a drafted network take 0.2 to 2 s each, another run of its host code a tenth of one
+FEWEST_CALLS = 4
+"""Calls of `compile` in the text: a file with fewer has few kernels, and is not run once more to count them."""
+NONE = (0, 0)
+"""The share of a process that only counts."""
+
+Share = tuple[int, int]
+"""The first call of `cute.compile` that a process makes, and the one after its last."""
+
+
+def may_be_shared(path: str | Path) -> bool:
+    """Whether a file's text has so many calls of a `compile` that counting what it compiles is worth a run."""
+    tree = parse(Path(path).read_text(encoding="utf-8"), path)
+    called = [node.func for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    return sum(isinstance(each, ast.Attribute) and each.attr == "compile" for each in called) >= FEWEST_CALLS
+
+
+def shares_of(calls: int) -> list[Share]:
+    """The shares of so many calls; the last one may be shorter."""
+    return [(first, min(first + SHARE, calls)) for first in range(0, calls, SHARE)]
+
+
+def merged(replies: Sequence[CompiledFile]) -> CompiledFile:
+    """What one process would have replied; launches of equal kernels are counted together."""
+    first, kernels = replies[0], dict[object, KernelReport]()
+    for kernel in (kernel for reply in replies for kernel in reply.report.kernels):
+        identity = (kernel.name, kernel.grid, kernel.block, kernel.cluster, kernel.dynamic_smem_bytes)
+        known = kernels.get(identity)
+        kernels[identity] = kernel if known is None else replace(known, launches=known.launches + kernel.launches)
+    seconds = round(sum(reply.report.compile_seconds for reply in replies), 3)
+    report = replace(first.report, compile_seconds=seconds, kernels=tuple(kernels.values()))
+    narrow = "; ".join(reply.narrow for reply in replies if reply.narrow)
+    ptx, cubin = (tuple(each for reply in replies for each in getattr(reply, part)) for part in ("ptx", "cubin"))
+    return CompiledFile(report, narrow, ptx, cubin, first.calls)
