@@ -281,3 +281,13 @@ def test_each_part_of_a_long_result_is_judged_by_its_own_room():
     assert "1 of 300000 elements" in compare(0, wrong, exact.float(), exact, excused).violation.text
     rooms[299_999] = 100.0
     assert not compare(0, wrong, exact.float(), exact, excused).violation
+
+
+def test_where_both_references_are_special_and_not_the_same_any_special_value_passes_that_nan_does_not_decide():
+    """Six elements of a selective scan on an H100: NaN in float64, Inf in float32, where products overflow."""
+    exact, native = torch.tensor([math.nan, 1.0], dtype=torch.float64), torch.tensor([math.inf, 1.0])
+    for value, right in ((-math.inf, True), (math.nan, True), (3.0, False)):
+        actual, tolerance = torch.tensor([value, 1.0]), tolerance_for(torch.float32, None, None)
+        loose = compare(0, actual, native, exact, replace(tolerance, nan_decides=False))
+        assert (loose.violation is None) is right, value
+    assert compare(0, torch.tensor([-math.inf, 1.0]), native, exact, tolerance).violation is not None

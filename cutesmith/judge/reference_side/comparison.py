@@ -35,10 +35,10 @@ class Tolerance:
     chose the inputs, so that they may be too ill-conditioned for any result in this dtype; `native_error` is then what
     PyTorch was seen to be off by on inputs next to them (see `native_excess`), of integers in how many. `moved` is how
     far roundings of the inputs alone move the result (`sensitivity.py`): `BACKWARD` times that passes. Without
-    `nan_decides` any value passes where the exact result and PyTorch's are NaN. `room` is what each element of the flat
-    result may be off by in any case (`sensitivity.room_of`). `may_be_nan` says of each element of the result whether
-    NaN passes too (`zero_products.open_elements`), `reached` of an integer one whether roundings give it
-    (`sensitivity.reached`).
+    `nan_decides` any value passes where the exact result and PyTorch's are NaN, and any special one where PyTorch's is
+    Inf. `room` is what each element of the flat result may be off by in any case (`sensitivity.room_of`). `may_be_nan`
+    says of each element of the result whether NaN passes too (`zero_products.open_elements`), `reached` of an integer
+    one whether roundings give it (`sensitivity.reached`).
     """
 
     rtol: float
@@ -376,6 +376,7 @@ class _Totals:
         wrong &= ~(overflowed & ~out.isfinite())
         if not self.tolerance.nan_decides:
             wrong &= ~(own.isnan() & rounded.isnan())
+            wrong &= ~(~out.isfinite() & ~own.isfinite() & rounded.isnan())
         self.special += int(wrong.sum())
         self.extra_nan += int((wrong & out.isnan()).sum())
         difference = torch.where(special, 0.0, (out - target).abs())
