@@ -352,3 +352,17 @@ def test_what_is_stored_rounded_is_read_by_all(tmp_path):
     with emulated_device("sm_90a"):
         (found,) = as_list(load(plan.render(plan.configurations()[0]), tmp_path).kernel_fn(*map(move, values)))
     assert not found.any()
+
+
+def test_values_between_launches_count_where_they_are_written_and_where_they_are_read():
+    def both(x, first, second):
+        hidden = torch.relu(x @ first)
+        return hidden, hidden @ second, hidden.sum(-1)
+
+    inputs = normal(8, 16), normal(16, 16), normal(16, 16)
+    plan = plan_kernel(trace_function(perceptron, inputs), "sm_80")
+    assert isinstance(plan, ChainPlan) and len(plan.launches) == 2
+    assert plan.passed_bytes == 2 * 8 * 16 * 4
+    plan = plan_kernel(trace_function(both, inputs), "sm_80")
+    readers = sum(place >= 3 for launch in plan.launches for place in launch.takes)
+    assert readers >= 1 and plan.passed_bytes == readers * 8 * 16 * 4  # what is returned is written anyhow

@@ -229,13 +229,18 @@ REFUSAL = "4096 threads a block: at most 1024"
 SKIPPED = (Drafted(ElementwiseConfiguration(4096, 8, 1), Tiling(threads=4096), refusals=(REFUSAL,)),)
 
 
-def play(tmp_path: Path, stages: ScriptedStages, *, benchmark: bool = True) -> tuple[GenerateVerdict, str]:
+def play(
+    tmp_path: Path, stages: ScriptedStages, *, benchmark: bool = True, passed: int = 0
+) -> tuple[GenerateVerdict, str]:
     counts = [32 * number for number in range(1, len(stages.medians) + 1)]
     kernels = tuple(
         Drafted(ElementwiseConfiguration(threads, 8, 1), Tiling(threads=threads), f"# candidate {number}\n")
         for number, threads in enumerate(counts, start=1)
     )
-    draft, folder = Draft("elementwise", kernels, 1, 1, skipped=SKIPPED), OutputFolder(tmp_path / "out")
+    draft, folder = (
+        Draft("elementwise", kernels, 1, 1, skipped=SKIPPED, passed_bytes=passed),
+        OutputFolder(tmp_path / "out"),
+    )
     target = Target("sm_90a", H200)
     run = Generation(Path("problem.py"), target, draft, stages, folder, lambda *_: None, 0.0, benchmark, render_report)
     verdict = run.run()
@@ -318,3 +323,9 @@ def test_a_benchmark_that_rejects_decides(tmp_path: Path) -> None:
 def test_without_benchmark_the_last_stage_is_verify(tmp_path: Path) -> None:
     verdict, _ = play(tmp_path, ScriptedStages(medians=[30.0, 10.0]), benchmark=False)
     assert verdict.stages[-1]["stage"] == "verify" and "10.0 µs" in verdict.summary
+
+
+def test_the_summary_tells_what_launches_write_for_each_other(tmp_path: Path) -> None:
+    told = "its launches write and read 900 MB for each other"
+    assert told in play(tmp_path / "several", ScriptedStages(medians=[30.0]), passed=900_000_000)[0].summary
+    assert "for each other" not in play(tmp_path / "one", ScriptedStages(medians=[30.0]))[0].summary

@@ -12,7 +12,7 @@ from cutesmith.patterns.contraction.plan import ContractionPlan
 from cutesmith.patterns.elementwise.plan import ElementwisePlan
 from cutesmith.patterns.graph.attributes import Input, Number, Reshaping, Scalar, Sized, View, Viewed, seen_code
 from cutesmith.patterns.graph.builder import GraphBuilder
-from cutesmith.patterns.graph.nodes import LEAVES, Argument, Graph, Node, nodes_of, views_of, with_nodes
+from cutesmith.patterns.graph.nodes import LEAVES, Argument, Graph, Node, bytes_of, nodes_of, views_of, with_nodes
 from cutesmith.patterns.graph.shapes import Shape, broadcast, dense_strides
 from cutesmith.patterns.graph.size_laws import PassedSize, Place, Size, SizeLaw
 from cutesmith.patterns.graph.takes import READ_ANYWHERE, aligned_inputs
@@ -93,6 +93,18 @@ class ChainPlan:
     def algorithmic_bytes(self) -> int:
         """Bytes that must cross device memory once: inputs read, outputs written, in the traced shapes."""
         return self.graph.moved_bytes
+
+    @property
+    def passed_bytes(self) -> int:
+        """Bytes that cross device memory for values between launches: written once, and read by each that takes them.
+
+        In the traced shapes. What the function returns is counted where a later launch reads it.
+        """
+        outputs = [node for launch in self.launches for node in launch.plan.graph.outputs]
+        sizes = dict(enumerate(map(bytes_of, outputs), start=len(self.graph.arguments)))
+        kept = {result.place for result in self.results}
+        read = [sizes.get(place, 0) for launch in self.launches for place in launch.takes]
+        return sum(size for place, size in sizes.items() if place not in kept) + sum(read)
 
     @property
     def algorithmic_flops(self) -> int:

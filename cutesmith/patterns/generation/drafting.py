@@ -41,8 +41,9 @@ class Drafted:
 class Draft:
     """What the patterns make of a problem: one whole kernel file for each configuration, the best guess first.
 
-    `algorithmic_bytes` and `algorithmic_flops` are the function's own at the shapes of `get_inputs()`; `skipped` are
-    the configurations before the last kernel that the device would refuse.
+    `algorithmic_bytes` and `algorithmic_flops` are the function's own at the shapes of `get_inputs()`, `passed_bytes`
+    those that its launches write for each other and read; `skipped` are the configurations before the last kernel that
+    the device would refuse.
     """
 
     pattern: str
@@ -50,6 +51,7 @@ class Draft:
     algorithmic_bytes: int
     algorithmic_flops: int
     skipped: tuple[Drafted, ...] = ()
+    passed_bytes: int = 0
 
 
 @dataclass(frozen=True)
@@ -140,7 +142,12 @@ class Drafter:
             )
             kernels.append(replace(section, source=source))
         return Draft(
-            plan.pattern, tuple(kernels), plan.algorithmic_bytes, plan.algorithmic_flops, skipped=tuple(skipped)
+            plan.pattern,
+            tuple(kernels),
+            plan.algorithmic_bytes,
+            plan.algorithmic_flops,
+            skipped=tuple(skipped),
+            passed_bytes=getattr(plan, "passed_bytes", 0),
         )
 
 

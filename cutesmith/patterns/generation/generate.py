@@ -283,4 +283,12 @@ class Generation:
         elif self.target.emulated and untried:
             parts.append(f"the most promising configuration is verified, {untried} more are compiled only")
         rounded = "factors of float32 rounded to tf32, as asked" if self.tf32 else ""
-        return "; ".join([*parts, *filter(None, (rounded, self.remark))])
+        return "; ".join([*parts, *filter(None, (rounded, self._passed(), self.remark))])
+
+    def _passed(self) -> str:
+        """What its launches write and read for each other, where that is a tenth of the function's own bytes."""
+        passed, own = self.draft.passed_bytes, self.draft.algorithmic_bytes
+        if 10 * passed < own or not passed:
+            return ""
+        told = f"its launches write and read {passed / 1e6:.3g} MB for each other"
+        return f"{told}, beside {own / 1e6:.3g} MB of inputs and outputs: a fused kernel would not"

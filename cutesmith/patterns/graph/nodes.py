@@ -164,7 +164,7 @@ class Graph:
     def moved_bytes(self) -> int:
         """Bytes that must cross device memory once: all argument tensors and outputs, in the traced shapes."""
         reads = sum(math.prod(a.shape) * ITEM_BYTES[a.dtype] for a in self.arguments if a.kind == "tensor")
-        return reads + sum(math.prod(node.shape) * ITEM_BYTES[node.dtype] for node in self.outputs)
+        return reads + sum(map(bytes_of, self.outputs))
 
     @property
     def flops(self) -> int:
@@ -173,6 +173,11 @@ class Graph:
         A product of (m, k) and (k, n) counts 2 m n k.
         """
         return sum(map(_flops, self.nodes()))
+
+
+def bytes_of(node: Node) -> int:
+    """Bytes of its values, in the traced shape."""
+    return math.prod(node.shape) * ITEM_BYTES[node.dtype]
 
 
 def in_memory(factor: Node) -> tuple[Node, ...]:
