@@ -34,6 +34,7 @@ from cutesmith.judge.ring_cases import RingCases
 from cutesmith.judge.rounds import SMALLER, Round, VerifyOptions, behaviour, exchange, loading, new_seed, start_both
 from cutesmith.judge.same_failures import told_once
 from cutesmith.judge.transfer.requests import Start
+from cutesmith.lint.source import Source
 from cutesmith.problems import contract
 from cutesmith.sandbox.failures import mechanism_of
 from cutesmith.sandbox.gpu_lock import gpu_lock
@@ -108,6 +109,7 @@ class Judge:
     cases: list[CaseReport] = field(default_factory=list)
     reduced: str = ""
     shapes: bool = True  # whether the problem promises other sizes
+    idle: tuple[str, ...] = ()  # kernels of the file that no case launched
     kinds: tuple[InputKind, ...] = ()
     confinement: dict[str, bool] = field(default_factory=dict)
     problem_confinement: dict[str, bool] = field(default_factory=dict)
@@ -245,8 +247,16 @@ class Judge:
             self.cases += whole.longer()
         if whole and all(case.passed for case in self.cases):
             self.cases += whole.not_executed()
+        if self.ran_on == "emulator":
+            self.idle = self._idle(turn)
         if turn.ran_as:  # such as "16384x8192 as 32x8192, 16384x32"
             self.reduced = f"{turn.ran_as[0]} as {', '.join(turn.ran_as[1:])}"
+
+    def _idle(self, turn: Round) -> tuple[str, ...]:
+        """Kernels that the file defines and no case launched: the verdict says nothing of them."""
+        ran = turn.candidate.call(of_candidate.Executed(), timeout=self.options.timeout)
+        defined = [function.name for function, kind in Source.read(self.path).traced.items() if kind == "kernel"]
+        return tuple(name for name in defined if not any(name in whole for whole in ran))  # a prefix may be set
 
     def _derived_cases(self, turn: Round, plan: of_reference.Loaded) -> Iterator[DerivedCase]:
         """Those of the plan, one after another; then what was drawn for each input is known."""
@@ -333,6 +343,7 @@ class Judge:
             done += f" for {' and '.join(declared)} only" if declared else ""
             done += "" if self.shapes else " for these sizes"
             whose = ", by the file's own reference" if self.own_problem else ""
+            whose += f"; no case launched {', '.join(self.idle)}" if self.idle else ""
             if missing := [case.remark for case in self.cases if case.outcome is CaseOutcome.NOT_EXECUTED]:
                 told = f"not verified: {missing[0]}, which no case executed; else {self._counted()}"
                 text = f"{self.path.name}: {told}\n{ONE_CODE}: {self._smaller_way()}"

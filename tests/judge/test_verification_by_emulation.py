@@ -195,3 +195,11 @@ def test_a_verdict_says_what_the_problem_declares_and_what_was_not_drawn_for_it(
     assert mask.left_out["other values"] == "DOMAIN declares that it is causal"
     assert not {"random mask", "all true", "all false"} & set(mask.drawn)
     assert any("other values (DOMAIN declares that it is causal)" in line for line in table(verdict))
+
+
+def test_a_kernel_of_the_file_that_no_case_launched_is_told(write_file):
+    other = "@cute.kernel\ndef other_kernel(x: cute.Tensor):\n    x[0] = x[0]\n\n\n@cute.jit\n"
+    assert REVERSE.count("@cute.jit\n") == 1
+    verdict = verdict_here(write_file(REVERSE.replace("@cute.jit\n", other)), judge=ShortJudge, seeds=1)
+    assert verdict.passed and verdict.summary.endswith("; no case launched other_kernel")
+    assert "no case launched" not in verdict_here(write_file(REVERSE), judge=ShortJudge, seeds=1).summary

@@ -148,6 +148,11 @@ class NotExecuted(Request[tuple[str, ...]]):
 
 
 @dataclass(frozen=True)
+class Executed(Request[tuple[str, ...]]):
+    """Name the kernels that were executed so far, on the emulated GPU."""
+
+
+@dataclass(frozen=True)
 class Opcodes(Request[Compiled]):
     """Count the opcodes of all kernels that were executed so far, on the emulated GPU."""
 

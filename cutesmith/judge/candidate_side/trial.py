@@ -26,6 +26,7 @@ from cutesmith.judge.candidate_side.code_taken import CodeTaken, Decision, decis
 from cutesmith.judge.candidate_side.host_branches import noted
 from cutesmith.judge.candidate_side.recorded_call import record_call
 from cutesmith.judge.candidate_side.requests import (
+    Executed,
     FullSize,
     FullSizeCall,
     NotExecuted,
@@ -49,7 +50,7 @@ MISTAKES = (
 
 @dataclass
 class Trial(Candidate):
-    """A candidate that also answers `FullSize`, `NotExecuted` and `Opcodes`, and `Run` as its fields ask.
+    """A candidate that also answers `FullSize`, `Executed`, `NotExecuted` and `Opcodes`, and `Run` as its fields ask.
 
     `executed` is the code that calls on the emulated GPU took, `recorded` that of the call at full size.
     """
@@ -64,6 +65,7 @@ class Trial(Candidate):
         """Which method answers which request."""
         own: dict[type[Request[Any]], Callable[[Any], Any]]
         own = {FullSize: self.full_size, Opcodes: self.opcodes, NotExecuted: self.not_executed}
+        own[Executed] = self.kernels
         return {**super().actions(), **own}
 
     def opcodes(self, request: Opcodes) -> Compiled:
@@ -75,6 +77,10 @@ class Trial(Candidate):
                 counts[instruction.full_opcode] += 1
                 lines.setdefault(instruction.full_opcode, own_line(instruction.location, self.path))
         return Compiled(dict(counts), lines)
+
+    def kernels(self, request: Executed) -> tuple[str, ...]:
+        """The names that the file gives the kernels that were executed."""
+        return tuple({launched.name for launched in self.executed.launches})
 
     def run(self, request: Run) -> Ran:
         """Run each step; what it cost, or why nothing came of it."""
