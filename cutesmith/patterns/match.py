@@ -16,6 +16,7 @@ from cutesmith.patterns.contraction import plan as contraction
 from cutesmith.patterns.cutting.cover import Matcher as LaunchMatcher
 from cutesmith.patterns.cutting.cover import cut
 from cutesmith.patterns.cutting.machine import H200
+from cutesmith.patterns.cutting.phases import with_phases
 from cutesmith.patterns.cutting.rewriting import with_float8_factors, with_long_sums_in_parts, with_vectors_as_rows
 from cutesmith.patterns.cutting.sharing import with_shared_kernels
 from cutesmith.patterns.elementwise import plan as elementwise
@@ -60,30 +61,35 @@ SINGLE: tuple[LaunchMatcher, ...] = (windows.match, contraction.match, *AROUND_P
 """Every pattern that can take a whole graph, the first that takes it is the best."""
 
 
-def plan_kernel(graph: Graph, arch: str) -> PatternPlan[Any]:
+def plan_kernel(graph: Graph, arch: str, *, free_sizes: bool = False) -> PatternPlan[Any]:
     """The plan of the first pattern that takes the graph and has a configuration for an architecture such as "sm_90a".
 
-    A graph that no pattern takes as a whole is cut into launches. Raises UnmatchedError with the operations in the way.
+    A graph that no pattern takes as a whole is cut into launches. `free_sizes`: one that holds for other sizes than the
+    traced ones gets a plan that does, too. Raises UnmatchedError with the operations in the way.
     """
     if parse_arch(arch).sm.number < CONVERTS_FLOAT8:
         eighths = [node for node in graph.nodes() if node.dtype in FLOATS8]
         if eighths:
             wrong = f"{eighths[0].dtype} at {eighths[0].where}: {arch} cannot convert it, sm_89 and later can"
             raise UnmatchedError(wrong, operation=eighths[0].where)
-    plan = whole_or_cut(graph, arch)
+    plan = whole_or_cut(graph, arch, free_sizes=free_sizes)
     if not plan.configurations(arch):
         raise UnmatchedError(f"the pattern {plan.pattern} has no configuration for {arch}", operation=plan.pattern)
     return replace(plan, arch=arch) if isinstance(plan, ChainPlan) else plan
 
 
-def whole_or_cut(graph: Graph, arch: str = "sm_90a") -> SinglePlan | ChainPlan:
-    """The plan of one pattern, or of a chain of them; of the ways to say products, that predicted to be the fastest."""
+def whole_or_cut(graph: Graph, arch: str = "sm_90a", *, free_sizes: bool = False) -> SinglePlan | ChainPlan:
+    """The plan of one pattern, or of a chain of them; of the ways to say products, that predicted to be the fastest.
+
+    `free_sizes`: of the ways that hold for other sizes as far as the graph does.
+    """
     if not any(node.op == "contract" for node in graph.nodes()):
         return with_shared_kernels(_one_or_cut(graph))
-    plan, others = _one_or_cut(graph), [with_vectors_as_rows(graph), with_long_sums_in_parts(graph)]
+    plan, others = _one_or_cut(graph), [with_vectors_as_rows(graph), with_long_sums_in_parts(graph), with_phases(graph)]
     if parse_arch(arch).sm.number == MULTIPLIES_FLOAT8:
         others += [with_float8_factors(graph), with_block_scales(graph)]
-    for other in (other for other in others if other is not graph):
+    free = free_sizes and not graph.fixed_shapes
+    for other in (other for other in others if other is not graph and not (free and other.fixed_shapes)):
         try:
             plan = min(plan, _one_or_cut(other), key=H200.seconds)
         except UnmatchedError:

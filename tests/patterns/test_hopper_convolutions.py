@@ -59,7 +59,44 @@ def solid(x, w, b):
 
 SOLID = normal(2, 24, 4, 5, 7, dtype=BF16), weights(72, 24, 3, 2, 3), normal(72, dtype=BF16)
 SOLID_FLOAT32 = normal(1, 20, 4, 5, 7), weights(24, 20, 3, 2, 3, dtype=torch.float32), normal(24)
+
+
+def turned(x, w, b):
+    return F.relu(F.conv_transpose2d(x, w, b, padding=(1, 0), dilation=(1, 2), output_padding=(0, 1)))
+
+
+def turned_weights(*shape, dtype=BF16):
+    """Of a transposed convolution, (channels, outputs, *taps), stored so that no launch copies them."""
+    return weights(shape[1], shape[0], *shape[2:], dtype=dtype).transpose(0, 1)
+
+
+TURNED = image(2, 24, 5, 6), turned_weights(24, 72, 3, 4), normal(72, dtype=BF16)
+TURNED_FLOAT32 = normal(2, 20, 5, 8), turned_weights(20, 24, 3, 4, dtype=torch.float32), normal(24)
+LINE = normal(2, 24, 45, dtype=BF16), weights(40, 24, 3), normal(40, dtype=BF16)
+LINE_FLOAT32 = normal(2, 20, 45), weights(24, 20, 3, dtype=torch.float32), normal(24)
+
+
+def line(x, w, b):
+    return F.gelu(F.conv1d(x, w, b, stride=3, padding=2, dilation=4))
+
+
 CASES = {
+    "turned": (turned, TURNED, HALF),
+    "turned_joined": (turned, TURNED, replace(HALF, joined=True, split=2)),
+    "turned_float32": (turned, TURNED_FLOAT32, SINGLE),
+    "turned_solid": (
+        lambda x, w: F.conv_transpose3d(x, w, padding=(0, 1, 2), dilation=(1, 2, 1)),
+        (normal(1, 24, 3, 5, 4, dtype=BF16), turned_weights(24, 40, 2, 3, 4)),
+        replace(HALF, tile_k=32),
+    ),
+    "turned_line": (
+        lambda x, w: F.conv_transpose1d(x, w, padding=1, dilation=2),
+        (normal(2, 24, 45, dtype=BF16), turned_weights(24, 40, 3)),
+        HALF,
+    ),
+    "line": (line, LINE, HALF),
+    "line_joined": (line, LINE, replace(HALF, joined=True)),
+    "line_float32": (line, LINE_FLOAT32, SINGLE),
     "solid": (solid, SOLID, replace(HALF, tile_k=16)),
     "solid_last": (solid, (SOLID[0].to(memory_format=torch.channels_last_3d), *SOLID[1:]), replace(HALF, cluster_m=2)),
     "solid_joined": (solid, SOLID, replace(HALF, joined=True, split=2)),
@@ -112,14 +149,19 @@ def test_one_kernel_serves_other_sizes_and_layouts(joined, tmp_path):
 
 
 @pytest.mark.slow
-def test_values_that_are_not_finite_come_out_as_in_pytorch(tmp_path):
-    x, w, b = (value.clone() for value in FLOAT32)
+@pytest.mark.parametrize(
+    ("function", "inputs", "tiles"),
+    [(strided, FLOAT32, SINGLE), (turned, TURNED_FLOAT32, SINGLE), (turned, TURNED, HALF)],
+)
+def test_values_that_are_not_finite_come_out_as_in_pytorch(function, inputs, tiles, tmp_path):
+    x, w, b = (value.clone() for value in inputs)
     x[1, 3, 4, 5], x[0, 0, 0, 0], w[3, 2, 1, 1] = math.inf, math.nan, -math.inf
-    plan = match(trace_function(strided, (x, w, b)))
+    plan = match(trace_function(function, (x, w, b)))
     with emulated_hopper():
-        out = load(plan.render(SINGLE), tmp_path).kernel_fn(*map(move, (x, w, b))).cpu()
-    exact = strided(x.double(), w.double(), b.double()).float()
-    torch.testing.assert_close(out, exact, rtol=1e-5, atol=1e-5, equal_nan=True)
+        out = load(plan.render(tiles), tmp_path).kernel_fn(*map(move, (x, w, b))).cpu()
+    exact = function(x.double(), w.double(), b.double()).to(out.dtype)
+    tolerance = 1e-5 if out.dtype == torch.float32 else 1e-2
+    torch.testing.assert_close(out, exact, rtol=tolerance, atol=tolerance, equal_nan=True)
 
 
 def plan_of_sizes(images, channels, size, outputs, taps, dtype=BF16, last=True, **options):

@@ -219,10 +219,13 @@ def _scales_of(factor: Node, names: list[str], rank: int, *, k_at: int) -> Scale
 
 
 def _seen(operand: Node, names: Sequence[str]) -> Seen:
-    image = operand.inputs[0]
+    image, windows = operand.inputs[0], Windows.of(operand)
     given = Input.of(image)
-    code = given.code(names)
-    return Seen(names[given.index], code, image.dtype, image.shape, given.stride, Windows.of(operand))
+    code, shape, strides = given.code(names), image.shape, given.stride
+    if windows.rank == 1:  # im2col of a tensor map has two dimensions at least
+        code, windows = f"{code}.unsqueeze(-2)", windows.under_a_dimension()
+        shape, strides = (*shape[:-1], 1, shape[-1]), (*strides[:-1], strides[-1] * shape[-1], strides[-1])
+    return Seen(names[given.index], code, image.dtype, shape, strides, windows)
 
 
 def by_windows(problem: ContractionProblem) -> ContractionProblem:

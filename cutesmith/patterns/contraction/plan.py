@@ -180,7 +180,7 @@ def _allocations(problem: ContractionProblem, inputs: list[str], by_columns: boo
     columns, drop = f"{b}.shape[{0 if by_columns else -1}]", 2
     if problem.image_sizes is not None:
         yield f"sizes = ({', '.join(problem.image_sizes)},)"
-        columns, drop = "math.prod(sizes)", 1 + len(problem.image_sizes) if problem.windows else 2
+        columns, drop = "math.prod(sizes)", 1 + problem.windows.rank if problem.windows else 2
     shape = f"{a}.shape[0], {columns}"
     if by_taps:
         shape = f"{b}.shape[0], {a}.shape[0], {columns}"
@@ -226,8 +226,8 @@ def _holds_for_other_sizes(problem: ContractionProblem) -> bool:
 def _sums_again(problem: ContractionProblem) -> bool:
     """Whether a sum that is not finite may be wrong: it has halves of factors, or zeros where there is no factor."""
     is_float = problem.accumulator.startswith("Float")
-    spread = is_float and problem.windows is not None and problem.windows.is_spread
-    return spread or arithmetic_of(problem) is Arithmetic.TF32_THRICE
+    transposed = is_float and problem.windows is not None and problem.windows.is_transposed
+    return transposed or arithmetic_of(problem) is Arithmetic.TF32_THRICE
 
 
 def match(graph: Graph) -> ContractionPlan:

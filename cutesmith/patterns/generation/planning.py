@@ -33,7 +33,8 @@ def plan_problem(loaded: LoadedFile, arch: str, *, tf32: bool = False) -> Patter
     if graph.checked:
         with contextlib.suppress(UnmatchedError):  # the other sets of inputs have no kernel
             return _plan_of_variants(loaded, arch, tf32=tf32)
-    return plan_kernel(_rounding(graph) if tf32 else graph, arch)
+    several = loaded.get_input_sets is not None or hasattr(loaded.module, "EMULATED_SIZES")
+    return plan_kernel(_rounding(graph) if tf32 else graph, arch, free_sizes=several)
 
 
 def _rounding(graph: Graph) -> Graph:

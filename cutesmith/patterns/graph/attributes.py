@@ -204,6 +204,11 @@ class Windows(Attributes):
         return any(divisor != 1 for divisor in self.divisor)
 
     @property
+    def is_transposed(self) -> bool:
+        """Whether they are those of a transposed convolution: PyTorch multiplies nothing where there is no element."""
+        return min(self.dilation) < 0
+
+    @property
     def are_points(self) -> bool:
         """Whether each window is the element at its place."""
         dims = zip(self.taps, self.start, self.step, self.divisor, self.more, strict=True)
@@ -213,6 +218,19 @@ class Windows(Attributes):
     def reaches(self) -> tuple[int, ...]:
         """Elements from a window's first to its last, along each dimension."""
         return tuple(dilation * (taps - 1) for dilation, taps in zip(self.dilation, self.taps, strict=True))
+
+    @property
+    def corners(self) -> tuple[tuple[int, int], ...]:
+        """Of each dimension: the lowest place that the first window sees, and that of the last one from the end on."""
+        dims = zip(self.start, self.reaches, self.more, strict=True)
+        return tuple((min(0, reach) - start, start - max(0, reach) + more) for start, reach, more in dims)
+
+    def under_a_dimension(self) -> Windows:
+        """The same over an image that has one more dimension, of size 1, before the others."""
+        one, none = (1,), (0,)
+        taps, step, dilation = one + self.taps, one + self.step, one + self.dilation
+        start, divisor, more = none + self.start, one + self.divisor, none + self.more
+        return Windows(taps, start, step, dilation, divisor, more, self.taps_first)
 
     def law(self, dim: int) -> SizeLaw:
         """The number of positions along a dimension, by its size."""

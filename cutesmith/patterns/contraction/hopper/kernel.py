@@ -59,7 +59,8 @@ def hopper_context(problem: ContractionProblem, c: HopperConfiguration) -> dict[
     dtypes += ["bfloat16"] if c.ahead else []
     dtypes += [each.matrix.dtype for each in problem.scales if each is not None]
     scales = sorted(tile_scales(problem, c), key=lambda each: each.side)
-    precise = c.parts > 1 or bool(scales)
+    transposed = problem.windows is not None and problem.windows.is_transposed
+    precise = c.parts > 1 or bool(scales) or transposed
     return {
         "reasons": reasons(problem, c),
         "blocks_per_sm": blocks_at_once(problem, c),
@@ -113,14 +114,15 @@ def _places(taps: Sequence[int]) -> Iterator[str]:
 
 def _im2col(windows: Windows) -> dict[str, tuple[int, ...]]:
     """What a tensor map is told of windows, the last dimension of the image first."""
-    starts, reaches = windows.start[::-1], windows.reaches[::-1]
+    corners, reaches = windows.corners[::-1], windows.reaches[::-1]
     return {
-        "first": tuple(-start for start in starts),
-        "last": tuple(start - reach for start, reach in zip(starts, reaches, strict=True)),
-        "padding": starts,
+        "first": tuple(first for first, _ in corners),
+        "last": tuple(last for _, last in corners),
+        "before": tuple(-first for first, _ in corners),
+        "after": tuple(last + abs(reach) for (_, last), reach in zip(corners, reaches, strict=True)),
         "step": windows.step[::-1],
+        "first_tap": tuple(max(0, -reach) for reach in reaches),
         "dilation": windows.dilation[::-1],
-        "zero": (0,) * windows.rank,
     }
 
 

@@ -62,15 +62,12 @@ def _obstacles_of_windows(problem: ContractionProblem, seen: Seen) -> Iterator[s
     if windows.rank not in MOST_BEGIN or len(problem.batch) != 1 or len(problem.product.inputs[0].shape) != 2:
         yield "windows are those of one group over two or three dimensions"
         return
-    most = MOST_BEGIN[windows.rank]
-    if windows.is_spread or min(windows.dilation) < 0:
+    most, reaches = MOST_BEGIN[windows.rank], [abs(reach) for reach in windows.reaches]
+    if windows.is_spread:
         yield "there are places between the elements that windows see"
-    if max(windows.step) > MOST_STEPS or max(windows.reaches) >= 2 * most:
+    if max(windows.step) > MOST_STEPS or max(reaches) >= 2 * most:
         yield f"windows step by more than {MOST_STEPS}, or reach further than {2 * most - 1}"
-    if any(
-        not 0 <= start < most or start - reach < -most
-        for start, reach in zip(windows.start, windows.reaches, strict=True)
-    ):
+    if any(not -most < first <= 0 or not -most <= last < most for first, last in windows.corners):
         yield "windows begin or end too far outside of the image"
 
 

@@ -1,0 +1,200 @@
+"""Transposed convolutions with strides as ordinary ones: at each place of a stride other taps meet the elements.
+
+Between the elements that a stride spreads there is nothing, and a kernel over all taps multiplies zeros there: seven of
+eight products where three dimensions stride by two. The positions that meet the same taps are a phase; they see
+neighbouring elements, so that a phase is a convolution of step 1. Phases with as many taps share a product, whose rows
+are the outputs of each. One launch puts the positions of all phases in order.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from cutesmith.patterns.graph.attributes import View, Windows
+from cutesmith.patterns.graph.builder import IN_MEMORY, GraphBuilder
+from cutesmith.patterns.graph.dtypes import compute_dtype
+from cutesmith.patterns.graph.nodes import Graph, Node, with_nodes
+from cutesmith.patterns.graph.takes import take
+from cutesmith.patterns.graph.views import push_permute
+
+
+@dataclass(frozen=True)
+class Stride:
+    """How positions along one dimension meet taps; `padding` are the positions left out before the first.
+
+    Position o, with u = o + padding, is of the phase of tap t, the least one with t * dilation = u modulo the stride;
+    of every `taps_apart`-th tap from there on it meets the element before, `apart` elements further on.
+    """
+
+    positions: int
+    taps: int
+    stride: int
+    dilation: int
+    padding: int
+
+    @property
+    def common(self) -> int:
+        """Positions from one that meets a tap to the next that may."""
+        return math.gcd(self.stride, self.dilation)
+
+    @property
+    def taps_apart(self) -> int:
+        """From one tap of a phase to the next."""
+        return self.stride // self.common
+
+    @property
+    def apart(self) -> int:
+        """Elements between those that neighbouring taps of a phase meet."""
+        return self.dilation // self.common
+
+    @property
+    def inverse(self) -> int:
+        """What u is multiplied by to give its tap, modulo `taps_apart`."""
+        return pow(self.apart, -1, self.taps_apart) if self.taps_apart > 1 else 0
+
+    def tap_of(self, position: int) -> int | None:
+        """The first tap of a position's phase; None where no tap can meet it."""
+        u, left = divmod(position + self.padding, self.common)
+        return None if left else u * self.inverse % self.taps_apart
+
+    def groups(self) -> Iterator[Group]:
+        """The phases in groups that have as many taps, and positions."""
+        full, more = divmod(self.taps, self.taps_apart)
+        for first, count, taps in ((0, more, full + 1), (more, self.taps_apart - more, full)):
+            ends = {at for step in range(self.stride) for at in (step, self.positions - 1 - step)}
+            inside = [(at, self.tap_of(at)) for at in ends if 0 <= at < self.positions]
+            met = [(at, tap) for at, tap in inside if tap is not None and first <= tap < first + count]
+            if taps and met:
+                places = [self.place_of(at, tap) for at, tap in met]
+                yield Group(first, count, taps, min(places), max(places) - min(places) + 1)
+
+    def place_of(self, position: int, tap: int) -> int:
+        """Where a position is among those of its phase: at the element that its first tap meets."""
+        return ((position + self.padding) // self.common - tap * self.apart) // self.taps_apart
+
+
+@dataclass(frozen=True)
+class Group:
+    """Phases of `count` neighbouring first taps with `taps` each; their positions begin at element `begin`."""
+
+    first: int
+    count: int
+    taps: int
+    begin: int
+    positions: int
+
+
+def with_phases(graph: Graph) -> Graph:
+    """The graph with products for the phases of transposed convolutions that stride; right for the traced sizes."""
+    build, changed = GraphBuilder(), set[int]()
+
+    def maybe(node: Node) -> Node:
+        build.origin = node.origin
+        if node.op == "contract" and node.inputs[1].op == "windows" and Windows.of(node.inputs[1]).is_spread:
+            result = _by_phases(build, node)
+        elif not any(id(child) in changed for child in node.inputs):
+            return node
+        elif node.op == "reshape":
+            result = build.reshape(node.inputs[0], node.shape)
+        elif node.is_pointwise:
+            result = build.materialise(build(node.op, *node.inputs, dtype=node.dtype))
+        else:
+            return node
+        changed.add(id(result))
+        return result
+
+    rewritten = with_nodes(graph, maybe)
+    return replace(rewritten, fixed_shapes=True) if changed else graph
+
+
+def _by_phases(build: GraphBuilder, node: Node) -> Node:
+    """The product of weights and windows as those of its phases, put in order."""
+    factors, seen = node.inputs
+    windows, image = Windows.of(seen), seen.inputs[0]
+    lead, (channels, *sizes) = image.shape[: -windows.rank - 1], image.shape[-windows.rank - 1 :]
+    whole = build.reshape(factors, (*factors.shape[:-1], channels, *windows.taps))
+    whole = whole if whole.op in IN_MEMORY else build.stored(whole)
+    strides = [
+        Stride(windows.law(dim).of(size), taps, windows.divisor[dim], -windows.dilation[dim], -windows.start[dim])
+        for dim, (size, taps) in enumerate(zip(sizes, windows.taps, strict=True))
+    ]
+    shape = (*lead, node.shape[-2], *(stride.positions for stride in strides))
+    phases = [_coordinates(build, shape, len(lead) + 1 + dim, stride) for dim, stride in enumerate(strides)]
+    kind = compute_dtype(node.dtype)
+    result = build.expand(build.constant(0, kind), shape)
+    for groups in itertools.product(*(stride.groups() for stride in strides)):
+        product = _product(build, node, whole, strides, groups)
+        before = [build.iota(shape, dim) for dim in range(len(lead) + 1)]
+        taps = [build("sub", tap, group.first) for (tap, _, _), group in zip(phases, groups, strict=True)]
+        places = [build("sub", place, group.begin) for (_, place, _), group in zip(phases, groups, strict=True)]
+        value = take(build, product, [*before[:-1], *taps, before[-1], *places], shape)
+        for (tap, _, met), group, stride in zip(phases, groups, strides, strict=True):
+            tests = [] if met is None else [met]
+            tests += [build("ge", tap, group.first)] if group.first else []
+            end = group.first + group.count
+            tests += [build("lt", tap, end)] if end < stride.taps_apart else []
+            for test in tests:
+                value = build("where", test, value, result, dtype=kind)
+        result = value
+    return build.reshape(build.retype(build.materialise(result), node.dtype), node.shape)
+
+
+def _coordinates(build: GraphBuilder, shape: Sequence[int], dim: int, stride: Stride) -> tuple[Node, Node, Node | None]:
+    """The first tap of each position's phase, its place among those of the phase, and whether there is such a tap."""
+    at = build("add", build.iota(tuple(shape), dim), stride.padding)
+    met = None
+    if stride.common > 1:
+        met = build("eq", build("remainder", at, stride.common), 0)
+        at = build("floor_div", at, stride.common)
+    if stride.taps_apart == 1:
+        return build("mul", at, 0), at, met
+    tap = build("remainder", build("mul", at, stride.inverse), stride.taps_apart)
+    place = build("floor_div", build("sub", at, build("mul", tap, stride.apart)), stride.taps_apart)
+    return tap, place, met
+
+
+def _product(build: GraphBuilder, node: Node, weight: Node, strides: Sequence[Stride], groups: Sequence[Group]) -> Node:
+    """The stored product of the phases of a group along each dimension: (…, phases, outputs, places)."""
+    seen = node.inputs[1]
+    image, rank, first = seen.inputs[0], len(groups), len(weight.shape) - len(groups)
+    for dim, (stride, group) in enumerate(zip(strides, groups, strict=True), first):
+        weight = _of_phases(build, weight, dim, stride.taps_apart, group)
+    *lead, outputs, channels = weight.shape[:first]
+    order = [*range(len(lead)), *range(first + rank, first + 2 * rank), *range(len(lead), first + rank)]
+    weight = push_permute(build, weight, order)
+    count, taps = math.prod(group.count for group in groups), tuple(group.taps for group in groups)
+    depth, positions = channels * math.prod(taps), [group.positions for group in groups]
+    ones, sizes = (1,) * rank, image.shape[-rank:]
+    apart = [stride.apart * (group.taps - 1) for stride, group in zip(strides, groups, strict=True)]
+    windows = Windows(
+        taps=taps,
+        start=tuple(-group.begin for group in groups),
+        step=ones,
+        dilation=tuple(-stride.apart for stride in strides),
+        divisor=ones,
+        more=tuple(
+            group.positions - size + 2 * group.begin - reach
+            for group, size, reach in zip(groups, sizes, apart, strict=True)
+        ),
+    )
+    batch = image.shape[: -rank - 1]
+    of_phases = build.node("windows", (image,), (*batch, depth, math.prod(positions)), image.dtype, windows)
+    factors = build.reshape(weight, (*lead, count * outputs, depth))
+    factors = factors if factors.op in IN_MEMORY else build.stored(factors)
+    shape = (*batch, count * outputs, math.prod(positions))
+    product = build.node("contract", (factors, of_phases), shape, compute_dtype(node.dtype), node.attrs)
+    return build.reshape(build.stored(product), (*batch, *(group.count for group in groups), outputs, *positions))
+
+
+def _of_phases(build: GraphBuilder, weight: Node, dim: int, apart: int, group: Group) -> Node:
+    """The taps of a group's phases along a dimension, those of each phase apart, and the phases as a last dimension."""
+    length = (group.taps - 1) * apart + group.count
+    code = View(f"{{0}}.narrow({dim}, {group.first}, {length}).unfold({dim}, {group.count}, {apart})")
+    seen = build.view_in_memory(
+        weight, code, lambda x: x.narrow(dim, group.first, length).unfold(dim, group.count, apart)
+    )
+    assert seen is not None
+    return seen
