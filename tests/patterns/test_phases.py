@@ -12,9 +12,11 @@ from cutesmith.emulator.device import emulated_device
 from cutesmith.patterns.cutting.cover import cut
 from cutesmith.patterns.cutting.phases import with_phases
 from cutesmith.patterns.cutting.sharing import with_shared_kernels
+from cutesmith.patterns.generation.planning import plan_problem
 from cutesmith.patterns.match import AROUND_PRODUCTS, plan_kernel
 from cutesmith.patterns.pattern_plan import HopperConfiguration
 from cutesmith.patterns.tracing.trace import trace_function
+from cutesmith.problems.loading import load_file
 from tests.patterns.interpret import interpret
 from tests.patterns.running import close, exactly, load, move, normal
 
@@ -110,6 +112,28 @@ def test_large_ones_go_by_phases_whose_products_are_hopper_s():
     plan = plan_of_sizes(turned(3, stride=2, padding=1, dilation=2), (16, 32, 16, 32, 32), (32, 64, 3, 3, 3))
     assert [launch.plan.pattern for launch in plan.launches] == ["elementwise", "contraction", "elementwise"]
     assert isinstance(plan.launches[1].plan.configurations("sm_90a")[0], HopperConfiguration)
+
+
+PROBLEM = """
+import torch
+
+def reference_fn(x, w):
+    return torch.nn.functional.conv_transpose2d(x, w, stride=2, padding=1)
+
+def get_inputs(size=24):
+    return [torch.randn(2, 32, size, size, device="cuda"), torch.randn(32, 32, 4, 4, device="cuda")]
+"""
+SETS = """
+def get_input_sets():
+    yield get_inputs(9)
+"""
+
+
+@pytest.mark.parametrize(("more", "fixed"), [("", True), (SETS, False)])
+def test_a_problem_of_several_sizes_keeps_the_kernel_that_serves_all(more, fixed, tmp_path):
+    (tmp_path / "problem.py").write_text(PROBLEM + more)
+    plan = plan_problem(load_file(tmp_path / "problem.py"), "sm_90a")
+    assert any(launch.plan.graph.fixed_shapes for launch in plan.launches) == fixed
 
 
 def test_a_convolution_that_does_not_stride_stays_one_product():

@@ -33,8 +33,12 @@ def plan_problem(loaded: LoadedFile, arch: str, *, tf32: bool = False) -> Patter
     if graph.checked:
         with contextlib.suppress(UnmatchedError):  # the other sets of inputs have no kernel
             return _plan_of_variants(loaded, arch, tf32=tf32)
-    several = loaded.get_input_sets is not None or hasattr(loaded.module, "EMULATED_SIZES")
-    return plan_kernel(_rounding(graph) if tf32 else graph, arch, free_sizes=several)
+    return plan_kernel(_rounding(graph) if tf32 else graph, arch, free_sizes=_names_more_sizes(loaded))
+
+
+def _names_more_sizes(loaded: LoadedFile) -> bool:
+    """Whether the problem has other inputs than those of `get_inputs()`, which a graph may serve, too."""
+    return loaded.get_input_sets is not None or hasattr(loaded.module, "EMULATED_SIZES")
 
 
 def _rounding(graph: Graph) -> Graph:
@@ -47,11 +51,11 @@ def _rounding(graph: Graph) -> Graph:
 
 def _plan_of_variants(loaded: LoadedFile, arch: str, *, tf32: bool) -> PatternPlan[Any]:
     """One kernel checks the sizes that it holds; of several, the sizes choose one."""
-    variants = trace_variants(loaded)
+    variants, free = trace_variants(loaded), _names_more_sizes(loaded)
     if tf32:
         variants = replace(variants, graphs={sizes: _rounding(graph) for sizes, graph in variants.graphs.items()})
     if len(variants.graphs) == 1 and all(dim >= 0 for _, dim in variants.places):
-        return plan_kernel(next(iter(variants.graphs.values())), arch)
+        return plan_kernel(next(iter(variants.graphs.values())), arch, free_sizes=free)
     chosen = {sizes: replace(graph, held=frozenset()) for sizes, graph in variants.graphs.items()}
-    plans = {sizes: cast(SinglePlan | ChainPlan, plan_kernel(graph, arch)) for sizes, graph in chosen.items()}
-    return VariantsPlan(variants.places, plans, arch)
+    plans = {sizes: plan_kernel(graph, arch, free_sizes=free) for sizes, graph in chosen.items()}
+    return VariantsPlan(variants.places, cast(dict[tuple[int, ...], SinglePlan | ChainPlan], plans), arch)
