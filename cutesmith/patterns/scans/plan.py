@@ -36,9 +36,8 @@ _OWN = (
     "earlier_at last_at both both_at mine mine_at factor turn w first first_at acc acc_at place access "
     "merge_dimensions count wild entered begin scanned element_at EMPTY TOTAL PREFIX CLEARING publish look_back "
     "clear_kernel m_progress progress number tiles taken whole lines word words pointer flag nearest found entering "
-    "PIECES SEEN BLOCKS MOST take pieces joined fetch_vectors parted finished gap is_first shrunk top sum finite "
-    "entered_at whole_at entering_at closest waits is_needed is_whole is_passed offset following ticket blocks "
-    "source target bits mode atom"
+    "PIECES pieces joined parted finished gap is_first shrunk top sum finite entered_at whole_at entering_at is_passed "
+    "bits"
 )
 RESERVED = SHARED_NAMES | set(_OWN.split())
 """Names that an argument of the problem may not have in the generated kernel."""
