@@ -56,9 +56,10 @@ def columns(codes: Array, bits: int) -> Array:
 def metadata_places(selector: int, chunks: int, bits: int) -> tuple[Array, Array]:
     """int64 (16, chunks) each: the lane of a warp whose register has the four bits of a chunk, and which four of it.
 
-    Of types of 16 and 32 bits four chunks of a row come from the lane of a quad that the selector names, eight from the
-    pair that it names, with rows 8 to 15 in the upper half. Of narrower types a lane has eight chunks of one row, of
-    rows 8 to 15 the odd ones, and the selector names a pair where there are no more.
+    Types of 16 and 32 bits: a register has four chunks of a row, and in its upper half four of the row 8 below. Rows of
+    four chunks come from the lane of a quad that the selector names, rows of eight from the pair of lanes.
+    Narrower types: a register has eight chunks of one row, even lanes of rows 0 to 7 and odd lanes of rows 8 to 15.
+    Rows of eight chunks come from the pair of lanes that the selector names, longer ones from the whole quad.
     """
     row, chunk = np.mgrid[:ROWS, :chunks]
     quad = _QUAD * (row % 8)
