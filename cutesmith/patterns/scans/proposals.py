@@ -25,8 +25,8 @@ DECOUPLED = ((8, 8), (4, 8), (4, 16), (8, 4))
 
 LOOK_BACK_SECONDS, LOOK_BACK_RATE = 6e-6, 1.27
 """Of the launch that clears what tiles publish, and times as long as a copy: 231 us for one row of 64 million where a
-copy takes 182, on an H100. Blocks that stay, and load their next tile while they scan one, took 350: a tile that is
-taken early waits for the one before it in its block, and all later ones wait for it."""
+copy takes 182, on an H100. Blocks that stay, and load their next tile while they scan one, took 350; perhaps as a tile
+that is taken early waits for the one before it in its block, and all later ones wait for it: nothing was profiled."""
 
 RESIDENT = 132 * 1024
 """Threads of all multiprocessors, of blocks that go along lines."""
