@@ -37,6 +37,7 @@ _SWIZZLES = (Swizzle.NONE, Swizzle.B32, Swizzle.B64, Swizzle.B128, Swizzle.B128_
 _MOST_PIXELS = 1024
 _TILED, _IM2COL = 2, 3  # of word 1
 _PACKED_HALVES = 11  # the code of e2m1 in pairs
+_DRIVER_PACKED_HALVES = 13  # CU_TENSOR_MAP_DATA_TYPE_16U4_ALIGN8B, `b4x16` of PTX
 _ADDRESSES = 1 << 57  # of the virtual memory of a GPU
 _KNOWN_BITS = 0xFFFF_FFFF_003F_67FF
 
@@ -181,10 +182,11 @@ class TensorMap:
         if not all(1 <= size <= 1 << 32 for size in self.sizes):
             raise TensorMapError(f"sizes {self.sizes}: 1 to 2^32")
         most = (256,) * self.rank if self.corners is None else (256, _MOST_PIXELS)
-        if not all(1 <= box <= limit for box, limit in zip(self.box, most)) or not all(
+        box = (self.box[0] * self.per_byte, *self.box[1:])
+        if not all(1 <= size <= limit for size, limit in zip(box, most)) or not all(
             1 <= step <= 8 for step in self.steps
         ):
-            raise TensorMapError(f"a box of {self.box} elements in steps of {self.steps}: 1 to 256, steps of 1 to 8")
+            raise TensorMapError(f"a box of {box} elements in steps of {self.steps}: 1 to 256, steps of 1 to 8")
         if inner % 16:
             raise TensorMapError(f"rows of {inner} bytes in its box: a multiple of 16 is needed")
         if self.swizzle is not Swizzle.NONE and inner > self.swizzle.row:
@@ -193,8 +195,10 @@ class TensorMap:
 
     def encode(self) -> bytes:
         """128 bytes for a map that the driver was asked for; `decode` understands them."""
-        code, swizzle = int(self.element.value[3]), _SWIZZLES.index(self.swizzle)
-        shape = (self.sizes, self.strides, self.box, self.steps)
+        code, swizzle, per = int(self.element.value[3]), _SWIZZLES.index(self.swizzle), self.per_byte
+        sizes, box = ((each[0] * per, *each[1:]) for each in (self.sizes, self.box))
+        code = code if per == 1 else _DRIVER_PACKED_HALVES
+        shape = (sizes, self.strides, box, self.steps)
         return TiledMapCall(self.address, code, *shape, swizzle, int(self.fill_nan), self.corners).pack()
 
 
@@ -219,14 +223,20 @@ def replace_field(data: bytes, field: MapField, index: int, value: int) -> bytes
 
 
 def _of_call(call: TiledMapCall) -> TensorMap:
-    element = next((element for element in Element if element.value[3] == call.data_type), None)
+    packed = call.data_type == _DRIVER_PACKED_HALVES
+    code = Element.U8.value[3] if packed else call.data_type
+    element = next((element for element in Element if element.value[3] == code), None)
     if element is None or call.swizzle >= len(_SWIZZLES):
         raise UnknownTensorMap(f"type {call.data_type} or swizzle {call.swizzle} of the driver is not understood")
     fill, swizzle = bool(call.fill), _SWIZZLES[call.swizzle]
     if fill and element not in _FLOATS:
         raise TensorMapError(f"NaN outside of a tensor of {element.value[2]}, which has none")
-    shape = (call.sizes, call.strides, call.box, call.steps)
-    described = TensorMap(call.address, element, *shape, swizzle, fill, corners=call.corners)
+    sizes, box, per = call.sizes, call.box, 1 + packed
+    if packed and (sizes[0] % per or box[0] % per):
+        raise TensorMapError(f"{sizes[0]} elements of 4 bits in boxes of {box[0]}: two share a byte")
+    sizes, box = ((each[0] // per, *each[1:]) for each in (sizes, box))
+    shape = (sizes, call.strides, box, call.steps)
+    described = TensorMap(call.address, element, *shape, swizzle, fill, per_byte=per, corners=call.corners)
     return _unfolded(described, 16 * call.interleave) if call.interleave else described
 
 

@@ -236,11 +236,11 @@ def _release(batch: LaneBatch, pointers: Array, lanes: Array) -> None:
     """Tell the race check what arrivals release; those at scope `.cta` release nothing to another block."""
     memory, wave, words = batch.memory, batch.wave, batch.instruction.modifiers
     relaxed = "relaxed" in words
-    if len(lanes) and not relaxed:
-        memory.arriving(lanes, pointers.astype(np.int64), batch.instruction.number)
     if "cta" in words and wave.cluster_blocks > 1:
         own = wave.blocks_at(pointers) == wave.block_of_lane[lanes]
         pointers, lanes = pointers[own], lanes[own]
+    if len(lanes) and not relaxed:  # who waits for an arrival that releases nothing does not learn of it here
+        memory.arriving(lanes, pointers.astype(np.int64), batch.instruction.number)
     release = memory.release_fenced if relaxed else memory.release
     for pointer, mine in _by_mbarrier(pointers, lanes):
         release(mine, pointer)

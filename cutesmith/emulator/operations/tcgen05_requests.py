@@ -30,7 +30,7 @@ from cutesmith.emulator.tensor_cores.single_thread_products import (
     Piece,
     interleaved,
     pieces_of_d,
-    region_of_scales,
+    regions_of_scales,
 )
 from cutesmith.emulator.tensor_cores.tensor_memory_order import Use
 from cutesmith.emulator.tensor_cores.tensor_memory_regions import LANES, Region, lane_and_column
@@ -80,7 +80,7 @@ def _multiply(lane: LaneRequest, form: ProductForm, operands: ProductOperands) -
     accumulates = bool(operand_value(lane, operands.enable, np.bool_))
     a = _operand_a(access, product, operands.a, pieces, start)
     b = access.shared(operands.b, product.tile_b(mask.shift))
-    scales = _scales(access, product, operands)
+    scales = _scales(access, product, operands, pieces)
     metadata = _metadata(access, operands.metadata, pieces, start)
     for piece in pieces:
         if accumulates and lane.sound:
@@ -158,23 +158,19 @@ def _metadata(access: TensorAccess, operand: Address | None, pieces: list[Piece]
     return regions
 
 
-def _scales(access: TensorAccess, product: Product, operands: ProductOperands) -> list[tuple[Region, Region]] | None:
-    """Where the scale factors of A and B are in each block."""
+def _scales(
+    access: TensorAccess, product: Product, operands: ProductOperands, pieces: list[Piece]
+) -> list[tuple[Region, Region]] | None:
+    """Where the scale factors of A and B are for each piece of D."""
     if operands.scales is None:
         return None
     count = product.depth // product.form.block
     if any(first + count > 4 for first in product.scale_ids):
         access.lane.refuse(f"scale factors {product.scale_ids} of A and B: {count} of 4 bytes from there on")
-    found = []
     columns = [lane_and_column(operand_address(access.lane, one) & COLUMN_ADDRESS)[1] for one in operands.scales]
-    for block in access.pair.blocks:
-        regions = (
-            region_of_scales(block, columns[0], product.rows),
-            region_of_scales(block, columns[1], product.n),
-        )
-        for region in regions:
-            access.use(region, Use.PIPE_READ)
-        found.append(regions)
+    found = [regions_of_scales(product, piece, columns) for piece in pieces]
+    for region in (region for pair in found for region in pair):
+        access.use(region, Use.PIPE_READ)
     return found
 
 

@@ -5,6 +5,8 @@ as "Data path layout organization" of the PTX ISA says: 128 rows of a block in i
 of a single block in 16 lanes of every 32 (F). 64 rows of a block of a pair (B) and 64 or 32 rows with `.ws` (E, G) lie
 one below the other, a half or a quarter of the columns in the lanes after those of the part before. Where A is in
 tensor memory, or its metadata, their rows are in the lanes of the same rows of D, so that each part has a copy.
+Scale factors are copied to all 32 lanes that are part of these; those of B's columns lie with their part of D (CuTe's
+`tmem_sf_frg`), which is one half of the lanes for each half of the columns where a block of a pair has 64 rows.
 """
 
 from __future__ import annotations
@@ -67,9 +69,11 @@ def pieces_of_d(product: Product, blocks: tuple[int, ...], lane: int, column: in
     return pieces
 
 
-def region_of_scales(block: int, column: int, rows: int) -> Region:
-    """The columns with scale factors of so many rows; every 32 lanes hold a copy."""
-    return Region(block, _ALL, column, -(-rows // _SCALE_ROWS))
+def regions_of_scales(product: Product, piece: Piece, columns: list[int]) -> tuple[Region, Region]:
+    """Where the scale factors of a piece's rows and columns are, each from its column on; 32 lanes hold a copy."""
+    lanes = _ALL if product.rows == LANES else piece.region.lanes
+    of_a = Region(piece.region.block, _ALL, columns[0], -(-product.rows // _SCALE_ROWS))
+    return of_a, Region(piece.region.block, lanes, columns[1], -(-piece.region.count // _SCALE_ROWS))
 
 
 @dataclass
@@ -77,7 +81,7 @@ class Multiply(Work):
     """A product. `a`: host addresses of chunks (blocks, *chunks), or a region for each piece of D; `b` such addresses.
 
     `d`: where D is. `accumulates`: whether D is added, times 2^-shift. `kept`: bool (blocks, LANES), lanes that are
-    written. `scales`: regions of A's and B's scale factors in each block. `metadata`: a region for each piece of D.
+    written. `scales`: regions of A's and B's scale factors, and `metadata`: a region, for each piece of D.
     """
 
     product: Product
@@ -99,7 +103,7 @@ class Multiply(Work):
         for index, piece in enumerate(self.d):
             a = self._operand_a(machine, memory, index)
             d = self._held(memory, piece.region)
-            scales = self._scales(machine, memory, piece)
+            scales = self._scales(machine, memory, index)
             results.append(multiply(product, a, b[piece.columns], d, scales, self._chosen(machine, memory, index)))
         for piece, bits in zip(self.d, results, strict=True):
             kept = self.kept[self.blocks.index(piece.region.block)][piece.region.lanes]
@@ -156,19 +160,17 @@ class Multiply(Work):
             machine.wave.report(FaultKind.INVALID_OPERAND, message, np.array([self.lane]), self.instruction)
         return sparsity.columns(codes, bits)
 
-    def _scales(self, machine: Machine, memory: TensorMemory, piece: Piece) -> tuple[Array, Array] | None:
+    def _scales(self, machine: Machine, memory: TensorMemory, index: int) -> tuple[Array, Array] | None:
         """Factors of a piece's rows and columns: each block has its own copy of B's."""
         if self.scales is None:
             return None
-        product = self.product
-        of_a, of_b = self.scales[self.blocks.index(piece.region.block)]
+        product, (of_a, of_b) = self.product, self.scales[index]
         left = self._factors(machine, memory, of_a, product.rows, product.scale_ids[0])
-        right = self._factors(machine, memory, of_b, product.n, product.scale_ids[1])
-        return left, right[piece.columns]
+        return left, self._factors(machine, memory, of_b, self.d[index].region.count, product.scale_ids[1])
 
     def _factors(self, machine: Machine, memory: TensorMemory, region: Region, rows: int, first: int) -> Array:
         """uint8 (rows, factors) from a region of scale factors."""
-        copies = memory.read(region).reshape(LANES // _SCALE_ROWS, _SCALE_ROWS, region.count)
+        copies = memory.read(region).reshape(-1, _SCALE_ROWS, region.count)
         if machine.memory.sanitize and (copies != copies[0]).any():
             message = f"`{self.instruction.full_opcode}`: scale factors in {region} differ between groups of 32 lanes"
             machine.wave.report(FaultKind.INVALID_OPERAND, message, np.array([self.lane]), self.instruction)

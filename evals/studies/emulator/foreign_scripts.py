@@ -10,7 +10,8 @@ DIR of CUTLASS is a checkout of github.com/NVIDIA/cutlass (BSD-3), that of QuACK
 (Apache-2.0), whose `tests` run on the installed package, that of FlashAttention one of
 github.com/Dao-AILab/flash-attention (BSD-3), whose `flash_attn/cute` flash_attention.py calls. None is part of this
 repository. Every row is one `cutesmith emulate --script`. Writes table.md and table.json, in which rows of before stay
-that are not run again. Exit code: 1 where a row did not end as it is expected to.
+that are not run again; each row names the commit of its checkout, or the installed package. CPU seconds are those of
+all processes of a row. Exit code: 1 where a row did not end as it is expected to.
 """
 
 from __future__ import annotations
@@ -18,14 +19,17 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import resource
 import shlex
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from dataclasses import asdict, dataclass
 from fnmatch import fnmatch
+from importlib.metadata import version
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
@@ -62,7 +66,9 @@ class Result:
     launches: int
     findings: int
     seconds: float
+    cpu_seconds: float
     why: str
+    source: str
 
 
 GEMM = "--ab_dtype Float16 --c_dtype Float16 --acc_dtype Float32 --a_major m --b_major n --c_major n"
@@ -281,14 +287,14 @@ def main() -> int:
     options.out.mkdir(parents=True, exist_ok=True)
     kept = {result.name: result for result in read(options.out)}
     asked = rows(options)
-    for row, folder in asked:
-        kept[row.name] = result = run(row, folder, options.timeout)
+    for row, folder, source in asked:
+        kept[row.name] = result = run(row, folder, source, options.timeout)
         print(f"{result.status:12} {result.seconds:6.1f} s  {row.name}", file=sys.stderr)
         write(
             [kept[known.name] for known in (*CUTLASS, *QUACK, *FLASH_ATTENTION, *OPERATORS) if known.name in kept],
             options.out,
         )
-    return int(any(kept[row.name].exit_code and not row.why for row, _ in asked))
+    return int(any(kept[row.name].exit_code and not row.why for row, *_ in asked))
 
 
 def read(out: Path) -> list[Result]:
@@ -310,33 +316,49 @@ def parse() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def rows(options: argparse.Namespace) -> list[tuple[Row, Path]]:
-    """The rows that are asked for, each with the folder that it is run in.
+def rows(options: argparse.Namespace) -> list[tuple[Row, Path, str]]:
+    """The rows that are asked for, each with the folder that it is run in and the source of its code.
 
     QuACK's tests are copied away from its sources, so that the installed package is what they import.
     """
     found = []
     if options.cutlass:
-        found += [(row, options.cutlass.resolve() / EXAMPLES) for row in CUTLASS]
+        source = f"NVIDIA/cutlass {commit(options.cutlass)}"
+        found += [(row, options.cutlass.resolve() / EXAMPLES, source) for row in CUTLASS]
     if options.quack:
         alone = Path(tempfile.mkdtemp(prefix="quack-tests-"))
         shutil.copytree(options.quack / "tests", alone / "tests")
         shutil.copy(options.quack / "pyproject.toml", alone)
-        found += [(row, alone) for row in QUACK]
+        source = f"tests of Dao-AILab/quack {commit(options.quack)} on quack-kernels {version('quack-kernels')}"
+        found += [(row, alone, source) for row in QUACK]
     if options.flash_attention:
         alone, package = Path(tempfile.mkdtemp(prefix="flash-attention-")), Path("flash_attn/cute")
         shutil.copytree(options.flash_attention / package, alone / package)
         shutil.copy(Path(__file__).parent / "flash_attention.py", alone)
-        found += [(row, alone) for row in FLASH_ATTENTION]
+        source = f"Dao-AILab/flash-attention {commit(options.flash_attention)}"
+        found += [(row, alone, source) for row in FLASH_ATTENTION]
     if options.operators:
-        found += [(row, Path(__file__).parent) for row in OPERATORS]
-    return [(row, folder) for row, folder in found if any(fnmatch(row.name, glob) for glob in options.only)]
+        source = f"nvidia-cutlass-operators {version('nvidia-cutlass-operators')}"
+        found += [(row, Path(__file__).parent, source) for row in OPERATORS]
+    return [known for known in found if any(fnmatch(known[0].name, glob) for glob in options.only)]
 
 
-def run(row: Row, folder: Path, timeout: float) -> Result:
+def commit(checkout: Path) -> str:
+    """The commit that a checkout is at."""
+    asked = ["git", "-C", str(checkout), "rev-parse", "--short=9", "HEAD"]
+    return subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def cpu_seconds() -> float:
+    """CPU seconds, user and system, of all child processes that have ended so far."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def run(row: Row, folder: Path, source: str, timeout: float) -> Result:
     """One row as a child process; its verdict's JSON is what it prints."""
     command = [sys.executable, "-m", "cutesmith", "emulate", "--json", "--arch", row.arch, "--timeout", str(timeout)]
-    begin = time.monotonic()
+    begin, used = time.monotonic(), cpu_seconds()
     done = subprocess.run(
         [*command, "--script", *shlex.split(row.words)],
         cwd=folder,
@@ -358,7 +380,9 @@ def run(row: Row, folder: Path, timeout: float) -> Result:
         launches=sum(kernel["launches"] for kernel in kernels),
         findings=len(faults),
         seconds=round(time.monotonic() - begin, 1),
+        cpu_seconds=round(cpu_seconds() - used, 1),
         why=row.why,
+        source=source,
     )
 
 
@@ -366,22 +390,27 @@ def write(results: list[Result], out: Path) -> None:
     """table.md for people, table.json with all fields."""
     (out / "table.json").write_text(json.dumps([asdict(result) for result in results], indent=1) + "\n")
     passed = sum(result.exit_code == ExitCode.PASSED for result in results)
+    sources = Counter(result.source for result in results)
     lines = [
         "# Other people's scripts on the emulated GPU",
         "",
         f"{passed} of {len(results)} end without an error and without findings. "
         "`evals/studies/emulator/foreign_scripts.py` made this table; seconds include the start of the process and "
-        "compilation, on a shared machine.",
+        "compilation, on a shared machine; CPU seconds are those of all its processes.",
         "",
-        "| script | arch | result | launches | findings | seconds | reason |",
-        "|---|---|---|---|---|---|---|",
+        *(f"- {count} row{'s' * (count > 1)}: {source}" for source, count in sources.items()),
+        "",
+        "| script | arguments | arch | result | launches | findings | seconds | CPU s | reason |",
+        "|---|---|---|---|---|---|---|---|---|",
     ]
     for result in results:
         reason = "" if not result.exit_code else result.why or result.summary
         reason = " ".join(reason.split()).replace("|", "\\|")[:LONGEST_REASON]
+        words = " ".join(result.words.split()[1:])
+        words = f"`{words}`".replace("|", "\\|") if words else ""
         lines.append(
-            f"| {result.name} | {result.arch} | {result.status} | {result.launches} | {result.findings} | "
-            f"{result.seconds} | {reason} |"
+            f"| {result.name} | {words} | {result.arch} | {result.status} | {result.launches} | {result.findings} | "
+            f"{result.seconds} | {result.cpu_seconds} | {reason} |"
         )
     (out / "table.md").write_text("\n".join(lines) + "\n")
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ctypes
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from cutesmith.emulator.engines.swizzles import Swizzle
-from cutesmith.emulator.engines.tensor_maps import Element, TensorMap, TensorMapError, decode
-from cutesmith.recording.tensor_map_calls import MAP_BYTES, encode_tiled
+from cutesmith.emulator.engines.tensor_maps import Element, TensorMap, TensorMapError, decode, replace_field
+from cutesmith.recording.tensor_map_calls import MAP_BYTES, MapField, encode_tiled
 
 WORDS = {  # of nvidia-cutlass-dsl 4.8: a tensor, and the words that its host code wrote
     "f16 (64, 256), rows of a 128B swizzle": (
@@ -157,6 +158,19 @@ def test_the_entry_point_of_the_driver_is_answered():
         0x7F00_0000_0000, Element.F16, (64, 8), (128,), (32, 4), (1, 2), Swizzle.B64, True
     )
     assert decode(encoded).tile == (32, 2)
+
+
+def test_packed_elements_of_four_bits_are_counted_in_bytes():
+    """CU_TENSOR_MAP_DATA_TYPE_16U4_ALIGN8B, and what replaces a field of a map that the DSL encoded."""
+    result, encoded = call(data_type=13, sizes=(256, 8), box=(64, 4), swizzle=1)
+    assert result == 0
+    expected = TensorMap(0x7F00_0000_0000, Element.U8, (128, 8), (128,), (32, 4), (1, 2), Swizzle.B32, per_byte=2)
+    assert decode(encoded) == expected
+    assert decode(expected.encode()) == expected
+    wider = replace_field(expected.encode(), MapField.GLOBAL_DIM, 0, 512)
+    assert decode(wider) == replace(expected, sizes=(256, 8))
+    with pytest.raises(TensorMapError, match="two share a byte"):
+        decode(call(data_type=13, sizes=(255, 8), box=(64, 4))[1])
 
 
 def test_what_the_driver_would_refuse_is_refused():

@@ -204,6 +204,20 @@ ret;"""
     assert {"race", "uninitialised_read", "missing_wait"} & set(without.kinds)
 
 
+def test_a_wait_of_its_block_is_enough_for_an_arrival_at_scope_cta_to_come_before_the_end():
+    """It releases nothing to the other block, so what it tells cannot say when it came; the phase can."""
+    code = """barrier.cluster.arrive.aligned;
+barrier.cluster.wait.aligned;
+mov.u32 %r3, %cluster_ctarank;
+xor.b32 %r4, %r3, 1;
+mapa.shared::cluster.u32 %r7, %r8, %r4;
+mbarrier.arrive.release.cta.shared::cluster.b64 _, [%r7];
+wait0: mbarrier.try_wait.parity.shared.b64 %p2, [%r8], 0;
+@!%p2 bra wait0;
+ret;"""
+    assert run(code, 32, grid=2, cluster=2).findings == ()
+
+
 def test_a_vector_of_registers_is_sent_as_its_elements():
     """As QuACK's inline assembly writes it: `.reg .v4`, its elements set one by one, the whole given to st.async."""
     code = """mapa.shared::cluster.u32 %r6, %r2, 0;

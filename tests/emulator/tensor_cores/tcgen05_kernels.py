@@ -1,4 +1,4 @@
-"""PTX of one block that multiplies operands in shared memory by `tcgen05.mma`, for the tests.
+"""PTX of one block, or of a pair, that multiplies operands in shared memory by `tcgen05.mma`, for the tests.
 
 Operands are K-major without swizzle, as in warpgroup_kernels.py. Thread t reads lane t of tensor memory.
 """
@@ -13,7 +13,9 @@ from tests.emulator.tensor_cores.warpgroup_kernels import BYTES, A, B, image
 COMMIT = "tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [%bar];"
 WAIT = "W: mbarrier.try_wait.parity.shared.b64 %p2, [%bar], 0; @!%p2 bra W;"
 LOADED = "tcgen05.wait::ld.sync.aligned;"
-FREE = "bar.sync 0; @%warp0 tcgen05.dealloc.cta_group::1.sync.aligned.b32 %t0, {columns};"
+PAIR_COMMIT = (
+    "tcgen05.commit.cta_group::2.mbarrier::arrive::one.shared::cluster.multicast::cluster.b64 [%bar], 3;"
+)
 _DESCRIPTOR = 8 << 16 | 1 << 46
 HELD = 12288
 """The byte of shared memory from which on words for the lanes of tensor memory lie, 8 for each."""
@@ -60,25 +62,33 @@ def one(kind: str, idesc: int, enable: str = "0", d: str = "%t0", a: str = "%da"
     return f"@%first tcgen05.mma.cta_group::1.kind::{kind} [{d}], {a}, %db, {idesc}, {enable};"
 
 
-def program(body: str, count: int, columns: int = 128) -> str:
-    """Allocate `columns`, run `body`, store registers %c of each thread to `p1` (count, 128)."""
+def program(body: str, count: int, columns: int = 128, blocks: int = 1) -> str:
+    """Allocate `columns`, run `body`, store registers %c of each thread to `p1` (blocks, count, 128).
+
+    `p0` holds the image of shared memory of each of 1 or 2 blocks. %first is the first thread of a block, %leads that
+    of block 0.
+    """
+    everyone = "bar.sync 0;" if blocks == 1 else "barrier.cluster.arrive; barrier.cluster.wait;"
+    group = f"cta_group::{blocks}.sync.aligned"
     lines = [
         f".reg .b32 %c<{max(count, 1)}>; .reg .b32 %t<4>; .reg .b32 %bar; .reg .b64 %da, %db;"
-        " .reg .pred %first, %warp0;"
+        " .reg .pred %first, %leads, %warp0;"
         f" .shared .align 1024 .b8 operands[{BYTES}]; .shared .align 8 .b8 sync[16];",
-        "mov.u32 %r0, %tid.x; mov.u32 %r2, operands; mov.u32 %bar, sync; ld.param.u64 %d0, [p0];",
+        "mov.u32 %r0, %tid.x; mov.u32 %r2, operands; mov.u32 %bar, sync; ld.param.u64 %d0, [p0]; mov.u32 %r5, %ctaid.x;"
+        f" mul.wide.u32 %d1, %r5, {BYTES}; add.u64 %d0, %d0, %d1;",
         "mul.lo.u32 %r3, %r0, 8; cvt.u64.u32 %d1, %r3; add.u64 %d2, %d0, %d1; add.u32 %r4, %r2, %r3;"
         + "".join(f" ld.global.b64 %d3, [%d2+{at}]; st.shared.b64 [%r4+{at}], %d3;" for at in range(0, BYTES, 1024)),
-        "setp.eq.u32 %first, %r0, 0; setp.lt.u32 %warp0, %r0, 32;",
+        "setp.eq.u32 %first, %r0, 0; setp.lt.u32 %warp0, %r0, 32; setp.eq.and.u32 %leads, %r5, 0, %first;",
         "@%first mbarrier.init.shared.b64 [%bar], 1;",
-        f"@%warp0 tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%bar+8], {columns};",
+        f"@%warp0 tcgen05.alloc.{group}.shared::cta.b32 [%bar+8], {columns};",
         f"{descriptor('%da', A)} {descriptor('%db', B)}",
-        "fence.proxy.async.shared::cta; bar.sync 0;",
+        f"fence.proxy.async.shared::cta; {everyone}",
         "ld.shared.b32 %t0, [%bar+8]; and.b32 %t1, %r0, 96; shl.b32 %t1, %t1, 16; add.u32 %t1, %t1, %t0;",
         body,
-        "ld.param.u64 %d6, [p1]; mul.wide.u32 %d7, %r0, 4; add.u64 %d6, %d6, %d7;",
+        "ld.param.u64 %d6, [p1]; mul.wide.u32 %d7, %r0, 4; add.u64 %d6, %d6, %d7;"
+        f" mul.wide.u32 %d7, %r5, {512 * count}; add.u64 %d6, %d6, %d7;",
         " ".join(f"st.global.b32 [%d6+{512 * index}], %c{index};" for index in range(count)),
-        FREE.format(columns=columns),
+        f"{everyone} @%warp0 tcgen05.dealloc.{group}.b32 %t0, {columns};",
     ]
     return "\n".join([*lines, "ret;"])
 

@@ -11,12 +11,12 @@ from cutesmith.emulator.tensor_cores.block_scaling import multiply
 from cutesmith.emulator.tensor_cores.instruction_descriptors import Product, ProductForm
 from cutesmith.emulator.tensor_cores.single_thread_products import pieces_of_d
 from tests.emulator.machine.launches import emulate
-from tests.emulator.tensor_cores.tcgen05_kernels import COMMIT, LOADED, WAIT, descriptor, load, program
+from tests.emulator.tensor_cores.tcgen05_kernels import COMMIT, LOADED, PAIR_COMMIT, WAIT, descriptor, load, program
 from tests.emulator.tensor_cores.warpgroup_kernels import image
 
 RANDOM = np.random.default_rng(8)
 M, N = 128, 16
-SCALES = 8192  # byte of shared memory
+SCALES, SCALES_OF_B = 8192, 12288  # bytes of shared memory
 
 
 def bits(shape, limit):
@@ -74,6 +74,57 @@ def test_scale_factors_come_through_tensor_memory():
     assert outcome.findings == ()
     factors = 2.0 ** (scales[:, which].astype(int) - 127)
     assert (found.T.view(np.float32) == 32 * factors[:, None] * factors[None, :N]).all()
+
+
+def scale_image(data, start, words):
+    """Put rows of four words (uint8 (rows, 16)) where a copy of 128 bits a row reads them."""
+    for row, content in enumerate(words):
+        at = start + row // 8 * 256 + row % 8 * 16
+        data[at : at + 16] = content
+
+
+@pytest.mark.parametrize("m", [128, 256])
+def test_a_pair_of_blocks_has_factors_of_b_with_the_columns_of_d(m):
+    """With 64 rows a block each half of the lanes has the factors of its half of the columns (CuTe's tmem_sf_frg)."""
+    rows, n = m // 2, 128
+    halves = rows == 64
+    of_a, of_b = bits((m,), 4) + 125, bits((n,), 4) + 125
+    images = []
+    for block in range(2):
+        ones = np.full((rows, 32), 0x38, np.uint8)
+        data = image(ones, np.full((n // 2, 32), 0x38, np.uint8))
+        words = np.zeros((32, 4, 4), np.uint8)
+        words[:, : rows // 32, 0] = of_a[block * rows :][:rows].reshape(-1, 32).T
+        scale_image(data, SCALES, words.reshape(32, 16))
+        parts = of_b.reshape(2 if halves else 1, -1, 32)
+        words = np.zeros((32 * len(parts), 4, 4), np.uint8)
+        for part, factors in enumerate(parts):
+            words[32 * part : 32 * part + 32, : len(factors), 0] = factors.T
+        scale_image(data, SCALES_OF_B, words.reshape(-1, 16))
+        images.append(data)
+    shape = "64x128b.warpx2::01_23" if halves else "32x128b.warpx4"
+    word = n // 8 << 17 | 1 << 23 | m // 128 << 27
+    count = n // 2 if halves else n
+    body = f"""mov.b64 %d8, %da;
+add.u32 %t2, %t0, 128; add.u32 %t3, %t0, 160;
+{descriptor("%da", SCALES)}
+@%leads tcgen05.cp.cta_group::2.32x128b.warpx4 [%t2], %da;
+{descriptor("%da", SCALES_OF_B)}
+@%leads tcgen05.cp.cta_group::2.{shape} [%t3], %da;
+@%leads tcgen05.mma.cta_group::2.kind::mxf8f6f4.block_scale [%t0], %d8, %db, {word}, [%t2], [%t3], 0;
+@%leads {PAIR_COMMIT}
+{WAIT}
+{load(count)}
+{LOADED}"""
+    found = np.zeros((2, count, 128), np.uint32)
+    code = program(body, count, columns=256, blocks=2)
+    outcome = emulate(code, np.concatenate(images), found, block=128, grid=2, cluster=2)
+    assert outcome.findings == ()
+    d = found.view(np.float32).transpose(0, 2, 1)  # block, lane, register
+    if halves:
+        d = d.reshape(2, 2, 64, count).transpose(0, 2, 1, 3)
+    factors = [2.0 ** (part.astype(int) - 127) for part in (of_a, of_b)]
+    assert (d.reshape(m, n) == 32 * factors[0][:, None] * factors[1]).all()
 
 
 @pytest.mark.parametrize(("m", "blocks"), [(64, 1), (128, 1), (128, 2), (256, 2)])
