@@ -211,10 +211,10 @@ def _box(instruction: Instruction, shared: Value, swizzle: Swizzle, done: str) -
 
 def _row_start(instruction: Instruction, column: Value | None, described: TensorMap) -> Iterator[Remark]:
     """Where in the rows of its tensor a box begins, if that is known to within a unit of 16 bytes."""
-    unit = _BULK_ALIGN * described.per_byte // described.element_bytes  # in elements
-    if column is None or column.one is None or column.multiple % unit:
+    unit = _BULK_ALIGN * 8 // described.packed // described.element_bytes  # in elements
+    if column is None or column.one is None or column.multiple % unit or described.padded:
         return
-    if past := column.one % unit // described.per_byte * described.element_bytes:
+    if past := described.byte_of(column.one % unit):
         yield Remark(
             f"a box begins {past} bytes past a multiple of {_BULK_ALIGN} in the rows of its tensor: "
             "a GPU ends the launch with an illegal instruction",

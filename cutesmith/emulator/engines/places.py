@@ -16,7 +16,7 @@ from cutesmith.emulator.engines.tensor_maps import TensorMap
 from cutesmith.emulator.machine.memory import Memory
 from cutesmith.emulator.program.abi import Array
 
-_CHUNK = 16
+CHUNK = 16
 _NAN = 0x7FF7  # of `.oob`, as an H200 tells it (emitters/floats.py); wider types repeat it
 _TF32_BITS, _TF32_NAN = 13, 0x7FFF_E000  # bits of float32 that tf32 lacks, and what NaN becomes
 _INFINITY = 0x7F80_0000
@@ -49,25 +49,26 @@ class Sent(NamedTuple):
 class SharedTile(NamedTuple):
     """`size` bytes at a host address in shared memory; `order`: where each chunk of 16 bytes lies, None in order.
 
-    With gaps between rows they spread over `span` bytes.
+    With gaps between rows they spread over `span` bytes; with padding, `chunk` bytes are at the start of each chunk.
     """
 
     pointer: int
     size: int
     order: Array | None = None
     span: int = 0
+    chunk: int = CHUNK
 
     def read(self, memory: Memory) -> Array:
         """The bytes, unswizzled."""
         held = self._held(memory)
-        return held.copy() if self.order is None else held.reshape(-1, _CHUNK)[self.order].ravel()
+        return held.copy() if self.order is None else held.reshape(-1, CHUNK)[self.order, : self.chunk].ravel()
 
     def write(self, memory: Memory, tile: Array) -> None:
         """Put a tile there, swizzled."""
         if self.order is None:
             self._held(memory)[:] = tile
         else:
-            self._held(memory).reshape(-1, _CHUNK)[self.order] = tile.reshape(-1, _CHUNK)
+            self._held(memory).reshape(-1, CHUNK)[self.order, : self.chunk] = tile.reshape(-1, self.chunk)
 
     def fill(self, memory: Memory, value: int) -> None:
         """Set all bytes."""
@@ -137,7 +138,7 @@ class Box(NamedTuple):
 def boxes_at(tensor: TensorMap, coordinates: Array) -> list[Box]:
     """The boxes that begin at int64 element coordinates (n, rank), most of which lie in the tensor as a whole."""
     starts = coordinates.copy()
-    starts[:, 0] //= tensor.per_byte
+    starts[:, 0] = starts[:, 0] * tensor.packed // 8
     fits = (starts >= 0) & (starts < tensor.first_beyond)
     inside: Array = np.all(fits, axis=1)
     bytes_of = np.array([tensor.element_bytes, *tensor.strides], np.int64)
@@ -153,7 +154,7 @@ def boxes_at(tensor: TensorMap, coordinates: Array) -> list[Box]:
 def box_at(tensor: TensorMap, coordinates: tuple[int, ...]) -> Box:
     """The rows of a box that begins at these element coordinates, the contiguous one first; they may lie outside."""
     size, tile = tensor.element.bytes, tensor.tile
-    begin = coordinates[0] // tensor.per_byte
+    begin = coordinates[0] * tensor.packed // 8
     first, last = max(0, begin), min(tensor.sizes[0], begin + tile[0])
     offsets, inside = np.zeros(1, np.int64), np.ones(1, bool)
     for axis in range(1, tensor.rank):
@@ -170,7 +171,7 @@ def box_at(tensor: TensorMap, coordinates: tuple[int, ...]) -> Box:
 def rows_at(tensor: TensorMap, column: int, rows: Array) -> Box:
     """Four rows of a tensor of two dimensions from a column on, one after another (PTX ISA, "tile::gather4")."""
     size, width = tensor.element.bytes, tensor.tile[0]
-    begin = column // tensor.per_byte
+    begin = column * tensor.packed // 8
     first, last = max(0, begin), min(tensor.sizes[0], begin + width)
     there = np.flatnonzero((rows >= 0) & (rows < tensor.sizes[1])) if last > first else np.zeros(0, np.int64)
     addresses = tensor.address + first * size + rows[there] * tensor.strides[0]
@@ -225,16 +226,16 @@ def as_tf32(data: Array) -> Array:
 
 def swizzled_order(tensor: TensorMap, address: int) -> Array | None:
     """Where the chunks of a tile at a shared address lie, counted from there in chunks of 16 bytes; None in order."""
-    if tensor.swizzle is Swizzle.NONE:
+    if tensor.swizzle is Swizzle.NONE and not tensor.padded:
         return None
-    inner = tensor.tile[0] * tensor.element.bytes
-    return _swizzled(tensor.swizzle, address % tensor.swizzle.span, tensor.shared_bytes, tensor.row_bytes, inner)
+    rows = tensor.shared_bytes, tensor.row_bytes, tensor.inner_bytes
+    return _swizzled(tensor.swizzle, address % tensor.swizzle.span, *rows)
 
 
 @functools.lru_cache(256)
 def _swizzled(swizzle: Swizzle, start: int, size: int, row: int, inner: int) -> Array:
     """Where the chunks of rows of `inner` bytes lie; `start` is within the span after which the pattern repeats."""
     rows = start + np.arange(0, size, row, dtype=np.int64)
-    places = swizzle.apply((rows[:, None] + np.arange(0, inner, _CHUNK)).ravel())
-    order: Array = (places - start) // _CHUNK
+    places = swizzle.apply((rows[:, None] + np.arange(0, inner, CHUNK)).ravel())
+    order: Array = (places - start) // CHUNK
     return order

@@ -37,7 +37,10 @@ _SWIZZLES = (Swizzle.NONE, Swizzle.B32, Swizzle.B64, Swizzle.B128, Swizzle.B128_
 _MOST_PIXELS = 1024
 _TILED, _IM2COL = 2, 3  # of word 1
 _PACKED_HALVES = 11  # the code of e2m1 in pairs
-_DRIVER_PACKED_HALVES = 13  # CU_TENSOR_MAP_DATA_TYPE_16U4_ALIGN8B, `b4x16` of PTX
+_CHUNK = 16
+_PACKED = {13: (4, 16), 14: (4, 8), 15: (6, 12)}
+"""Codes of the driver for packed elements, `b4x16`, `b4x16_p64`, `b6x16_p32` of PTX: bits, bytes of a chunk."""
+_PADDED_BOX, _PADDED_ALIGN = 128, 32  # elements of a row, and bytes, where a chunk has padding
 _ADDRESSES = 1 << 57  # of the virtual memory of a GPU
 _KNOWN_BITS = 0xFFFF_FFFF_003F_67FF
 
@@ -86,8 +89,9 @@ class TensorMap:
     """A tensor in global memory and the box that one copy moves; the first dimension is the contiguous one.
 
     `strides`: bytes between neighbours along every dimension but the first. `box`: elements along each dimension as
-    they are counted in the tensor, of which every `steps`-th is copied. `per_byte`: two elements of four bits share a
-    byte; sizes and boxes count bytes then, the coordinates of a copy elements. `corners`: a map for im2col, whose box
+    they are counted in the tensor, of which every `steps`-th is copied. `packed`: bits of an element where elements
+    share bytes; sizes and boxes count bytes then, the coordinates of a copy elements. `chunk`: how many bytes of the
+    tensor go to 16 bytes of shared memory, of which the others stay as they are. `corners`: a map for im2col, whose box
     are the channels and the pixels of a copy; how far the first and the last pixel of a window's corner lie from those
     of the image, along each dimension between channels and images. `interleaved`: its first dimension is a slice of
     channels, for which the 128 bytes have no size, and a copy has no coordinate.
@@ -101,7 +105,8 @@ class TensorMap:
     steps: tuple[int, ...]
     swizzle: Swizzle = Swizzle.NONE
     fill_nan: bool = False
-    per_byte: int = 1
+    packed: int = 8
+    chunk: int = _CHUNK
     corners: tuple[tuple[int, ...], tuple[int, ...]] | None = None
     interleaved: bool = False
 
@@ -122,16 +127,29 @@ class TensorMap:
             return self.box
         return tuple(-(-box // step) for box, step in zip(self.box, self.steps, strict=True))
 
+    @property
+    def padded(self) -> bool:
+        """Whether chunks of shared memory have padding."""
+        return self.chunk < _CHUNK
+
+    def byte_of(self, coordinate: int) -> int:
+        """The byte of a row of the tensor where an element begins."""
+        return coordinate * self.packed // 8 * self.element.bytes
+
     @cached_property
     def tile_bytes(self) -> int:
-        """Bytes of shared memory that a copy fills or reads, those outside of the tensor included."""
+        """Bytes that a copy moves, those outside of the tensor included; an mbarrier counts so many."""
         return int(np.prod(self.tile)) * self.element.bytes
+
+    @cached_property
+    def inner_bytes(self) -> int:
+        """Bytes of shared memory that a row of a tile takes, the padding of its chunks included."""
+        return self.tile[0] * self.element.bytes // self.chunk * _CHUNK if self.padded else self.tile[0] * self.element.bytes
 
     @cached_property
     def row_bytes(self) -> int:
         """Bytes of shared memory from one row of a tile to the next: narrower rows leave gaps in those of a swizzle."""
-        inner = self.tile[0] * self.element.bytes
-        return inner if self.swizzle is Swizzle.NONE else max(inner, self.swizzle.row)
+        return self.inner_bytes if self.swizzle is Swizzle.NONE else max(self.inner_bytes, self.swizzle.row)
 
     @cached_property
     def shared_bytes(self) -> int:
@@ -175,6 +193,8 @@ class TensorMap:
     def check(self) -> TensorMap:
         """The map itself; raises TensorMapError for what `cuTensorMapEncodeTiled` refuses."""
         inner = self.tile[0] * self.element.bytes
+        if self.padded:
+            self._check_padded()
         if self.address % 16:
             raise TensorMapError(f"its tensor begins at {self.address:#x}, not at a multiple of 16")
         if wrong := [stride for stride in self.strides if stride % 16 or not 0 <= stride < 1 << 40]:
@@ -182,22 +202,34 @@ class TensorMap:
         if not all(1 <= size <= 1 << 32 for size in self.sizes):
             raise TensorMapError(f"sizes {self.sizes}: 1 to 2^32")
         most = (256,) * self.rank if self.corners is None else (256, _MOST_PIXELS)
-        box = (self.box[0] * self.per_byte, *self.box[1:])
+        box = (self.box[0] * 8 // self.packed, *self.box[1:])
         if not all(1 <= size <= limit for size, limit in zip(box, most)) or not all(
             1 <= step <= 8 for step in self.steps
         ):
             raise TensorMapError(f"a box of {box} elements in steps of {self.steps}: 1 to 256, steps of 1 to 8")
         if inner % 16:
             raise TensorMapError(f"rows of {inner} bytes in its box: a multiple of 16 is needed")
-        if self.swizzle is not Swizzle.NONE and inner > self.swizzle.row:
-            raise TensorMapError(f"rows of {inner} bytes in its box: its swizzle takes at most {self.swizzle.row}")
+        if self.swizzle is not Swizzle.NONE and self.inner_bytes > self.swizzle.row:
+            what = f"rows of {self.inner_bytes} bytes in its box"
+            raise TensorMapError(f"{what}: its swizzle takes at most {self.swizzle.row}")
         return self
+
+    def _check_padded(self) -> None:
+        """PTX ISA, "Restriction on Tensor Copy instructions"."""
+        elements = (self.box[0] * 8 // self.packed, self.sizes[0] * 8 // self.packed)
+        if elements[0] != _PADDED_BOX or elements[1] % _PADDED_BOX:
+            what = f"{elements[1]} elements of {self.packed} bits in boxes of {elements[0]}"
+            raise TensorMapError(f"{what}: with padding a box has {_PADDED_BOX}, the tensor a multiple of it")
+        if wrong := [value for value in (self.address, *self.strides) if value % _PADDED_ALIGN]:
+            raise TensorMapError(f"an address or stride of {wrong[0]:#x}: with padding a multiple of {_PADDED_ALIGN}")
+        if self.swizzle not in (Swizzle.NONE, Swizzle.B128, Swizzle.B128_ATOM_32B):
+            raise TensorMapError(f"a swizzle of {self.swizzle.row} bytes: with padding none or one of 128")
 
     def encode(self) -> bytes:
         """128 bytes for a map that the driver was asked for; `decode` understands them."""
-        code, swizzle, per = int(self.element.value[3]), _SWIZZLES.index(self.swizzle), self.per_byte
-        sizes, box = ((each[0] * per, *each[1:]) for each in (self.sizes, self.box))
-        code = code if per == 1 else _DRIVER_PACKED_HALVES
+        code, swizzle = int(self.element.value[3]), _SWIZZLES.index(self.swizzle)
+        code = next((known for known, kind in _PACKED.items() if kind == (self.packed, self.chunk)), code)
+        sizes, box = ((each[0] * 8 // self.packed, *each[1:]) for each in (self.sizes, self.box))
         shape = (sizes, self.strides, box, self.steps)
         return TiledMapCall(self.address, code, *shape, swizzle, int(self.fill_nan), self.corners).pack()
 
@@ -223,20 +255,19 @@ def replace_field(data: bytes, field: MapField, index: int, value: int) -> bytes
 
 
 def _of_call(call: TiledMapCall) -> TensorMap:
-    packed = call.data_type == _DRIVER_PACKED_HALVES
-    code = Element.U8.value[3] if packed else call.data_type
+    packed, chunk = _PACKED.get(call.data_type, (8, _CHUNK))
+    code = Element.U8.value[3] if packed < 8 else call.data_type
     element = next((element for element in Element if element.value[3] == code), None)
     if element is None or call.swizzle >= len(_SWIZZLES):
         raise UnknownTensorMap(f"type {call.data_type} or swizzle {call.swizzle} of the driver is not understood")
     fill, swizzle = bool(call.fill), _SWIZZLES[call.swizzle]
     if fill and element not in _FLOATS:
         raise TensorMapError(f"NaN outside of a tensor of {element.value[2]}, which has none")
-    sizes, box, per = call.sizes, call.box, 1 + packed
-    if packed and (sizes[0] % per or box[0] % per):
-        raise TensorMapError(f"{sizes[0]} elements of 4 bits in boxes of {box[0]}: two share a byte")
-    sizes, box = ((each[0] // per, *each[1:]) for each in (sizes, box))
+    if call.sizes[0] * packed % 8 or call.box[0] * packed % 8:
+        raise TensorMapError(f"{call.sizes[0]} elements of {packed} bits in boxes of {call.box[0]}: no whole bytes")
+    sizes, box = ((each[0] * packed // 8, *each[1:]) for each in (call.sizes, call.box))
     shape = (sizes, call.strides, box, call.steps)
-    described = TensorMap(call.address, element, *shape, swizzle, fill, per_byte=per, corners=call.corners)
+    described = TensorMap(call.address, element, *shape, swizzle, fill, packed, chunk, call.corners)
     return _unfolded(described, 16 * call.interleave) if call.interleave else described
 
 
@@ -287,8 +318,8 @@ def _decode_inline(data: bytes) -> TensorMap:
     known = ((1 << 3 * rank) - 1, 0x3FF) if windows else (0, 0)
     if words[6] >> 32 & 0xFF_FFFF & ~known[0] or words[7] >> 32 & ~known[1]:
         raise UnknownTensorMap("its last words are not understood (steps between elements, or im2col)")
-    per_byte = 2 if code == _PACKED_HALVES else 1
-    element = Element.U8 if per_byte == 2 else next((one for one in Element if one.value[0] == code), None)
+    packed = 4 if code == _PACKED_HALVES else 8
+    element = Element.U8 if packed < 8 else next((one for one in Element if one.value[0] == code), None)
     if element is None:
         raise UnknownTensorMap(f"its element type {code} is not understood")
     if words[1] >> 16 & 1:
@@ -302,7 +333,7 @@ def _decode_inline(data: bytes) -> TensorMap:
     high = [words[3] >> shift & 0xF for shift in (32, 36, 40, 44)]
     sizes = [half + 1 for word in words[4:7] for half in (word & 0xFFFF_FFFF, word >> 32)]
     box = [part + 1 for part in (words[6] >> 56, *words[7].to_bytes(8, "little"))]
-    sizes[0], box[0] = sizes[0] // per_byte, box[0] // per_byte
+    sizes[0], box[0] = sizes[0] * packed // 8, box[0] * packed // 8
     steps = (1,) * rank
     corners: tuple[tuple[int, ...], tuple[int, ...]] | None = None
     if windows:
@@ -317,6 +348,6 @@ def _decode_inline(data: bytes) -> TensorMap:
         box=tuple(box[:rank]),
         steps=steps,
         swizzle=swizzle,
-        per_byte=per_byte,
+        packed=packed,
         corners=corners,
     )

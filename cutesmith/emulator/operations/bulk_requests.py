@@ -11,7 +11,7 @@ import numpy as np
 
 from cutesmith.emulator.engines.copy_engine import Combine, Copy, CopyEngine, Landing
 from cutesmith.emulator.engines.mbarrier_state import NOT_ONE, parities
-from cutesmith.emulator.engines.places import Place, SharedTile
+from cutesmith.emulator.engines.places import CHUNK, Place, SharedTile
 from cutesmith.emulator.faults import FaultKind, UnsupportedInstruction
 from cutesmith.emulator.machine.initialisations import Initialisations
 from cutesmith.emulator.machine.lanes import LaneBatch
@@ -136,7 +136,7 @@ class LaneRequest:
 
 
 class Wanted(NamedTuple):
-    """`size` bytes of shared memory that a lane wants to be read or filled: `order`, `span` as in SharedTile.
+    """`size` bytes of shared memory that a lane wants to be read or filled: `order`, `span`, `chunk` as in SharedTile.
 
     `mbarrier`: the shared address of the one that counts them.
     """
@@ -147,6 +147,7 @@ class Wanted(NamedTuple):
     order: Array | None = None
     span: int = 0
     mbarrier: int = 0
+    chunk: int = CHUNK
 
 
 def mbarriers_at(lanes: Sequence[LaneRequest], addresses: Sequence[int]) -> list[int]:
@@ -175,7 +176,7 @@ def shared_tiles(wanted: Sequence[Wanted], requests: Sequence[Request], kind: Ac
         wanted, memory.requested_each(requests, addresses, sizes, Space.SHARED, kind).tolist(), strict=True
     ):
         want.lane.sound &= bool(pointer)
-        tiles.append(SharedTile(pointer, want.size, want.order, want.span) if pointer else None)
+        tiles.append(SharedTile(pointer, want.size, want.order, want.span, want.chunk) if pointer else None)
     return tiles
 
 

@@ -112,7 +112,7 @@ def _load(batch: LaneBatch, dimensions: int, *, multicast: bool, pair: bool) -> 
         mask = None if masks is None else int(masks[lane.index])
         places = lane.blocks_of(mask, to, counter, pair=pair)
         shape = (described.tile_bytes, swizzled_order(described, to), described.shared_bytes)
-        wanted = [Wanted(lane, place, *shape, mbarrier) for place, mbarrier in places]
+        wanted = [Wanted(lane, place, *shape, mbarrier, described.chunk) for place, mbarrier in places]
         loads.append((lane, described, wanted))
     found = iter(landings(every, Access.WRITE) if (every := [want for *_, wanted in loads for want in wanted]) else ())
     ends = [[next(found) for _ in wanted] for *_, wanted in loads]
@@ -136,6 +136,8 @@ def _store(batch: LaneBatch, dimensions: int, operation: str | None = None) -> N
     indices, stores = [lane.index for lane in lanes], []
     for lane, start, where in zip(lanes, sources[indices].tolist(), coordinates[indices].tolist(), strict=True):
         described = described_for(lane)
+        if described is not None and described.padded:
+            raise UnsupportedInstruction(batch.instruction, "a tensor map whose elements have padding")
         lane.need_aligned(start, _SHARED_ALIGN, "the source")
         if described is None or not _begins_well(lane, described, where, stores=True):
             continue
@@ -195,8 +197,10 @@ def _offsets(batch: LaneBatch, operand: Operand | None, dimensions: int) -> Arra
 def _begins_well(lane: LaneRequest, described: TensorMap, coordinates: list[int], *, stores: bool = False) -> bool:
     """Whether the lane's request is sound: where a box may not begin, a GPU ends the launch (recorded on Hopper)."""
     ends = "a GPU ends the launch with an illegal instruction"
-    begin = 0 if described.interleaved else coordinates[0] // described.per_byte * described.element_bytes
-    if begin % _ROW_UNIT:
+    begin = 0 if described.interleaved else described.byte_of(coordinates[0])
+    if described.padded and begin % described.tile[0]:
+        lane.refuse(f"a box with padding begins at element {coordinates[0]} of a row, which is not a multiple of 128")
+    elif begin % _ROW_UNIT:
         what = f"its box begins {begin} bytes into the rows of the tensor, which is not a multiple of {_ROW_UNIT}"
         lane.refuse(f"{what}: {ends}", FaultKind.MISALIGNED)
     elif stores and min(coordinates) < 0:

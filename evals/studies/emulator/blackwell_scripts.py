@@ -5,6 +5,7 @@ from __future__ import annotations
 _KERNEL, _TUTORIAL = "cute/blackwell/kernel", "cute/blackwell/tutorial"
 _GEMM, _DENSE, _SCALED = f"{_TUTORIAL}/tutorial_gemm", f"{_KERNEL}/dense_gemm", f"{_KERNEL}/blockscaled_gemm"
 _GEFORCE = "cute/blackwell_geforce/kernel/blockscaled_gemm"
+_PRIMITIVES = "experimental/primitives"
 _F16 = "--ab_dtype Float16 --c_dtype Float16"
 _MXF8 = "--a_dtype Float8E4M3FN --b_dtype Float8E4M3FN --sf_dtype Float8E8M0FNU --sf_vec_size 32"
 _PAIR = "--mma_tiler_mn 256,128 --cluster_shape_mn 2,1 --use_2cta_instrs"
@@ -147,6 +148,51 @@ ROWS = (
         "sm_100a",
         "experimental/primitives/tma/tma_multicast.py",
         "a finding: the arrival at the cluster's barrier is relaxed, so it hands nothing on",
+    ),
+    *(
+        (f"tcgen05/{name}", "sm_100a", f"{_PRIMITIVES}/tcgen05/{name}.py{words}", why)
+        for name, words, why in (
+            (
+                "1cta_mma_a_from_tmem",
+                "",
+                "a finding: warps 1 to 3 store A to lanes 0-31 of tensor memory, which only warp 0 reaches",
+            ),
+            ("1cta_mma_basic", "", ""),
+            ("1cta_mma_mn_major", "", ""),
+            ("1cta_mma_pipeline", "", ""),
+            ("2cta_mma_basic", "", ""),
+            (
+                "2cta_mma_blockscale_m128",
+                "",
+                "findings: cp.async of A's scale factors without a proxy fence, and no wait for the peer's of B",
+            ),
+            ("2cta_mma_tma_store", "", ""),
+            ("clusterMxN_2cta_mma", "", ""),
+            ("cp_narrow_a_to_tmem_mma", " --a-dtype all", ""),
+            ("mcast_clusterMxN_1cta_mma", "", ""),
+            ("mcast_clusterMxN_2cta_mma", "", ""),
+            ("slicek_m32n8k128", "", "a finding: cp.async of A without a proxy fence before the product"),
+            ("tmem_ld_st", "", ""),
+            ("tmem_ld_to_stmatrix_transpose", "", ""),
+        )
+    ),
+    (
+        "cluster_tmem_reduce",
+        "sm_100a",
+        f"{_PRIMITIVES}/reduction/cluster_tmem_reduce.py",
+        "a finding: its copy to tensor memory has no commit, and tcgen05.wait::st does not wait for it",
+    ),
+    (
+        "minimal_tensor_mma_fp8",
+        "sm_100a",
+        f"{_PRIMITIVES}/tutorial/10_minimal_tensor_mma_fp8.py",
+        "a finding: the elected thread of every warp initialises the mbarriers",
+    ),
+    (
+        "gemm_M128_N128_Kany",
+        "sm_100a",
+        f"{_PRIMITIVES}/tutorial/gemm_M128_N128_Kany_TN_warpspec_multistage.py",
+        "a finding: the elected thread of every warp initialises the mbarriers",
     ),
     (
         "geforce dense_gemm",

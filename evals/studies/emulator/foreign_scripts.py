@@ -81,6 +81,7 @@ FOUND = {
     "tma/tma_pipeline_single_warp": "a finding: the next load follows the reads of four warps with no barrier between",
     "tma/tma_store": "a finding: each of four warps issues the same TMA store",
     "tma/tma_load_store": "a finding: each warp issues the same TMA store",
+    "mapa": "a finding: a block reads its neighbour's shared memory, and no barrier keeps that block from ending",
     "tma/tma_multicast": "needs sm_100a: the DSL does not compile it for sm_90a",
     "tutorial/05_minimal_tensor_mma": "needs sm_100a: the DSL does not compile it for sm_90a",
     "tutorial/06_softmax": "a finding: sums overwrite the maxima with no barrier after they were read",

@@ -41,7 +41,7 @@ WORDS = {  # of nvidia-cutlass-dsl 4.8: a tensor, and the words that its host co
             (128, 128, 1),
             (1,) * 3,
             Swizzle.B128,
-            per_byte=2,
+            packed=4,
         ),
     ),
     "bf16 (3, 20, 9, 16), windows of 5 x 1 taps, 2 apart": (
@@ -164,12 +164,12 @@ def test_packed_elements_of_four_bits_are_counted_in_bytes():
     """CU_TENSOR_MAP_DATA_TYPE_16U4_ALIGN8B, and what replaces a field of a map that the DSL encoded."""
     result, encoded = call(data_type=13, sizes=(256, 8), box=(64, 4), swizzle=1)
     assert result == 0
-    expected = TensorMap(0x7F00_0000_0000, Element.U8, (128, 8), (128,), (32, 4), (1, 2), Swizzle.B32, per_byte=2)
+    expected = TensorMap(0x7F00_0000_0000, Element.U8, (128, 8), (128,), (32, 4), (1, 2), Swizzle.B32, packed=4)
     assert decode(encoded) == expected
     assert decode(expected.encode()) == expected
     wider = replace_field(expected.encode(), MapField.GLOBAL_DIM, 0, 512)
     assert decode(wider) == replace(expected, sizes=(256, 8))
-    with pytest.raises(TensorMapError, match="two share a byte"):
+    with pytest.raises(TensorMapError, match="no whole bytes"):
         decode(call(data_type=13, sizes=(255, 8), box=(64, 4))[1])
 
 

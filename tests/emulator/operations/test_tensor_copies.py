@@ -81,10 +81,10 @@ def load(array, box, start, *, words="", settings=None, **given):
 mbarrier.arrive.expect_tx.shared.b64 _, [%r2], {size};
 cp.async.bulk.tensor.{rank}d.shared::cta.global{words}.mbarrier::complete_tx::bytes [%r3], [%d2, {coordinates(start)}], [%r2];
 """  # noqa: E501
-    out = np.zeros(size, np.uint8)
+    out = np.zeros(described.shared_bytes if described.padded else size, np.uint8)
     base = array if array.base is None else array.base
     outcome = emulate(
-        SETUP + ask + WAIT + OUT.format(size=size), out, base, maps=[described.encode()], **settings or {}
+        SETUP + ask + WAIT + OUT.format(size=out.size), out, base, maps=[described.encode()], **settings or {}
     )
     return outcome, out
 
@@ -128,6 +128,32 @@ def test_rows_are_swizzled(swizzle):
     outcome, tile = load(array, (columns, 32), (8, 15), swizzle=swizzle)
     assert outcome.findings == ()
     assert (tile == boxed(array, (columns, 32), (8, 15), swizzle=swizzle)).all()
+
+
+@pytest.mark.parametrize("swizzle", ["none", "128B"])
+@pytest.mark.parametrize(("bits", "chunk"), [(4, 8), (6, 12)])
+def test_packed_elements_are_padded_to_16_bytes(bits, chunk, swizzle):
+    """128 elements of 4 or 6 bits take 128 bytes, of which each 16 begin with 16 elements (PTX ISA, "Sub-byte Types").
+
+    An mbarrier counts the bytes of the tensor, as the DSL's `global_tx_bytes` says; coordinates are elements.
+    """
+    array = values(8, 2 * 16 * bits, dtype="u1")  # 256 elements a row
+    outcome, tile = load(array, (16 * bits, 4), (128, 6), swizzle=swizzle, packed=bits, chunk=chunk)
+    assert outcome.findings == ()
+    rows = SWIZZLES[swizzle].apply(np.arange(512))
+    found = tile[rows].reshape(4, 8, 16)[..., :chunk].reshape(4, -1)
+    assert (found[:2] == array[6:, 16 * bits :]).all() and not found[2:].any()
+
+
+def test_what_padded_elements_do_not_allow():
+    given = {"packed": 4, "chunk": 8}
+    (finding,) = load(values(8, 128, dtype="u1"), (64, 4), (64, 0), **given)[0].findings
+    assert "begins at element 64 of a row, which is not a multiple of 128" in finding.message
+    for box, swizzle, says in (((32, 4), "none", "a box has 128"), ((64, 4), "64B", "none or one of 128")):
+        (finding,) = load(values(8, 128, dtype="u1"), box, (0, 0), swizzle=swizzle, **given)[0].findings
+        assert "malformed" in finding.message and says in finding.message
+    with pytest.raises(UnsupportedInstruction, match="whose elements have padding"):
+        store(values(8, 128, dtype="u1"), (64, 4), (0, 0), **given)
 
 
 def test_rows_that_are_apart_and_steps_between_them():
