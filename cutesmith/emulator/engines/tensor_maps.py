@@ -144,7 +144,11 @@ class TensorMap:
     @cached_property
     def inner_bytes(self) -> int:
         """Bytes of shared memory that a row of a tile takes, the padding of its chunks included."""
-        return self.tile[0] * self.element.bytes // self.chunk * _CHUNK if self.padded else self.tile[0] * self.element.bytes
+        return (
+            self.tile[0] * self.element.bytes // self.chunk * _CHUNK
+            if self.padded
+            else self.tile[0] * self.element.bytes
+        )
 
     @cached_property
     def row_bytes(self) -> int:

@@ -13,9 +13,7 @@ from tests.emulator.tensor_cores.warpgroup_kernels import BYTES, A, B, image
 COMMIT = "tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [%bar];"
 WAIT = "W: mbarrier.try_wait.parity.shared.b64 %p2, [%bar], 0; @!%p2 bra W;"
 LOADED = "tcgen05.wait::ld.sync.aligned;"
-PAIR_COMMIT = (
-    "tcgen05.commit.cta_group::2.mbarrier::arrive::one.shared::cluster.multicast::cluster.b64 [%bar], 3;"
-)
+PAIR_COMMIT = "tcgen05.commit.cta_group::2.mbarrier::arrive::one.shared::cluster.multicast::cluster.b64 [%bar], 3;"
 _DESCRIPTOR = 8 << 16 | 1 << 46
 HELD = 12288
 """The byte of shared memory from which on words for the lanes of tensor memory lie, 8 for each."""
