@@ -50,6 +50,7 @@ CASES = {
         replace(TILES, tile_n=128, split=2),
     ),
     "few_rows": (linear_gelu, (normal(5, 264), normal(72, 264, seed=1), normal(72, seed=2)), replace(FEW, split=2)),
+    "few_rows_n_n": (torch.matmul, (normal(5, 264), normal(264, 72, seed=1)), replace(FEW, split=2)),
     "ahead": (linear_gelu, (normal(37, 41), normal(29, 41, seed=1), normal(29, seed=2)), replace(AHEAD, stages=2)),
     "ahead_number": (scaled_linear, (X, normal(68, 100, seed=1), 0.75), replace(AHEAD, stages=2)),
     "ahead_n_n": (torch.matmul, (X, W), replace(AHEAD, tile_n=128, columns=64, cluster_m=2)),
@@ -75,7 +76,7 @@ def run(plan, configuration, inputs, folder):
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if name == "n_t" else pytest.mark.slow) for name in CASES]
+    "name", [pytest.param(name, marks=() if name in ("n_t", "few_rows_n_n") else pytest.mark.slow) for name in CASES]
 )
 def test_a_product_is_no_further_from_float64_than_twice_pytorch_s_own(name, tmp_path):
     function, inputs, configuration = CASES[name]

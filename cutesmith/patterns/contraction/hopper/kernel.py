@@ -39,7 +39,7 @@ HOPPER_NAMES = frozenset(
     "first_part with_parts parts_A parts_B first_A first_B own_A own_B stage channel tap width height positions left "
     "top seen y for_tma lines_of before after apart passed split tensor dim item aligned alignment is_one "
     "launch_on_parts launch_split split_kernel turn_kernel launch_turn pitch dtype kept most_bytes images_of "
-    "scales scales_A scales_B mine_A mine_B load_scales_A load_scales_B add_scaled "
+    "scales scales_A scales_B mine_A mine_B load_scales_A load_scales_B add_scaled written_now "
     "channel_tiles".split()
 )
 """What the template binds, so that an argument of the problem needs another name."""
