@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import linecache
 import sys
-import weakref
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from cutesmith.patterns.graph.builder import GraphBuilder
 from cutesmith.patterns.graph.dtypes import dtype_name
 from cutesmith.patterns.graph.nodes import Node, Origin
 from cutesmith.patterns.graph.shapes import broadcast
+from cutesmith.patterns.tracing.aliases import Aliases
 from cutesmith.patterns.tracing.decompositions import arguments_without_values, decomposition_of
 from cutesmith.patterns.tracing.frames import only_raises, user_frame
 from cutesmith.patterns.tracing.lowering import (
@@ -98,22 +98,14 @@ class Recorder(LightMode):  # type: ignore[no-untyped-call,unused-ignore]
         super().__init__()  # type: ignore[no-untyped-call,unused-ignore]
         self.build, self.scalars, self.path = build, scalars, path
         self.most, self.operations = most, 0
-        self._tensors: dict[int, tuple[weakref.ref[torch.Tensor], Node]] = {}
-        self._by_storage: dict[int, list[weakref.ref[torch.Tensor]]] = {}
-        self._arguments: dict[int, str] = {}
+        self.aliases = Aliases(build)
+        self.track = self.aliases.track
         self.refusals: list[UnmatchedError] = []
-
-    def track(self, tensor: torch.Tensor, node: Node, argument: str = "") -> None:
-        """Remembers that `tensor` holds the value of `node`; `argument` names the argument whose storage it is."""
-        reference, storage = weakref.ref(tensor), tensor.untyped_storage()._cdata
-        self._tensors[id(tensor)] = (reference, node)
-        self._by_storage.setdefault(storage, []).append(reference)
-        if argument:
-            self._arguments[storage] = argument
 
     def node_of(self, value: torch.Tensor) -> Node:
         """The node of a tensor; a number or a constant tensor that the function made for itself becomes a constant."""
-        return self._tensors[id(value)][1] if self._is_known(value) else self._literal(value)
+        known = self.aliases.node_of(value)
+        return self._literal(value) if known is None else known
 
     def constant(self, number: Any, value: torch.Tensor) -> torch.Tensor:
         """A tensor without storage in place of `value`, made of `number` or of several equal ones."""
@@ -157,12 +149,9 @@ class Recorder(LightMode):  # type: ignore[no-untyped-call,unused-ignore]
 
     def _moved_statistics(self, args: tuple[Any, ...]) -> Any:
         """A batch norm in training, which writes its running statistics: the functional form returns them."""
-        running = args[3:5]
-        for target in running:
-            self._refuse_aliases(target)
         *results, mean, variance = self._functional(_FUNCTIONAL_BATCH_NORM, args, {})
-        for target, value in zip(running, (mean, variance), strict=True):
-            self.track(target, self.build.cast(self.node_of(value), dtype_name(target.dtype)))
+        for target, value in zip(args[3:5], (mean, variance), strict=True):
+            self._assign(target, self.build.cast(self.node_of(value), dtype_name(target.dtype)))
         return tuple(results)
 
     def _functional(self, func: Any, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
@@ -236,23 +225,33 @@ class Recorder(LightMode):  # type: ignore[no-untyped-call,unused-ignore]
         return result
 
     def _in_place(self, func: Any, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
-        """`x.add_(y)` gives the tensor a new node; writing to an argument, a view or `out=` is refused."""
+        """`x.add_(y)` and `torch.add(x, y, out=z)` give a tensor a new value; writing to an argument is refused."""
+        if isinstance(named.get("out"), torch.Tensor):
+            return self._into(named.pop("out"), func, args, named)
         name, overload = str(func).removeprefix("aten.").rsplit(".", 1)
         functional = getattr(getattr(torch.ops.aten, name.removesuffix("_"), None), overload, None)
-        if not name.endswith("_") or functional is None or "out" in named:
+        if not name.endswith("_") or functional is None:
             raise self.build.unmatched("writes into a tensor that it is given")
         target = args[0]
-        self._refuse_aliases(target)
-        if name == "copy_" and not self._is_known(target):
+        if name == "copy_" and self.aliases.node_of(target) is None:
             return self._overwritten(target, self.node_of(args[1]))
         value = self._functional(functional, args, named)
-        node = self.build.retype(self.node_of(value), dtype_name(target.dtype))
-        self.track(target, self.build.expand(node, tuple(target.shape)))
-        return target
+        return self._assign(target, self.node_of(value))
 
-    def _is_known(self, value: torch.Tensor) -> bool:
-        entry = self._tensors.get(id(value))
-        return entry is not None and entry[0]() is value
+    def _into(self, out: torch.Tensor, func: Any, args: tuple[Any, ...], named: dict[str, Any]) -> torch.Tensor:
+        with self:
+            value = func.overloadpacket(*args, **named)
+        if value.shape != out.shape:
+            raise self.build.unmatched(f"gives a result of shape {list(value.shape)} to `out` of {list(out.shape)}")
+        return self._assign(out, self.build.cast(self.node_of(value), dtype_name(out.dtype)))
+
+    def _assign(self, target: torch.Tensor, node: Node) -> torch.Tensor:
+        node = self.build.expand(self.build.retype(node, dtype_name(target.dtype)), tuple(target.shape))
+        if self.aliases.node_of(target) is None:
+            self.track(target, node)
+        else:
+            self.aliases.write(target, node)
+        return target
 
     def _overwritten(self, target: torch.Tensor, source: Node) -> torch.Tensor:
         """A tensor that the function keeps between calls, all its elements replaced: its old values do not matter."""
@@ -263,15 +262,6 @@ class Recorder(LightMode):  # type: ignore[no-untyped-call,unused-ignore]
             raise self.build.unmatched("writes into a part of a tensor that is not an argument")
         self.track(target, self.build.expand(self.build.cast(source, dtype_name(target.dtype)), shape))
         return target
-
-    def _refuse_aliases(self, target: torch.Tensor) -> None:
-        storage = target.untyped_storage()._cdata
-        if storage in self._arguments:
-            raise self.build.unmatched(f"changes argument {self._arguments[storage]} in place")
-        seen = (reference() for reference in self._by_storage.get(storage, ()))  # a storage's place may be taken again
-        others = (tensor for tensor in seen if tensor is not None and tensor is not target)
-        if any(tensor.untyped_storage()._cdata == storage for tensor in others):
-            raise self.build.unmatched("writes into a tensor of which another view is in use")
 
     def _literal(self, value: torch.Tensor) -> Node:
         with _disable_current_modes():

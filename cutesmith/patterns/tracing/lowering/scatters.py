@@ -177,7 +177,7 @@ def _index_put(
     """Index tensors for the leading dimensions; a negative index counts from the end."""
     build, given = low.build, [index for index in indices if index is not None]
     if any(index.dtype in ("bool", "uint8") for index in given):
-        raise build.unmatched("has a mask as an index")
+        return _masked(low, x, indices, values, accumulate)
     if list(indices[: len(given)]) != given:
         raise build.unmatched("writes by an index of dimensions after the first")
     sizes, rest = x.shape[: len(given)], x.shape[len(given) :]
@@ -195,6 +195,24 @@ def _index_put(
     flat = build.reshape(x, (math.prod(sizes), *rest))
     put = _joined(low, flat, 0, place, values, "sum") if accumulate else _replaced(low, flat, 0, place, values)
     return build.reshape(put, x.shape)
+
+
+def _masked(low: Lowering, x: Node, indices: Sequence[Node | None], values: Node, accumulate: bool) -> Node:
+    """`x[..., mask] = values`, where the same values go to all places of the mask."""
+    build, first = low.build, sum(1 for index in indices if index is None)
+    *before, mask = indices
+    if any(index is not None for index in before) or mask is None:
+        raise build.unmatched("has a mask as an index beside others")
+    rest = len(x.shape) - first - len(mask.shape)
+    if len(values.shape) > rest and values.shape[-rest - 1] != 1:
+        raise build.unmatched("writes values of their own to the places of a mask")
+    if len(values.shape) > rest:  # one for all places
+        lead, tail = values.shape[: len(values.shape) - rest - 1], values.shape[len(values.shape) - rest :]
+        values = build.reshape(values, (*lead, *[1] * len(mask.shape), *tail))
+    there = build.reshape(low.truth(mask), (*mask.shape, *[1] * rest))
+    old, new = low.operand(x), low.operand(values)
+    new = build("add", old, new, dtype=low.dtype) if accumulate else new
+    return build("where", there, new, old, dtype=low.dtype)
 
 
 @lowers("embedding_dense_backward")

@@ -1,0 +1,126 @@
+"""Which tensors of a trace share memory, and what a write into one of them makes of the others."""
+
+from __future__ import annotations
+
+import math
+import weakref
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import torch
+
+from cutesmith.patterns.graph.builder import GraphBuilder
+from cutesmith.patterns.graph.dtypes import dtype_name
+from cutesmith.patterns.graph.nodes import Node
+from cutesmith.patterns.graph.regions import Region, read, region_of, replaced
+from cutesmith.patterns.graph.shapes import Shape, without_ones
+from cutesmith.patterns.graph.views import push_permute
+
+
+@dataclass
+class Alias:
+    """A tensor and its value; None where a write through another view changed some of its elements."""
+
+    tensor: weakref.ref[torch.Tensor]
+    node: Node | None
+
+
+@dataclass
+class Memory:
+    """A storage: the first tensor that lay in it, or, once it was written to, all its elements in the order of memory.
+
+    `sizes` is None until then. `argument` names the argument whose memory it is.
+    """
+
+    node: Node
+    shape: Shape
+    strides: Shape
+    argument: str
+    sizes: Shape | None = None
+    aliases: list[Alias] = field(default_factory=list)
+
+    def alive(self) -> Iterator[tuple[torch.Tensor, Alias]]:
+        """Every tensor of it that can still be read."""
+        for alias in self.aliases:
+            if (tensor := alias.tensor()) is not None:
+                yield tensor, alias
+
+    def hold(self, tensor: torch.Tensor, node: Node) -> None:
+        """Begins again with the only tensor of it that is alive."""
+        self.node, self.shape, self.strides, self.sizes = node, tuple(tensor.shape), tuple(tensor.stride()), None
+
+    def lay_out(self, build: GraphBuilder) -> Shape:
+        """The sizes in the order of memory; the first tensor fills its storage, as what an operation returns does."""
+        if self.sizes is None:
+            order = sorted(range(len(self.shape)), key=lambda dim: (self.shape[dim] != 1, -self.strides[dim]))
+            self.sizes = without_ones(tuple(self.shape[dim] for dim in order))
+            self.node = build.reshape(push_permute(build, self.node, order), self.sizes)
+        return self.sizes
+
+
+class Aliases:
+    """The values of the tensors of a trace, and the memory that they lie in."""
+
+    def __init__(self, build: GraphBuilder) -> None:
+        self.build = build
+        self._by_tensor: dict[int, Alias] = {}
+        self._memories: dict[int, Memory] = {}
+
+    def track(self, tensor: torch.Tensor, node: Node, argument: str = "") -> None:
+        """Remembers that `tensor` holds the value of `node`; `argument` names the argument whose storage it is."""
+        alias = self._by_tensor[id(tensor)] = Alias(weakref.ref(tensor), node)
+        memory = self._memory(tensor)
+        if memory is None:
+            memory = Memory(node, tuple(tensor.shape), tuple(tensor.stride()), argument)
+            self._memories[tensor.untyped_storage()._cdata] = memory
+        memory.aliases.append(alias)
+
+    def node_of(self, tensor: torch.Tensor) -> Node | None:
+        """The value that the tensor has now; None for a tensor that is not known."""
+        alias = self._by_tensor.get(id(tensor))
+        if alias is None or alias.tensor() is not tensor:
+            return None
+        if alias.node is None:
+            memory = self._memory(tensor)
+            assert memory is not None
+            alias.node = read(self.build, memory.node, self._region(memory, tensor), tuple(tensor.shape))
+        return alias.node
+
+    def write(self, tensor: torch.Tensor, node: Node) -> None:
+        """Gives a known tensor another value, and other views of its memory those elements of it that they share."""
+        memory = self._memory(tensor)
+        assert memory is not None
+        if memory.argument:
+            raise self.build.unmatched(f"changes argument {memory.argument} in place")
+        others = [(other, alias) for other, alias in memory.alive() if other is not tensor]
+        self._by_tensor[id(tensor)].node = node
+        if not others:
+            memory.hold(tensor, node)
+            return
+        region = self._region(memory, tensor)
+        memory.node = replaced(self.build, memory.node, region, node, dtype_name(tensor.dtype))
+        for other, alias in others:
+            seen = _region_in(memory.sizes, other)
+            if seen is None or not seen.apart(region):
+                alias.node = None
+
+    def _memory(self, tensor: torch.Tensor) -> Memory | None:
+        """The storage of a tensor; its place may be that of an earlier one, of which no tensor is alive."""
+        place = tensor.untyped_storage()._cdata
+        memory = self._memories.get(place)
+        is_alive = memory is not None and (
+            memory.argument or any(other.untyped_storage()._cdata == place for other, _ in memory.alive())
+        )
+        return memory if is_alive else None
+
+    def _region(self, memory: Memory, tensor: torch.Tensor) -> Region:
+        region = _region_in(memory.lay_out(self.build), tensor)
+        if region is None:
+            raise self.build.unmatched("writes into a tensor whose elements another view has in another order")
+        return region
+
+
+def _region_in(sizes: Shape | None, tensor: torch.Tensor) -> Region | None:
+    if sizes is None or tensor.untyped_storage().nbytes() != math.prod(sizes) * tensor.element_size():
+        return None
+    return region_of(sizes, tuple(tensor.shape), tuple(tensor.stride()), int(tensor.storage_offset()))

@@ -1,0 +1,157 @@
+"""Functions that write into views, into `out=` and to the places of a mask, against PyTorch itself."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from cutesmith.errors import UnmatchedError
+from cutesmith.patterns.tracing.trace import trace_function
+from tests.patterns.interpret import interpret
+from tests.patterns.running import as_list, normal
+from tests.patterns.test_scatters import compare, on_emulator
+
+
+def rotated(x, cosine, sine):
+    """Rotary embedding of neighbours, its halves written apart."""
+    out, even, odd = torch.empty_like(x), x[..., ::2], x[..., 1::2]
+    out[..., ::2] = even * cosine - odd * sine
+    out[..., 1::2] = even * sine + odd * cosine
+    return out
+
+
+def shifted(x):
+    """Temporal shift: a quarter of the channels from the next step, a quarter from the one before."""
+    out, part = torch.zeros_like(x), x.shape[-1] // 4
+    out[:, :-1, :part] = x[:, 1:, :part]
+    out[:, 1:, part : 2 * part] = x[:, :-1, part : 2 * part]
+    out[:, :, 2 * part :] = x[:, :, 2 * part :]
+    return out
+
+
+def swapped(x):
+    y, half = x.clone(), x.shape[-1] // 2
+    y[..., :half], y[..., half:] = y[..., half:].clone(), y[..., :half].clone()
+    return y
+
+
+def steps(x):
+    out = x.new_zeros(x.shape[0], 3, x.shape[1])
+    for step in range(3):
+        out[:, step] = x * step
+    return out
+
+
+def gates(x):
+    """What a cell of an LSTM does to the chunks of one product."""
+    first, second, third = (x * 2).chunk(3, 1)
+    return first.sigmoid_() * second.tanh_() + third.sigmoid_()
+
+
+def both_views(x):
+    """A write through one view is seen through another that was made before, and in the whole."""
+    y = x + 1
+    left, column = y[:, :4], y[:, 2]
+    left.mul_(10)
+    column.add_(1)
+    return y, left, column * 2
+
+
+def written(change, make=torch.Tensor.clone):
+    def function(x, *more):
+        y = make(x)
+        change(y, *more)
+        return y
+
+    return function
+
+
+def masked(x, y):
+    z = x.clone()
+    z[:, y[0] > 0] = 7
+    z[y > 1] = y[:1, :1]
+    return z
+
+
+X, Y = normal(6, 8), normal(6, 8, seed=1)
+CASES = {
+    "rotary embedding": (rotated, (normal(2, 5, 16), normal(5, 8), normal(5, 8, seed=1))),
+    "temporal shift": (shifted, (normal(2, 6, 16),)),
+    "halves swapped": (swapped, (X,)),
+    "steps of a loop": (steps, (X,)),
+    "gates": (gates, (normal(4, 12),)),
+    "views of each other": (both_views, (X,)),
+    "masks": (masked, (X, Y)),
+    "a column": (written(lambda y: y[:, 0].zero_()), (X,)),
+    "a part that grows": (written(lambda y, z: y[:, :3].add_(z[:, 1:4])), (X, Y)),
+    "all of it by a flat view": (written(lambda y: y.view(-1).mul_(2)), (X,)),
+    "every third of a flat view": (written(lambda y: y.view(-1)[1::3].mul_(2)), (X,)),
+    "a split dimension": (written(lambda y: y.view(6, 2, 4)[:, 1].neg_()), (X,)),
+    "the diagonal": (written(lambda y: y.diagonal().fill_(1.0)), (X,)),
+    "backwards transposed": (written(lambda y, z: y.t().copy_(z.t())), (X, Y)),
+    "a part of a transposed copy": (written(lambda y: y[1:3, ::2].neg_(), lambda x: x.t().clone()), (X,)),
+    "an activation of a part": (written(lambda y: F.relu_(y[:, :4])), (X,)),
+    "a part in bfloat16": (written(lambda y, z: y[1:4].copy_(z[:3])), (X.bfloat16(), Y)),
+    "one element": (written(lambda y: y[2, 3].fill_(9.0)), (X,)),
+    "a part twice": (written(lambda y: (y[:4].add_(1), y[2:].mul_(3))), (X,)),
+    "what is made of nothing": (written(lambda y, z: y[:, 1:].copy_(z[:, :-1]), torch.zeros_like), (X, Y)),
+    "out": (lambda x, y: torch.add(x, y, out=torch.empty_like(x)), (X, Y)),
+    "out into a part": (written(lambda y, z: torch.mul(z[:, :4], 2, out=y[:, 4:])), (X, Y)),
+    "circular padding": (lambda x: F.pad(x, (2, 3, 1, 1), mode="circular"), (normal(2, 3, 5, 6),)),
+    "a cell": (
+        lambda x, h, c, w, v: torch.lstm_cell(x, (h, c), w, v),
+        (normal(4, 8), normal(4, 8, seed=1), normal(4, 8, seed=2), normal(32, 8, seed=3), normal(32, 8, seed=4)),
+    ),
+    "causal mask": (
+        lambda s, m: written(lambda y: y.__setitem__((slice(None), m.triu(1) > 0), -torch.inf))(s).softmax(-1),
+        (normal(2, 6, 6), torch.ones(6, 6)),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_graph_computes_what_pytorch_does(name):
+    function, inputs = CASES[name]
+    graph = trace_function(function, inputs)
+    for ours, theirs in zip(interpret(graph, inputs), as_list(function(*inputs)), strict=True):
+        assert ours.dtype == theirs.dtype
+        torch.testing.assert_close(ours, theirs, rtol=2e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize("name", ["rotary embedding", "temporal shift"])
+def test_one_kernel_serves_other_sizes(name, tmp_path):
+    function, inputs = CASES[name]
+    others = {
+        "rotary embedding": (normal(3, 7, 24, seed=2), normal(7, 12, seed=3), normal(7, 12, seed=4)),
+        "temporal shift": (normal(3, 4, 24, seed=2),),
+    }[name]
+    for given, found in zip((inputs, others), on_emulator(function, inputs, (others,), tmp_path), strict=True):
+        compare(function, given, found)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["views of each other", "masks", "every third of a flat view", "a split dimension"])
+def test_kernels(name, tmp_path):
+    compare(*CASES[name], *on_emulator(*CASES[name], (), tmp_path))
+
+
+REFUSED = {
+    "a part of an argument": (lambda x: x[:, 0].fill_(1), "changes argument x in place"),
+    "values of each place": (written(lambda y: y.__setitem__(y > 0, y[0])), "values of their own to the places of a mask"),
+    "a mask beside an index": (
+        written(lambda y: y.__setitem__((torch.tensor([0, 1], device=y.device)[:, None], y[0] > 0), 1)),
+        "aten.index",
+    ),
+    "windows that overlap": (
+        written(lambda y: (y.view(-1).as_strided((3, 4), (5, 3)).neg_())),
+        "elements another view has in another order",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_be_followed_says_so(name):
+    function, message = REFUSED[name]
+    with pytest.raises(UnmatchedError, match=message):
+        trace_function(function, (normal(6, 8),))
