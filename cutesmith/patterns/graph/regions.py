@@ -61,7 +61,7 @@ class Region:
 
 
 def region_of(sizes: Shape, shape: Shape, strides: Shape, offset: int) -> Region | None:
-    """The region of a view; None where its elements are no product of spans, or lie on each other."""
+    """The region of a view; None where its elements are not a product of spans, or share places."""
     for seen in (sizes, _split(sizes, shape, strides), (math.prod(sizes),)):
         spans = _spans(seen, shape, strides, offset)
         if spans is not None:
