@@ -46,6 +46,7 @@ from cutesmith.patterns.contraction.legality import refusals  # noqa: E402
 from cutesmith.patterns.contraction.plan import ContractionPlan  # noqa: E402
 from cutesmith.patterns.contraction.proposals import proposals  # noqa: E402
 from cutesmith.patterns.cutting.machine import H200  # noqa: E402
+from cutesmith.patterns.cutting.rewriting import with_tf32  # noqa: E402
 from cutesmith.patterns.graph.nodes import Graph  # noqa: E402
 from cutesmith.patterns.match import whole_or_cut  # noqa: E402
 from cutesmith.patterns.pattern_plan import HopperConfiguration  # noqa: E402
@@ -67,7 +68,7 @@ MOST_WRONG = {
 PARTS = (memory_cases.columns, memory_cases.scans, memory_cases.pooling, memory_cases.moves)
 WHOLE = (
     "products attention convolutions examples kernelbench unaligned points taps llm epilogues float8 blocks images "
-    "depthwise majors float32"
+    "depthwise majors float32 tf32"
 )
 STUDIES: dict[str, Callable[[], Iterator[Case]]] = {
     **{name: getattr(pattern_cases, name) for name in WHOLE.split()},
@@ -122,7 +123,8 @@ def graph_of(case: Case) -> Graph:
     """Traced without the GPU, on tensors without values."""
     if case.problem:
         return trace_problem(case.problem)
-    return trace_function(case.function, tuple(made(case.arguments, "cpu")))
+    graph = trace_function(case.function, tuple(made(case.arguments, "cpu")))
+    return with_tf32(graph) if case.tf32 else graph
 
 
 def _written(source: str, case: Case, folder: Path) -> Path:
@@ -163,6 +165,7 @@ def run_case(
     inputs = case.problem.get_inputs() if case.problem else made(case.arguments, "cuda")
     kernels = {name: kernel_of(path) for name, path in built.files.items() if path not in failed}
     contenders = {**kernels, "eager": case.function, **case.baselines}
+    torch.backends.cuda.matmul.allow_tf32 = case.tf32
     if case.compiled and options.compile:
         torch._dynamo.reset()
         contenders["torch.compile"] = torch.compile(case.function, mode=case.compiled)

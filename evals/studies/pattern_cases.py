@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from typing import Any
 
@@ -39,6 +39,7 @@ class Case:
     `exact` gives a part of the result in float64 and where it lies; by default all of it. `flops` and `moved` (bytes)
     are those that the function cannot do without. `example` is a kernel of the example index. `problem` is a file that
     draws its own inputs; `tolerance` the largest error, norm over norm, by default that of the first tensor's type.
+    `tf32`: factors of float32 may be rounded to that, by all.
     """
 
     name: str
@@ -53,6 +54,7 @@ class Case:
     example: str = ""
     problem: LoadedFile | None = None
     tolerance: float | None = None
+    tf32: bool = False
 
 
 def _quack(run: Callable[..., Any]) -> dict[str, Function]:
@@ -412,6 +414,40 @@ def images() -> Iterator[Case]:
     )
     for name, image, weights, options in found:
         yield _convolution(name, image, weights, half, **options)
+
+
+TF32_PRODUCTS: tuple[tuple[str, Function, tuple[int, int], tuple[int, int]], ...] = (
+    ("x @ w.t()", lambda x, w: x @ w.t(), (4096, 4096), (4096, 4096)),
+    ("x @ w", lambda x, w: x @ w, (4096, 4096), (4096, 4096)),
+    ("x.t() @ w", lambda x, w: x.t() @ w, (4096, 4096), (4096, 4096)),
+    ("x @ w.t()", lambda x, w: x @ w.t(), (1024, 8192), (8192, 8192)),
+    ("x @ w", lambda x, w: x @ w, (1024, 8192), (8192, 8192)),
+    ("x @ w", lambda x, w: x @ w, (16, 8192), (8192, 8192)),
+)
+TF32_IMAGES: tuple[tuple[str, tuple[int, ...], tuple[int, ...], dict[str, int]], ...] = (
+    ("1/50, 11x11 by 4", (256, 3, 224, 224), (96, 3, 11, 11), {"padding": 2, "stride": 4}),
+    ("1/55, 3x3", (8, 64, 512, 1024), (128, 64, 3, 3), {}),
+    ("1/56, 5x7", (8, 64, 512, 256), (128, 64, 5, 7), {}),
+    ("1/62, 5x9", (8, 32, 512, 512), (64, 32, 5, 9), {}),
+    ("1/63, 3x3", (16, 16, 1024, 1024), (128, 16, 3, 3), {}),
+    ("3x3", (32, 64, 56, 56), (64, 64, 3, 3), {"padding": 1}),
+    ("3x3", (32, 256, 14, 14), (256, 256, 3, 3), {"padding": 1}),
+    ("3x3", (32, 512, 7, 7), (512, 512, 3, 3), {"padding": 1}),
+    ("1x1", (32, 64, 56, 56), (256, 64, 1, 1), {}),
+    ("1x1", (32, 1024, 14, 14), (256, 1024, 1, 1), {}),
+)
+TF32_ERROR = 1e-3
+
+
+def tf32() -> Iterator[Case]:
+    """Products, and convolutions of KernelBench's level 1 and of ResNet-50, whose factors may be rounded to tf32."""
+    for name, function, left, right in TF32_PRODUCTS:
+        tensors = Tensor(left, single), Tensor(right, single, left[-1] ** -0.5)
+        what, flops = f"{name}, {left[0]} x {left[1]}", 2 * left[0] * left[1] * right[0]
+        yield Case(what, function, tensors, 3, flops, tolerance=TF32_ERROR, tf32=True)
+    for name, image, weights, options in TF32_IMAGES:
+        case = _convolution(name, image, weights, single, **options)
+        yield replace(case, configurations=3, tolerance=TF32_ERROR, tf32=True)
 
 
 def depthwise() -> Iterator[Case]:

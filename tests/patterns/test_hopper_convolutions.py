@@ -194,7 +194,7 @@ def test_windows_are_read_by_tma_where_the_predicted_time_says_so(sizes, options
     assert isinstance(first, Tiles) == (copied is not None)
     assert not isinstance(plan.configurations("sm_80")[0], Tiles)
     if isinstance(first, Tiles):
-        assert first.swapped and len(copied_factors(plan.problem)) == copied
+        assert first.swapped and len(copied_factors(plan.problem, first)) == copied
 
 
 def test_small_images_follow_each_other_in_tiles_unless_the_epilogue_reads_more_than_a_bias():

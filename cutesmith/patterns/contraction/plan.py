@@ -57,7 +57,7 @@ class ContractionPlan(GraphPlan):
         if arithmetic_of(problem) is Arithmetic.FLOAT8:
             return hopper_proposals(problem, sm) if sm == HOPPER else []
         found = [] if any(obstacles(problem, sm)) else hopper_proposals(problem, sm)
-        if found and not copied_factors(problem) and not moved_outputs(problem, found[0]):
+        if found and not copied_factors(problem, found[0]) and not moved_outputs(problem, found[0]):
             return found
         if windowed is not problem and not any(obstacles(windowed, sm)):
             found += [c for c in hopper_proposals(windowed, sm) if c.joined]

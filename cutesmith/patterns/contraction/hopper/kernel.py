@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from cutesmith.patterns.contraction.analysis import ContractionProblem, Matrix
 from cutesmith.patterns.contraction.epilogue import Operand, Output
-from cutesmith.patterns.contraction.hopper.legality import SPLIT_STAGES, k_major
+from cutesmith.patterns.contraction.hopper.legality import SPLIT_STAGES, is_tf32, k_major, turned_factors
 from cutesmith.patterns.contraction.hopper.prediction import blocks_at_once, reasons
 from cutesmith.patterns.contraction.hopper.scales import tile_scales
 from cutesmith.patterns.graph.attributes import Windows
@@ -40,7 +40,7 @@ HOPPER_NAMES = frozenset(
     "top seen y for_tma lines_of before after apart passed split tensor dim item aligned alignment is_one "
     "launch_on_parts launch_split split_kernel turn_kernel launch_turn pitch dtype kept most_bytes images_of "
     "scales scales_A scales_B mine_A mine_B load_scales_A load_scales_B add_scaled written_now "
-    "channel_tiles".split()
+    "channel_tiles MmaTF32Op op matrices".split()
 )
 """What the template binds, so that an argument of the problem needs another name."""
 
@@ -50,7 +50,7 @@ def hopper_context(problem: ContractionProblem, c: HopperConfiguration) -> dict[
     epilogue = problem.epilogue
     over = {operand.name: _varies_over(operand, c.swapped) for operand in epilogue.operands}
     loaded = [o.loaded(f"r_{o.name}[{PLACES[over[o.name]]}]") for o in epilogue.operands]
-    contiguous_k = k_major(problem)
+    contiguous_k = k_major(problem, c)
     majors = ["K" if along_k else "MN" for along_k in contiguous_k]
     layouts = ["ROW_MAJOR" if along_k else "COL_MAJOR" for along_k in contiguous_k]
     order = -1 if c.swapped else 1
@@ -83,7 +83,9 @@ def hopper_context(problem: ContractionProblem, c: HopperConfiguration) -> dict[
         "store_ops": [_store_op(output, c) for output in epilogue.outputs],
         "majors": majors[::order],
         "layouts": [*layouts[::order], "COL_MAJOR" if c.swapped else "ROW_MAJOR"],
-        "dims": _lines(problem),
+        "dims": _lines(problem, c),
+        "tf32": is_tf32(problem, c),
+        "turned": bool(turned_factors(problem, c)),
         "whd": _im2col(problem.windows) if problem.windows else None,
         "tap_places": ", ".join(_places(problem.windows.taps)) if problem.windows else "",
         "call": epilogue.call("total" if c.split > 1 or precise else "sums[v]", loaded, list(epilogue.coordinates)),
@@ -95,11 +97,11 @@ def given_by_columns(problem: ContractionProblem) -> str | None:
     return problem.b.transposed if isinstance(problem.b, Matrix) else None
 
 
-def _lines(problem: ContractionProblem) -> list[int]:
+def _lines(problem: ContractionProblem, c: HopperConfiguration) -> list[int]:
     """The dimension that TMA needs contiguous in each factor: of windows over an image, and their weights, channels."""
     if problem.windows:
         return [-2, -1 - problem.windows.rank]
-    contiguous_k = k_major(problem)
+    contiguous_k = k_major(problem, c)
     return [-1 if contiguous_k[0] else -2, -1 if contiguous_k[1] == (given_by_columns(problem) is not None) else -2]
 
 

@@ -40,7 +40,8 @@ def obstacles(problem: ContractionProblem, sm: SmVersion) -> Iterator[str]:
     arithmetic = arithmetic_of(problem)
     if arithmetic is Arithmetic.FMA:
         yield f"the kernel multiplies float16, bfloat16, float32 and float8, not {problem.a.dtype}"
-    if arithmetic is Arithmetic.FLOAT8 and (k_major(problem) != (True, True) or copied_factors(problem)):
+    reached = all(isinstance(side, Matrix) and _tma_reaches(side) for side in (problem.a, problem.b))
+    if arithmetic is Arithmetic.FLOAT8 and not (reached and _lie_along_k(problem) == (True, True)):
         yield "wgmma reads float8 along k, and TMA lines that begin at 16 bytes"
     if problem.scaled_k % 32:
         yield f"scales change after {problem.scaled_k} of k: wgmma sums up 32 products of float8"
@@ -71,15 +72,28 @@ def _obstacles_of_windows(problem: ContractionProblem, seen: Seen) -> Iterator[s
         yield "windows begin or end too far outside of the image"
 
 
-def copied_factors(problem: ContractionProblem) -> list[Matrix | Seen]:
-    """The factors that TMA cannot read: a launch copies them before the product, in lines that start where TMA can."""
+def is_tf32(problem: ContractionProblem, c: HopperConfiguration) -> bool:
+    """Whether wgmma multiplies numbers of float32 that are rounded to tf32."""
+    return problem.a.dtype == "float32" and c.parts == 1
+
+
+def copied_factors(problem: ContractionProblem, c: HopperConfiguration) -> list[Matrix | Seen]:
+    """The factors that TMA or wgmma cannot read: a launch copies them first, in lines that start where TMA can."""
     if isinstance(problem.b, Seen):
         windows, channels = problem.b.windows, problem.b.shape[-1 - problem.b.windows.rank]
         in_place = windows.taps_first and channels * ITEM_BYTES[problem.a.dtype] % TMA_BYTES == 0
         in_place = (in_place or math.prod(windows.taps) == 1) and _tma_reaches(problem.a)
         weights = [] if in_place else [problem.a]
         return weights + ([] if _channels_reach(problem.b) else [problem.b])
-    return [side for side in (problem.a, problem.b) if isinstance(side, Matrix) and not _tma_reaches(side)]
+    turned = turned_factors(problem, c)
+    sides = [side for side in (problem.a, problem.b) if isinstance(side, Matrix)]
+    return [side for side in sides if side in turned or not _tma_reaches(side)]
+
+
+def turned_factors(problem: ContractionProblem, c: HopperConfiguration) -> list[Matrix]:
+    """The matrices whose copy has lines along another dimension: wgmma reads tf32 along k only."""
+    along_k = zip((problem.a, problem.b), k_major(problem, c), (-1, -2), strict=True)
+    return [side for side, is_major, k in along_k if isinstance(side, Matrix) and is_major and side.contiguous != k]
 
 
 def _channels_reach(seen: Seen) -> bool:
@@ -106,8 +120,12 @@ def can_join(problem: ContractionProblem) -> bool:
     return isinstance(problem.b, Seen) and problem.n > 1 and same and not epilogue.coordinates
 
 
-def k_major(problem: ContractionProblem) -> tuple[bool, bool]:
-    """Whether A and B are contiguous along k; else they are along m and n."""
+def k_major(problem: ContractionProblem, c: HopperConfiguration) -> tuple[bool, bool]:
+    """Whether A and B are contiguous along k as the kernel reads them; else they are along m and n."""
+    return (True, True) if is_tf32(problem, c) else _lie_along_k(problem)
+
+
+def _lie_along_k(problem: ContractionProblem) -> tuple[bool, bool]:
     if isinstance(problem.b, Seen):
         return True, True
     return problem.a.contiguous == -1, problem.b.contiguous == -2
@@ -148,7 +166,9 @@ def refusals(problem: ContractionProblem, c: HopperConfiguration, sm: SmVersion)
         yield "positions of windows are rows of tiles, which no other block shares"
     if c.joined and not can_join(problem):
         yield "positions of several images cannot follow each other"
-    a_contiguous_k, b_contiguous_k = k_major(problem)[:: -1 if c.swapped else 1]
+    a_contiguous_k, b_contiguous_k = k_major(problem, c)[:: -1 if c.swapped else 1]
+    if is_tf32(problem, c) and not problem.tf32:
+        yield "PyTorch's flags do not allow numbers rounded to tf32"
     if c.tile_m % (64 * c.warpgroups if not c.pingpong else 64):
         yield f"{c.tile_m} rows are not a multiple of 64 for each warpgroup"
     if c.columns % 16 or c.tile_n > 256 or c.tile_n % c.columns:

@@ -12,9 +12,11 @@ from cutesmith.patterns.contraction.arithmetic import Arithmetic, arithmetic_of
 from cutesmith.patterns.contraction.hopper.legality import (
     copied_factors,
     factor_bytes,
+    is_tf32,
     item_bytes,
     moved_outputs,
     shared_bytes,
+    turned_factors,
 )
 from cutesmith.patterns.graph.dtypes import ITEM_BYTES
 from cutesmith.patterns.pattern_plan import HopperConfiguration as Tiles
@@ -54,6 +56,8 @@ LINE_SHARE = 0.12
 """More time for bytes of device memory that are read in lines of 128; half of that in lines of 256."""
 MOST_FLOPS = 1360e12
 MOST_FLOPS_OF_FLOAT8 = 2390e12
+MOST_FLOPS_OF_TF32 = MOST_FLOPS / 2
+"""An estimate: no product of tf32 was among those that were timed."""
 COPIED_AT_ONCE = 256
 """Elements of a line that a warp copies."""
 COPY_SECONDS = 3e-6
@@ -91,14 +95,14 @@ def predict(problem: ContractionProblem, c: Tiles) -> Prediction:
     """What a configuration takes: waves of tiles, as long as their wgmma or their loads; or all bytes; or all flops."""
     images = problem.batches if c.joined else 1  # that make up the rows of one product
     rows, columns = (images * problem.n, problem.m) if c.swapped else (problem.m, problem.n)
-    is_float8 = arithmetic_of(problem) is Arithmetic.FLOAT8
+    is_float8, tf32 = arithmetic_of(problem) is Arithmetic.FLOAT8, is_tf32(problem, c)
     share, at_once = c.cluster_m * c.cluster_n, blocks_at_once(problem, c)
     tiles = math.ceil(rows / (c.tile_m * c.cluster_m)) * math.ceil(columns / (c.tile_n * c.cluster_n)) * share
     tiles *= problem.batches // images
     resident = CLUSTERS_AT_ONCE[share * c.split] * share * c.split * at_once
     waves = max(1, math.ceil(tiles * c.split / resident))  # a result without elements has no tile
     # A wgmma of 64 x n x 32 bytes takes n / 2 cycles, or as long as its operands take to read, 128 bytes a cycle.
-    depth = 32 if is_float8 else 16
+    depth = 32 if is_float8 else 8 if tf32 else 16
     multiply = c.tile_m / 64 * max(c.tile_n / 2, 16 + c.tile_n / 4) * c.tile_k / depth * len(c.products)
     load = _load_cycles(problem, c, rows, columns)
     waits = (multiply * at_once + STEP_CYCLES, load * at_once, LATENCY_CYCLES / max(1, c.stages - 1))
@@ -110,7 +114,7 @@ def predict(problem: ContractionProblem, c: Tiles) -> Prediction:
         leaving = (c.tile_n - c.columns) * c.tile_m * sum(ITEM_BYTES[o.dtype] for o in problem.epilogue.outputs)
         own += ROUND_CYCLES * c.tile_n / c.columns + leaving / STORED_BYTES
     moved = problem.graph.moved_bytes + sum(_more_bytes(problem, c))
-    most_flops = MOST_FLOPS_OF_FLOAT8 if is_float8 else MOST_FLOPS
+    most_flops = MOST_FLOPS_OF_FLOAT8 if is_float8 else MOST_FLOPS_OF_TF32 if tf32 else MOST_FLOPS
     work = {
         "loads from L2" if load > multiply else "multiplications": waves * own / CLOCK,
         "bytes of device memory": moved / BANDWIDTH * (1 + LINE_SHARE * 128 / (c.tile_k * factor_bytes(problem, c))),
@@ -157,7 +161,7 @@ def _bytes_beside(problem: ContractionProblem, c: Tiles) -> Iterator[float]:
     if c.ahead:
         yield from (side.bytes * (1 + c.parts / 2) for side in (problem.a, problem.b))
     else:
-        yield from (2 * side.bytes * _copied_for_one(side) for side in copied_factors(problem))
+        yield from (2 * side.bytes * _copied_for_one(side) for side in copied_factors(problem, c))
 
 
 def _copied_for_one(side: Matrix | Seen) -> float:
@@ -197,6 +201,8 @@ def reasons(problem: ContractionProblem, c: Tiles) -> list[str]:
     if c.ahead:
         lines.append("Launches before it split each number of both factors into parts.")
         return lines
-    for matrix in copied_factors(problem):
-        lines.append(f"{matrix.argument} is copied first, {matrix.bytes / 1e6:.3g} MB: TMA cannot read it in place.")
+    turned = turned_factors(problem, c)
+    for matrix in copied_factors(problem, c):
+        why = "wgmma reads tf32 along k alone" if matrix in turned else "TMA cannot read it in place"
+        lines.append(f"{matrix.argument} is copied first, {matrix.bytes / 1e6:.3g} MB: {why}.")
     return lines

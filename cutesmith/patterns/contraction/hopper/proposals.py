@@ -10,9 +10,16 @@ from dataclasses import replace
 from cutesmith.devices import RESERVED_SMEM_PER_BLOCK, SmVersion
 from cutesmith.patterns.contraction.analysis import ContractionProblem, Seen
 from cutesmith.patterns.contraction.arithmetic import Arithmetic, arithmetic_of
-from cutesmith.patterns.contraction.hopper.legality import can_join, other_bytes, refusals, stage_bytes
+from cutesmith.patterns.contraction.hopper.legality import (
+    can_join,
+    other_bytes,
+    refusals,
+    stage_bytes,
+    turned_factors,
+)
 from cutesmith.patterns.contraction.hopper.prediction import predict
 from cutesmith.patterns.graph.attributes import ShortSums
+from cutesmith.patterns.graph.dtypes import ITEM_BYTES
 from cutesmith.patterns.pattern_plan import HopperConfiguration as Tiles
 
 FEW_ROWS = 128
@@ -42,7 +49,8 @@ def _candidates(problem: ContractionProblem) -> Iterator[tuple[Tiles, int]]:
     if isinstance(problem.b, Seen):
         joins = (False, True) if can_join(problem) else (False,)
         channels = problem.k // math.prod(problem.b.windows.taps)
-        depths = [depth for depth in (64, 32, 16) if depth == 64 or channels % (2 * depth)]  # the taps are loaded apart
+        unit = 1 if ITEM_BYTES[problem.a.dtype] == 2 else 2
+        depths = [d for d in (64, 32, 16) if d == 64 or channels % (2 * d // unit)]  # the taps are loaded apart
         for tiles, joined, depth in itertools.product((*_square(), *_few_columns()), joins, depths):
             if tiles.cluster_n == 1:
                 yield replace(tiles, swapped=True, joined=joined, tile_k=depth), 1
@@ -54,11 +62,17 @@ def _candidates(problem: ContractionProblem) -> Iterator[tuple[Tiles, int]]:
 def _for_dtype(problem: ContractionProblem, c: Tiles) -> Iterator[Tiles]:
     """The same tile for the factors' type: warpgroups share it where sums of a k-tile are apart.
 
-    Numbers of float32 are split into parts, by the kernel or ahead; where they may be rounded to tf32, two will do.
+    Numbers of float32 are split into parts, by the kernel or ahead. Where they may be rounded to tf32, wgmma takes them
+    whole, as many bytes of k as of 16-bit numbers; a factor that does not lie along k is read in place if it is split.
     """
     arithmetic = arithmetic_of(problem)
-    if arithmetic in (Arithmetic.TF32, Arithmetic.TF32_THRICE):
-        split = replace(c, tile_k=32, pingpong=False, parts=3 if arithmetic is Arithmetic.TF32_THRICE else 2)
+    if arithmetic is Arithmetic.TF32:
+        whole = replace(c, tile_k=c.tile_k // 2)
+        yield whole
+        if turned_factors(problem, whole):
+            yield replace(c, tile_k=32, pingpong=False, parts=2)
+    elif arithmetic is Arithmetic.TF32_THRICE:
+        split = replace(c, tile_k=32, pingpong=False, parts=3)
         yield from (split, replace(split, ahead=True))
     elif arithmetic is Arithmetic.FLOAT8:
         yield replace(c, tile_k=math.gcd(128, problem.scaled_k), pingpong=False, promoted=True)

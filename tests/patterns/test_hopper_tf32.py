@@ -1,0 +1,181 @@
+"""Products and convolutions of tf32 for sm_90a: wgmma of numbers that TMA has rounded, of factors of any layout."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from cutesmith.devices import parse_arch
+from cutesmith.patterns.contraction.hopper.legality import copied_factors, obstacles, refusals, turned_factors
+from cutesmith.patterns.contraction.hopper.proposals import proposals
+from cutesmith.patterns.contraction.plan import match
+from cutesmith.patterns.cutting.rewriting import with_tf32
+from cutesmith.patterns.pattern_plan import HopperConfiguration as Tiles
+from cutesmith.patterns.tracing.trace import trace_function
+from tests.patterns.running import emulated_hopper, load, move, normal
+from tests.patterns.test_hopper_convolutions import (
+    FLOAT32,
+    LINE_FLOAT32,
+    SOLID_FLOAT32,
+    TURNED_FLOAT32,
+    line,
+    solid,
+    strided,
+    turned,
+    weights,
+)
+
+SM90 = parse_arch("sm_90a").sm
+TILES = Tiles(128, 64, 32, 3)
+FEW = Tiles(64, 16, 64, 3, warpgroups=1, columns=16, swapped=True)
+WINDOWS = replace(TILES, swapped=True)
+
+
+def linear_gelu(x, weight, bias):
+    return F.gelu(F.linear(x, weight, bias))
+
+
+def points(x, w, b):
+    return F.relu(F.conv2d(x, w, b))
+
+
+X, W = normal(132, 100), normal(100, 136, seed=1)
+LINEAR = X, normal(68, 100, seed=1), normal(68, seed=2)
+IMAGE = normal(2, 24, 9, 11), weights(40, 24, 3, 3, dtype=torch.float32), normal(40)
+LAST = IMAGE[0].to(memory_format=torch.channels_last), *IMAGE[1:]
+POINTS = normal(3, 36, 7, 8), weights(40, 36, 1, 1, dtype=torch.float32), normal(40)
+
+
+def padded(x, w, b):
+    return F.relu(F.conv2d(x, w, b, padding=1))
+
+
+CASES = {
+    "linear": (linear_gelu, LINEAR, replace(TILES, tile_n=96)),
+    "turns": (linear_gelu, LINEAR, replace(TILES, tile_n=128, pingpong=True, cluster_m=2)),
+    "right_turned": (torch.matmul, (X, W), replace(TILES, tile_n=128, cluster_n=2)),
+    "left_turned": (lambda x, w: x.t() @ w.t(), (normal(100, 132), normal(68, 100, seed=1)), TILES),
+    "both_turned": (lambda x, w: x.t() @ w, (normal(100, 132), W), replace(TILES, tile_n=128, split=2)),
+    "odd": (linear_gelu, (normal(67, 101), normal(69, 101, seed=1), normal(69, seed=2)), replace(TILES, tile_k=64)),
+    "odd_turned": (torch.matmul, (normal(67, 101), normal(101, 69, seed=1)), TILES),
+    "few_rows": (linear_gelu, (normal(5, 264), normal(72, 264, seed=1), normal(72, seed=2)), replace(FEW, split=2)),
+    "batches": (
+        lambda x, w, residual: torch.bmm(x, w) + residual,
+        (normal(2, 72, 68), normal(2, 68, 132, seed=1), normal(1, 72, 132, seed=2)),
+        TILES,
+    ),
+    "left_batches": (lambda x, w: torch.bmm(x.mT, w), (normal(3, 68, 72), normal(3, 68, 132, seed=1)), TILES),
+    "channels_last": (padded, LAST, WINDOWS),
+    "cluster": (padded, IMAGE, replace(WINDOWS, tile_n=128, cluster_m=2, pingpong=True)),
+    "strided": (strided, FLOAT32, replace(WINDOWS, split=2)),
+    "joined": (strided, FLOAT32, replace(WINDOWS, joined=True, split=2)),
+    "few_channels": (padded, (normal(2, 8, 9, 16), *(x for x in (weights(24, 8, 3, 3).float(), normal(24)))), WINDOWS),
+    "points": (points, POINTS, TILES),
+    "points_joined": (points, POINTS, replace(WINDOWS, joined=True)),
+    "line": (line, LINE_FLOAT32, WINDOWS),
+    "solid": (solid, SOLID_FLOAT32, replace(WINDOWS, tile_k=16)),
+    "turned": (turned, TURNED_FLOAT32, WINDOWS),
+}
+
+
+def as_tf32(x: torch.Tensor) -> torch.Tensor:
+    """Rounded to 11 significant bits, ties to even, in float64."""
+    mantissa, exponent = torch.frexp(x.double())
+    return torch.ldexp((mantissa * 2**11).round() / 2**11, exponent)
+
+
+def plan_of(function, inputs):
+    return match(with_tf32(trace_function(function, inputs)))
+
+
+def source_of(plan, configuration):
+    problem = plan.problem_for(configuration)
+    assert not [*obstacles(problem, SM90), *refusals(problem, configuration, SM90)]
+    return plan.render(configuration)
+
+
+def error_of(source, function, inputs, folder) -> float:
+    """Norm over norm, against float64 with both factors rounded to tf32."""
+    with emulated_hopper():
+        out = load(source, folder).kernel_fn(*map(move, inputs)).cpu()
+    exact = function(*map(as_tf32, inputs[:2]), *(x.double() for x in inputs[2:]))
+    assert out.dtype == torch.float32 and out.shape == exact.shape
+    return float((out - exact).norm() / exact.norm())
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name == "cluster" else pytest.mark.slow) for name in CASES]
+)
+def test_results(name, tmp_path):
+    function, inputs, configuration = CASES[name]
+    source = source_of(plan_of(function, inputs), configuration)
+    assert error_of(source, function, inputs, tmp_path) < 1e-6
+
+
+def test_numbers_are_rounded_by_tma_and_would_be_cut_off_without_that(tmp_path):
+    inputs = normal(72, 36), normal(40, 36, seed=1), normal(40, seed=2)
+    source = source_of(plan_of(linear_gelu, inputs), TILES)
+    assert source.count(", internal_type=TFloat32") == 2
+    assert error_of(source, linear_gelu, inputs, tmp_path) < 1e-6
+    cut_off = error_of(source.replace(", internal_type=TFloat32", ""), linear_gelu, inputs, tmp_path)
+    assert 5e-4 < cut_off < 2e-3
+
+
+@pytest.mark.slow
+def test_one_kernel_serves_other_sizes_and_layouts(tmp_path):
+    inputs = normal(132, 100), normal(100, 136, seed=1)
+    source = source_of(plan_of(torch.matmul, inputs), TILES)
+    for x, w in (
+        (normal(70, 65), normal(65, 33, seed=1)),
+        (normal(36, 20).t(), normal(36, 44, seed=1)),
+        (normal(64, 64)[:, ::2], normal(70, 32, seed=1).t()),
+        (normal(1, 4), normal(4, 1, seed=1)),
+    ):
+        assert error_of(source, torch.matmul, (x, w), tmp_path) < 1e-6
+    with emulated_hopper():
+        nothing = load(source, tmp_path).kernel_fn(move(normal(3, 0)), move(normal(0, 5)))
+    assert nothing.tolist() == [[0.0] * 5] * 3
+
+
+@pytest.mark.slow
+def test_numbers_that_are_not_finite(tmp_path):
+    x, w = X.clone(), W.clone()
+    x[3, 5], x[7, 2], x[20] = torch.inf, torch.nan, 0.0
+    w[4, 9], w[50] = -torch.inf, 0.0
+    with emulated_hopper():
+        out = load(source_of(plan_of(torch.matmul, (x, w)), TILES), tmp_path).kernel_fn(move(x), move(w)).cpu()
+    torch.testing.assert_close(out.double(), as_tf32(x) @ as_tf32(w), rtol=1e-5, atol=1e-4, equal_nan=True)
+
+
+def meta(*shape):
+    return torch.empty(shape, device="meta")
+
+
+def test_tf32_is_proposed_where_pytorch_allows_it_alone():
+    plan = match(trace_function(lambda x, w: x @ w.t(), (meta(4096, 4096), meta(4096, 4096))))
+    assert [*refusals(plan.problem, TILES, SM90)] == ["PyTorch's flags do not allow numbers rounded to tf32"]
+    allowed = plan_of(lambda x, w: x @ w.t(), (meta(4096, 4096), meta(4096, 4096))).problem
+    found = proposals(allowed, SM90)
+    assert {c.parts for c in found} == {1} and {c.tile_k for c in found} == {32} and any(c.pingpong for c in found)
+
+
+@pytest.mark.parametrize(
+    ("function", "shapes", "turned", "parts"),
+    [
+        (lambda x, w: x @ w.t(), ((4096, 4096), (4096, 4096)), [], 1),
+        (torch.matmul, ((4096, 4096), (4096, 4096)), ["right"], 1),
+        (lambda x, w: x.t() @ w, ((4096, 4096), (4096, 4096)), ["left_in", "right"], 1),
+        (torch.matmul, ((16, 8192), (8192, 8192)), [], 2),  # a copy would take twice as long as the product
+    ],
+)
+def test_a_factor_is_turned_where_that_pays(function, shapes, turned, parts):
+    def named(left, right):
+        return function(left, right)
+
+    problem = plan_of(named, [meta(*shape) for shape in shapes]).problem
+    first = proposals(problem, SM90)[0]
+    assert first.parts == parts and [side.argument for side in turned_factors(problem, first)] == turned
+    assert [side.argument for side in copied_factors(problem, first)] == turned
