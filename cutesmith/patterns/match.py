@@ -23,6 +23,7 @@ from cutesmith.patterns.elementwise import plan as elementwise
 from cutesmith.patterns.graph.block_scales import with_block_scales
 from cutesmith.patterns.graph.dtypes import FLOATS8
 from cutesmith.patterns.graph.nodes import Graph
+from cutesmith.patterns.interleaving import plan as interleaving
 from cutesmith.patterns.pattern_plan import PatternPlan
 from cutesmith.patterns.rows import plan as rows
 from cutesmith.patterns.scans import plan as scans
@@ -47,6 +48,7 @@ P = TypeVar("P", bound=PatternPlan[Any])
 AROUND_PRODUCTS: tuple[LaunchMatcher, ...] = (
     attention.match,
     elementwise.match,
+    interleaving.match,
     windows.match,
     scans.match,
     scatters.match,

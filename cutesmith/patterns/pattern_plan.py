@@ -255,6 +255,13 @@ class ScattersConfiguration(Configuration):
     staged: int
 
 
+@dataclass(frozen=True)
+class InterleavingConfiguration(Configuration):
+    """Threads a block, each with one place of every phase."""
+
+    threads: int
+
+
 AnyConfiguration = (
     ElementwiseConfiguration
     | RowsConfiguration
@@ -263,6 +270,7 @@ AnyConfiguration = (
     | HopperConfiguration
     | AttentionConfiguration
     | HopperAttentionConfiguration
+    | InterleavingConfiguration
     | ScansConfiguration
     | ScattersConfiguration
     | SelectionConfiguration

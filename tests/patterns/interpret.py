@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -14,6 +15,7 @@ from cutesmith.patterns.graph.attributes import (
     Constant,
     Gather,
     Input,
+    Interleaving,
     Iota,
     Reduction,
     Scalar,
@@ -115,6 +117,8 @@ def _evaluate(node: Node, operands: list[torch.Tensor], inputs: Sequence[Any], p
         return operands[0].to(kind) * _repeated(operands[1].to(kind), Blocks.of(node).sizes, node.shape)
     if node.op == "pool":
         return _pooled(Pooling.of(node), operands[0]).to(kind)
+    if node.op == "interleave":
+        return _interleaved(Interleaving.of(node), operands, node.shape)
     if node.op == "contract":
         return (operands[0].to(kind) @ operands[1].to(kind)).expand(node.shape)
     if node.op == "stored":
@@ -166,6 +170,21 @@ def viewed(value: torch.Tensor, views: Sequence[View], inputs: Sequence[Any]) ->
     for view in views:
         value = eval(view.code("x", list(names)), {"x": value, **names})
     return value
+
+
+def _interleaved(order: Interleaving, phases: list[torch.Tensor], shape: Dims) -> torch.Tensor:
+    """Every position from its place in its phase."""
+    rank, found = order.rank, torch.zeros(shape, dtype=phases[0].dtype)
+    for place, source in zip(itertools.product(*map(range, order.strides)), order.sources(), strict=True):
+        positions = [slice(first, None, step) for first, step in zip(place, order.strides, strict=True)]
+        target = found[(..., *positions)]
+        if source:
+            number, along = source
+            chosen = phases[number].movedim(-rank - 1, -2 * rank - 1)
+            chosen = chosen[(..., *(phase.at for phase in along), *(slice(None),) * rank)]
+            sizes = zip(along, target.shape[-rank:], strict=True)
+            target.copy_(chosen[(..., *(slice(phase.first, phase.first + size) for phase, size in sizes))])
+    return found
 
 
 def _pooled(pooling: Pooling, image: torch.Tensor) -> torch.Tensor:

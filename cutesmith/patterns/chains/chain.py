@@ -16,6 +16,7 @@ from cutesmith.patterns.graph.nodes import LEAVES, Argument, Graph, Node, bytes_
 from cutesmith.patterns.graph.shapes import Shape, broadcast, dense_strides
 from cutesmith.patterns.graph.size_laws import PassedSize, Place, Size, SizeLaw
 from cutesmith.patterns.graph.takes import READ_ANYWHERE, aligned_inputs
+from cutesmith.patterns.interleaving.plan import InterleavingPlan
 from cutesmith.patterns.pattern_plan import AnyConfiguration
 from cutesmith.patterns.rows.plan import RowsPlan
 from cutesmith.patterns.scans.plan import ScansPlan
@@ -33,6 +34,7 @@ SinglePlan = (
     | ColumnsPlan
     | ContractionPlan
     | AttentionPlan
+    | InterleavingPlan
     | ScansPlan
     | ScattersPlan
     | SelectionPlan

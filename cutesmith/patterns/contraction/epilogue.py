@@ -187,6 +187,10 @@ class FunctionWriter:
         """The functions to come are called elsewhere: what they read there are operands of their own."""
         self.names, self._aligned = coordinates, {}
 
+    def read(self, node: Node) -> Operand:
+        """A tensor that the kernel reads by itself, with the dimensions that it has."""
+        return self._known(node, {})
+
     def _begin(self, given: Mapping[int, Given]) -> None:
         """Forgets what the last function used."""
         self.given = given

@@ -13,12 +13,14 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from cutesmith.patterns.graph.attributes import View, Windows
+from cutesmith.patterns.graph.attributes import Interleaving, Phase, View, Windows
 from cutesmith.patterns.graph.builder import IN_MEMORY, GraphBuilder
 from cutesmith.patterns.graph.dtypes import compute_dtype
 from cutesmith.patterns.graph.nodes import Graph, Node, with_nodes
-from cutesmith.patterns.graph.takes import take
 from cutesmith.patterns.graph.views import push_permute
+
+MOST_POSITIONS = 64
+"""Of one block: a thread puts the positions of one in order."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +95,7 @@ def with_phases(graph: Graph) -> Graph:
 
     def maybe(node: Node) -> Node:
         build.origin = node.origin
-        if node.op == "contract" and node.inputs[1].op == "windows" and Windows.of(node.inputs[1]).is_spread:
+        if node.op == "contract" and node.inputs[1].op == "windows" and _has_phases(Windows.of(node.inputs[1])):
             result = _by_phases(build, node)
         elif not any(id(child) in changed for child in node.inputs):
             return node
@@ -110,6 +112,10 @@ def with_phases(graph: Graph) -> Graph:
     return replace(rewritten, fixed_shapes=True) if changed else graph
 
 
+def _has_phases(windows: Windows) -> bool:
+    return windows.is_spread and math.prod(windows.divisor) <= MOST_POSITIONS
+
+
 def _by_phases(build: GraphBuilder, node: Node) -> Node:
     """The product of weights and windows as those of its phases, put in order."""
     factors, seen = node.inputs
@@ -122,38 +128,25 @@ def _by_phases(build: GraphBuilder, node: Node) -> Node:
         for dim, (size, taps) in enumerate(zip(sizes, windows.taps, strict=True))
     ]
     shape = (*lead, node.shape[-2], *(stride.positions for stride in strides))
-    phases = [_coordinates(build, shape, len(lead) + 1 + dim, stride) for dim, stride in enumerate(strides)]
-    kind = compute_dtype(node.dtype)
-    result = build.expand(build.constant(0, kind), shape)
-    for groups in itertools.product(*(stride.groups() for stride in strides)):
-        product = _product(build, node, whole, strides, groups)
-        before = [build.iota(shape, dim) for dim in range(len(lead) + 1)]
-        taps = [build("sub", tap, group.first) for (tap, _, _), group in zip(phases, groups, strict=True)]
-        places = [build("sub", place, group.begin) for (_, place, _), group in zip(phases, groups, strict=True)]
-        value = take(build, product, [*before[:-1], *taps, before[-1], *places], shape)
-        for (tap, _, met), group, stride in zip(phases, groups, strides, strict=True):
-            tests = [] if met is None else [met]
-            tests += [build("ge", tap, group.first)] if group.first else []
-            end = group.first + group.count
-            tests += [build("lt", tap, end)] if end < stride.taps_apart else []
-            for test in tests:
-                value = build("where", test, value, result, dtype=kind)
-        result = value
-    return build.reshape(build.retype(build.materialise(result), node.dtype), node.shape)
+    groups = [list(stride.groups()) for stride in strides]
+    products = [_product(build, node, whole, strides, chosen) for chosen in itertools.product(*groups)]
+    order = Interleaving(tuple(map(_phases, strides, groups)))
+    result = build.node("interleave", products, shape, compute_dtype(node.dtype), order)
+    return build.reshape(build.retype(result, node.dtype), node.shape)
 
 
-def _coordinates(build: GraphBuilder, shape: Sequence[int], dim: int, stride: Stride) -> tuple[Node, Node, Node | None]:
-    """The first tap of each position's phase, its place among those of the phase, and whether there is such a tap."""
-    at = build("add", build.iota(tuple(shape), dim), stride.padding)
-    met = None
-    if stride.common > 1:
-        met = build("eq", build("remainder", at, stride.common), 0)
-        at = build("floor_div", at, stride.common)
-    if stride.taps_apart == 1:
-        return build("mul", at, 0), at, met
-    tap = build("remainder", build("mul", at, stride.inverse), stride.taps_apart)
-    place = build("floor_div", build("sub", at, build("mul", tap, stride.apart)), stride.taps_apart)
-    return tap, place, met
+def _phases(stride: Stride, groups: Sequence[Group]) -> tuple[Phase | None, ...]:
+    """Where positions 0, 1, … below a stride are."""
+    found = list[Phase | None]()
+    for position in range(stride.stride):
+        tap = stride.tap_of(position) if position < stride.positions else None
+        at = next((at for at, g in enumerate(groups) if tap is not None and g.first <= tap < g.first + g.count), None)
+        if tap is None or at is None:
+            found.append(None)
+        else:
+            first = stride.place_of(position, tap) - groups[at].begin
+            found.append(Phase(at, tap - groups[at].first, first))
+    return tuple(found)
 
 
 def _product(build: GraphBuilder, node: Node, weight: Node, strides: Sequence[Stride], groups: Sequence[Group]) -> Node:

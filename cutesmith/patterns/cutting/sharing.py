@@ -17,6 +17,8 @@ from cutesmith.patterns.elementwise.plan import ElementwisePlan
 from cutesmith.patterns.elementwise.plan import match as elementwise
 from cutesmith.patterns.graph.equality import structure
 from cutesmith.patterns.graph.nodes import Graph
+from cutesmith.patterns.interleaving.plan import InterleavingPlan
+from cutesmith.patterns.interleaving.plan import match as interleaving
 from cutesmith.patterns.rows.plan import RowsPlan
 from cutesmith.patterns.rows.plan import match as rows
 from cutesmith.patterns.scans.plan import ScansPlan
@@ -82,6 +84,7 @@ MATCHERS: dict[type[Any], Callable[[Graph], SinglePlan]] = {
     ColumnsPlan: columns,
     ContractionPlan: contraction,
     ElementwisePlan: elementwise,
+    InterleavingPlan: interleaving,
     RowsPlan: rows,
     ScansPlan: scans,
     ScattersPlan: scatters,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -239,6 +240,49 @@ class Windows(Attributes):
             return SizeLaw.steps(2 * start - reach - 1, self.step[dim])
         divisor = self.divisor[dim]
         return SizeLaw(2 * start - reach + self.more[dim] + 1 - divisor, Fraction(divisor), (), 1)
+
+
+@dataclass(frozen=True)
+class Phase:
+    """Of positions along a dimension that lie a stride apart: the group and the phase in it, and the first place."""
+
+    group: int
+    at: int
+    first: int
+
+
+@dataclass(frozen=True)
+class Interleaving(Attributes):
+    """Whose values the positions of a transposed convolution (…, outputs, *positions) have.
+
+    The inputs are (…, *phases, outputs, *places), one for each choice of a group along each dimension, row-major.
+    `phases` has for each dimension, and for each r below its stride, where positions r, r + stride, … are: in
+    neighbouring places of a phase; None: they are 0.
+    """
+
+    phases: tuple[tuple[Phase | None, ...], ...]
+
+    @property
+    def rank(self) -> int:
+        """How many dimensions have positions."""
+        return len(self.phases)
+
+    @property
+    def strides(self) -> Shape:
+        """Positions of a block that has one place of each phase."""
+        return tuple(map(len, self.phases))
+
+    def sources(self) -> list[tuple[int, tuple[Phase, ...]] | None]:
+        """Of each position of a block, row-major: its input, and its phase along each dimension; None for 0."""
+        groups = [1 + max(phase.group for phase in along if phase) for along in self.phases]
+        found = list[tuple[int, tuple[Phase, ...]] | None]()
+        for place in itertools.product(*self.phases):
+            phases = tuple(phase for phase in place if phase)
+            number = 0
+            for phase, count in zip(phases, groups, strict=False):
+                number = number * count + phase.group
+            found.append((number, phases) if len(phases) == self.rank else None)
+        return found
 
 
 @dataclass(frozen=True)
