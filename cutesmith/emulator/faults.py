@@ -68,12 +68,22 @@ def own_line(location: Location | None, path: Path) -> str:
     return f"{Path(frame.file).name}:{frame.line}" if frame else "an unknown line"
 
 
+_MOST_TOLD = 5
+
+
 class KernelFault(EmulationError):
     """The kernel is at fault: `findings` say how; `fatal` is the one that ended the launch."""
 
     def __init__(self, fatal: Finding, findings: tuple[Finding, ...]) -> None:
-        super().__init__(fatal.message)
+        super().__init__(f"{fatal.kind.value.replace('_', ' ')}: {fatal.message}")
         self.fatal, self.findings = fatal, findings
+
+    def describe(self, path: Path) -> str:
+        """One sentence for the fatal finding and for each other one: in a deadlock, for every role that waits."""
+        others = [finding for finding in self.findings if finding is not self.fatal]
+        told = [finding.describe(path) for finding in (self.fatal, *others[:_MOST_TOLD])]
+        more = f"; and {len(others) - _MOST_TOLD} more findings" if len(others) > _MOST_TOLD else ""
+        return "; ".join(told) + more
 
 
 class UnsupportedInstruction(EmulationError):

@@ -88,14 +88,16 @@ def read_frame(descriptor: int) -> dict[str, Any] | None:
 
 def describe(error: BaseException) -> Raised:
     """An exception as a reply: our own errors keep their exit code, all others mean that the candidate crashed."""
-    text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
     ours = error if isinstance(error, CutesmithError) else None
+    mechanism = mechanism_of(ours) if ours else exhausted_memory(error) or Mechanism.EXCEPTION
+    whole = mechanism is Mechanism.EMULATED_SANITIZER  # a finding tells the kernel's lines; the frames are all ours
+    text = "" if whole else "".join(traceback.format_exception(type(error), error, error.__traceback__))
     return Raised(
         kind=type(error).__name__,
         message=ours.message if ours else str(error)[-4000:],
         hint=ours.hint if ours else "",
         rule=error.rule if isinstance(error, CandidateError) else None,
-        mechanism=mechanism_of(ours) if ours else exhausted_memory(error) or Mechanism.EXCEPTION,
+        mechanism=mechanism,
         traceback=text[-8000:],
         exit_code=int(ours.exit_code if ours else ExitCode.CRASHED),
         ours=ours is not None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -201,8 +202,9 @@ class EmulateVerdict(Verdict):
 
     @property
     def status(self) -> str:
-        """`emulated` rather than `passed`: nothing was compared with the reference."""
-        return "emulated" if self.passed else super().status
+        """`emulated` rather than `passed`: nothing was compared with the reference; with findings, the first's kind."""
+        found = _found(self, [fault for launch in self.launches for fault in launch.faults])
+        return found or ("emulated" if self.passed else super().status)
 
 
 @dataclass(frozen=True)
@@ -259,5 +261,11 @@ class ScriptVerdict(Verdict):
 
     @property
     def status(self) -> str:
-        """`emulated` rather than `passed`: the script decides what it compares."""
-        return "emulated" if self.passed else super().status
+        """`emulated` rather than `passed`: the script decides what it compares; with findings, the first's kind."""
+        found = _found(self, [fault.fault for fault in self.faults])
+        return found or ("emulated" if self.passed else super().status)
+
+
+def _found(verdict: Verdict, faults: Sequence[EmulatedFault]) -> str:
+    """Such as "race" or "missing wait" where findings made the verdict; a crash is something else."""
+    return faults[0].kind.replace("_", " ") if faults and verdict.exit_code == ExitCode.CRASHED else ""

@@ -123,7 +123,7 @@ def test_script_traces_from_another_folder(run_script, tmp_path):
 def test_a_fault_is_told_with_its_line(capsys):
     code, fields = emulated(capsys, FAULTS / "bounds_vector_tail.py")
     (fault,) = fields["launches"][0]["faults"]
-    assert (code, fields["status"]) == (ExitCode.CRASHED, "crashed")
+    assert (code, fields["status"]) == (ExitCode.CRASHED, "out of bounds")
     assert (fault["kind"], fault["where"], fault["thread"]) == ("out_of_bounds", "bounds_vector_tail.py:22", [63, 0, 0])
     assert fields["summary"].startswith("bounds_vector_tail.py: out of bounds at bounds_vector_tail.py:22")
 

@@ -15,7 +15,7 @@ from cutesmith.judge.candidate_side.candidate import load_kernel
 from cutesmith.judge.candidate_side.recorded_call import record_call
 from cutesmith.judge.rounds import VerifyOptions
 from cutesmith.judge.transfer import tensors
-from cutesmith.judge.verification import Judge
+from cutesmith.judge.verification import Judge, verify_kernel
 from cutesmith.verdicts import ExitCode, Mechanism
 from tests.judge.in_process import ShortJudge, verdict_here
 
@@ -30,6 +30,16 @@ def test_what_the_sanitizer_finds_is_a_crash_with_its_line():
     assert verdict.status == "race" and verdict.mechanism == Mechanism.RACE.value
     assert verdict.exit_code == ExitCode.CRASHED and verdict.ran_on == "emulator"
     assert "race at race_reverse.py:" in verdict.summary and "race_reverse.py:20" in verdict.summary
+
+
+def test_a_deadlock_names_all_that_wait_without_frames_of_ours():
+    path = ROOT / "evals" / "planted_faults" / "deadlock_cluster.py"
+    verdict = verify_kernel(path, VerifyOptions(quick=True, seeds=1), on="emulator")
+    assert verdict.exit_code == ExitCode.CRASHED and verdict.log_tail == ""
+    assert verdict.summary.count("deadlock at deadlock_cluster.py:") == 2, verdict.summary
+    assert "deadlock: " not in verdict.summary
+    text = "\n".join(table(verdict))
+    assert "Traceback" not in text and ".py, line" not in text and "last lines" not in text
 
 
 def test_results_that_depend_on_the_order_of_bulk_copies_fail_where_orders_are_asked_for():

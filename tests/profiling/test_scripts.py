@@ -180,9 +180,7 @@ def test_findings_stand_at_the_end_and_decide(script, capsys):
     printed = capsys.readouterr().out
     assert code == ExitCode.CRASHED
     assert re.search(r"findings\n  FAULT race at script\.py:\d+", printed)
-    assert (
-        printed.index("tensor(") < printed.index("findings") < printed.rindex("crashed: script.py: race at script.py")
-    )
+    assert printed.index("tensor(") < printed.index("findings") < printed.rindex("race: script.py: race at script.py")
 
 
 @pytest.mark.slow

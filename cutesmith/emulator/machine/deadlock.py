@@ -44,8 +44,7 @@ def explain_spinning(
 
 def _deadlock(scene: Scene, suspension: Suspension, entry: Waiting) -> Finding:
     mine, _ = _of_one_block(scene, entry.lanes)
-    text = f"deadlock: {_waits(scene, suspension, entry)}"
-    return _finding(scene, FaultKind.DEADLOCK, text, entry, mine, len(entry.lanes))
+    return _finding(scene, FaultKind.DEADLOCK, _waits(scene, suspension, entry), entry, mine, len(entry.lanes))
 
 
 def _waits(scene: Scene, suspension: Suspension, entry: Waiting) -> str:

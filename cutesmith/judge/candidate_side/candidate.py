@@ -383,7 +383,7 @@ def candidate_code(path: Path) -> Iterator[None]:
             raise
         raise describe_failure(path, error.__cause__) from error
     except KernelFault as error:
-        mechanism, text = Mechanism.EMULATED_SANITIZER, error.fatal.describe(path)
+        mechanism, text = Mechanism.EMULATED_SANITIZER, error.describe(path)
         raise CandidateError(text, error.exit_code, hint=error.hint, mechanism=mechanism) from error
     except CutesmithError as error:  # the emulated GPU's own: they say what is wrong, and their exit code is theirs
         mechanism = Mechanism.EXCEPTION
