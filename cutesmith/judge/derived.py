@@ -90,7 +90,8 @@ def _draws(turn: Round, names: Sequence[str]) -> list[Draw]:
 
 def _run(turn: Round, case: DerivedCase, drawn: Sequence[Draw]) -> CaseReport:
     """A draw without another runs twice, as what was never written shows by another poison."""
-    report = CaseReport(name=f"derived: {case.name}", inputs=drawn[0].inputs.summary)
+    first = drawn[0].inputs
+    report = CaseReport(name=f"derived: {case.name}", inputs=first.summary, whole=first.whole)
     single = len(drawn) == 1 and not (case.may_decline and len(case.draws) > 1)
     again = drawn if single else drawn[:1] if case.back and len(drawn) > 1 else ()
     calls = (*drawn, *again)
@@ -162,7 +163,8 @@ def _judged(
     mechanism = Mechanism.DERIVED_INPUTS if by_value else wrong.mechanism
     rule = wrong.rule or case.rule if by_value else wrong.rule
     wrong = replace(wrong, rule=rule, mechanism=mechanism, text=text, reject=wrong.reject and not case.forgiving)
-    return replace(report, inputs=draw.inputs.summary, outputs=judged.outputs).violated(wrong)
+    shown = replace(report, inputs=draw.inputs.summary, whole=draw.inputs.whole, outputs=judged.outputs)
+    return shown.violated(wrong)
 
 
 def _with_unread_input(turn: Round, case: DerivedCase, report: CaseReport) -> CaseReport:

@@ -99,7 +99,7 @@ class Round:
         A kernel may refuse them where they are smaller than what the file draws: then they were not executed.
         """
         first, second = (self.draw(key, index=index) for key in ("a", "b"))
-        case = CaseReport(name=name, inputs=first.summary)
+        case = CaseReport(name=name, inputs=first.summary, whole=first.whole)
         layouts_agree = list(map(_layout, first.inputs)) == list(map(_layout, second.inputs))
         steps = (
             self.step(0, first, reuse=False, poison=NAN_POISON),

@@ -12,14 +12,19 @@ def told_once(cases: Iterable[CaseReport]) -> tuple[CaseReport, ...]:
     """The cases; one that failed as another before it did has the name of that one in `same_as`.
 
     It is the same fault where a finding is of the same kind on the same lines, or where the text is the same. Where
-    ordinary inputs give wrong results, derived ones of the same shapes that are wrong in the same outputs add nothing.
+    ordinary inputs give wrong results, derived ones of the same shapes, or other parts of the same whole inputs, that
+    are wrong in the same outputs add nothing.
     """
     first: dict[Hashable, str] = {}
     told = []
     for case in cases:
         if (wrong := case.violation) is not None:
             fault = (case.outcome, wrong.rule, wrong.sign or wrong.text)
-            values = (case.outcome, case.inputs, tuple(output.output for output in case.outputs if output.mismatches))
+            values = (
+                case.outcome,
+                case.whole or case.inputs,
+                tuple(output.output for output in case.outputs if output.mismatches),
+            )
             earlier = first.get(fault) or (first.get(values) if wrong.mechanism is Mechanism.DERIVED_INPUTS else None)
             case = replace(case, same_as=earlier or "")
             if not earlier:

@@ -175,6 +175,7 @@ class CaseReport:
 
     `violation`: what is held against the kernel where the case did not pass; else `remark` may say something of it, or
     why it was declined or not run. `same_as`: the case before it that failed in the same way, which explains both.
+    `whole`: the inputs of `get_inputs()` where these are some of their elements, with whatever values.
     """
 
     name: str
@@ -184,6 +185,7 @@ class CaseReport:
     remark: str = ""
     outputs: tuple[OutputError, ...] = ()
     same_as: str = ""
+    whole: str = ""
 
     @property
     def passed(self) -> bool:

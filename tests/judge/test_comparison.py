@@ -291,3 +291,13 @@ def test_where_both_references_are_special_and_not_the_same_any_special_value_pa
         loose = compare(0, actual, native, exact, replace(tolerance, nan_decides=False))
         assert (loose.violation is None) is right, value
     assert compare(0, torch.tensor([-math.inf, 1.0]), native, exact, tolerance).violation is not None
+
+
+@pytest.mark.parametrize(("finite", "told"), [(0, True), (1, False)])
+def test_a_reference_that_is_infinite_everywhere_is_told(finite, told):
+    """Such a case compares nothing: `float16` of values beyond 65504."""
+    exact = torch.full((64,), 1e6, dtype=torch.float64)
+    exact[:finite] = 2.0
+    comparison = judge(exact.half(), exact)
+    assert not comparison.violation
+    assert ("the reference is Inf or NaN everywhere" in comparison.note) == told

@@ -19,10 +19,10 @@ def race(name, text, sign):
     return CaseReport(name=name, inputs="f[8]").violated(Violation(Rule.O8, Mechanism.RACE, text, False, sign))
 
 
-def wrong(name, mechanism, rule=None, inputs="f[8]", output=0, text=""):
+def wrong(name, mechanism, rule=None, inputs="f[8]", output=0, text="", whole=""):
     numbers = {"max_abs": 1.0, "max_rel": 1.0, "max_ulp": 1.0, "mismatches": 3, "elements": 8}
     error = OutputError(output=output, dtype="float32", shape=(8,), **numbers)
-    case = CaseReport(name=name, inputs=inputs, outputs=(error,))
+    case = CaseReport(name=name, inputs=inputs, outputs=(error,), whole=whole)
     return case.violated(Violation(rule, mechanism, text or f"wrong in {name}", reject=False))
 
 
@@ -41,6 +41,9 @@ def test_derived_values_add_nothing_to_a_kernel_that_is_wrong_on_ordinary_ones()
     derived = [wrong(name, Mechanism.DERIVED_INPUTS, Rule.V1) for name in ("zeros", "offsets")]
     assert same(ordinary, *derived) == ["", "get_inputs()", "get_inputs()"]
     assert same(*derived) == ["", ""], "each may have a reason of its own"
+    ordinary = wrong("get_inputs()", Mechanism.FLOAT64_REFERENCE, inputs="f[256]", whole="f[4096]")
+    parts = [wrong(str(size), Mechanism.DERIVED_INPUTS, inputs=f"f[{size}]", whole="f[4096]") for size in (128, 64)]
+    assert same(ordinary, *parts) == ["", "get_inputs()", "get_inputs()"], "other parts of the same inputs"
 
 
 @pytest.mark.parametrize(

@@ -239,8 +239,9 @@ class Reference:
         folder, name = Path(request.folder), request.derive
         folder.mkdir(parents=True, exist_ok=True)
         files = tuple(self.transfer.write_value(value, folder / f"{index}") for index, value in enumerate(values))
-        same_sizes = not request.resized and (not name or (self.other is not None and self.other.keeps_sizes(name)))
-        stands_for = f" for {self.asked}" if self.asked and same_sizes else ""
+        keeps_sizes = not name or (self.other is not None and self.other.keeps_sizes(name))
+        stands_for = f" for {self.asked}" if self.asked and keeps_sizes and not request.resized else ""
+        whole = self.whole if request.index < 0 and keeps_sizes else None
         return requests.Drawn(
             accepted=True,
             why=f"{found.kept:,} of {found.long:,}: {found.why}" if found and found.why else "",
@@ -253,6 +254,7 @@ class Reference:
             ran_as=self.whole.ran_as(values)
             if self.whole and request.index < 0 and not (name or request.resized)
             else (),
+            whole=tensors.summarize(whole.values) if whole else "",
         )
 
     def full_layout(self, request: requests.FullSize) -> requests.FullInputs:
