@@ -138,7 +138,10 @@ def test_kernels(name, tmp_path):
 
 REFUSED = {
     "a part of an argument": (lambda x: x[:, 0].fill_(1), "changes argument x in place"),
-    "values of each place": (written(lambda y: y.__setitem__(y > 0, y[0])), "values of their own to the places of a mask"),
+    "values of each place": (
+        written(lambda y: y.__setitem__(y > 0, y[0])),
+        "values of their own to the places of a mask",
+    ),
     "a mask beside an index": (
         written(lambda y: y.__setitem__((torch.tensor([0, 1], device=y.device)[:, None], y[0] > 0), 1)),
         "aten.index",
