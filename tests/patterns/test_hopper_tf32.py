@@ -9,6 +9,8 @@ import torch
 import torch.nn.functional as F
 
 from cutesmith.devices import parse_arch
+from cutesmith.emulator.device import emulated_device
+from cutesmith.emulator.faults import FaultKind
 from cutesmith.patterns.contraction.hopper.legality import copied_factors, obstacles, refusals, turned_factors
 from cutesmith.patterns.contraction.hopper.proposals import proposals
 from cutesmith.patterns.contraction.plan import match
@@ -56,9 +58,16 @@ def padded(x, w, b):
 CASES = {
     "linear": (linear_gelu, LINEAR, replace(TILES, tile_n=96)),
     "turns": (linear_gelu, LINEAR, replace(TILES, tile_n=128, pingpong=True, cluster_m=2)),
+    "right_in_registers": (torch.matmul, (X, W), replace(TILES, swapped=True, cluster_m=2, columns=64)),
+    "left_in_registers": (lambda x, w: x.t() @ w.t(), (normal(100, 132), normal(68, 100, seed=1)), TILES),
     "right_turned": (torch.matmul, (X, W), replace(TILES, tile_n=128, cluster_n=2)),
-    "left_turned": (lambda x, w: x.t() @ w.t(), (normal(100, 132), normal(68, 100, seed=1)), TILES),
-    "both_turned": (lambda x, w: x.t() @ w, (normal(100, 132), W), replace(TILES, tile_n=128, split=2)),
+    "left_turned": (lambda x, w: x.t() @ w.t(), (normal(100, 132), normal(68, 100, seed=1)), WINDOWS),
+    "right_turned_left_in_registers": (
+        lambda x, w: x.t() @ w,
+        (normal(100, 132), W),
+        replace(TILES, tile_m=256, stages=2, split=2),
+    ),
+    "few_rows_right_in_registers": (torch.matmul, (normal(5, 264), normal(264, 72, seed=1)), replace(FEW, split=2)),
     "odd": (linear_gelu, (normal(67, 101), normal(69, 101, seed=1), normal(69, seed=2)), replace(TILES, tile_k=64)),
     "odd_turned": (torch.matmul, (normal(67, 101), normal(101, 69, seed=1)), TILES),
     "few_rows": (linear_gelu, (normal(5, 264), normal(72, 264, seed=1), normal(72, seed=2)), replace(FEW, split=2)),
@@ -125,9 +134,10 @@ def test_numbers_are_rounded_by_tma_and_would_be_cut_off_without_that(tmp_path):
 
 
 @pytest.mark.slow
-def test_one_kernel_serves_other_sizes_and_layouts(tmp_path):
+@pytest.mark.parametrize("swapped", [False, True])
+def test_one_kernel_serves_other_sizes_and_layouts(swapped, tmp_path):
     inputs = normal(132, 100), normal(100, 136, seed=1)
-    source = source_of(plan_of(torch.matmul, inputs), TILES)
+    source = source_of(plan_of(torch.matmul, inputs), replace(TILES, swapped=swapped))
     for x, w in (
         (normal(70, 65), normal(65, 33, seed=1)),
         (normal(36, 20).t(), normal(36, 44, seed=1)),
@@ -138,6 +148,16 @@ def test_one_kernel_serves_other_sizes_and_layouts(tmp_path):
     with emulated_hopper():
         nothing = load(source, tmp_path).kernel_fn(move(normal(3, 0)), move(normal(0, 5)))
     assert nothing.tolist() == [[0.0] * 5] * 3
+
+
+@pytest.mark.slow
+def test_registers_are_read_by_all_lanes_before_one_releases_the_stage(tmp_path):
+    x, w = normal(132, 164), normal(164, 68, seed=1)
+    source = source_of(plan_of(torch.matmul, (x, w)), replace(TILES, swapped=True))
+    (wait,) = (text for text in source.splitlines() if "one lane releases what all have read" in text)
+    with emulated_device("sm_90a") as device:
+        load(source.replace(wait, ""), tmp_path).kernel_fn(move(x), move(w))
+    assert [found.kind for found in device.findings] == [FaultKind.RACE]
 
 
 @pytest.mark.slow
@@ -163,19 +183,21 @@ def test_tf32_is_proposed_where_pytorch_allows_it_alone():
 
 
 @pytest.mark.parametrize(
-    ("function", "shapes", "turned", "parts"),
+    ("function", "shapes", "turned"),
     [
-        (lambda x, w: x @ w.t(), ((4096, 4096), (4096, 4096)), [], 1),
-        (torch.matmul, ((4096, 4096), (4096, 4096)), ["right"], 1),
-        (lambda x, w: x.t() @ w, ((4096, 4096), (4096, 4096)), ["left_in", "right"], 1),
-        (torch.matmul, ((16, 8192), (8192, 8192)), [], 2),  # a copy would take twice as long as the product
+        (lambda x, w: x @ w.t(), ((4096, 4096), (4096, 4096)), []),
+        (torch.matmul, ((4096, 4096), (4096, 4096)), []),
+        (lambda x, w: x.t() @ w.t(), ((4096, 4096), (4096, 4096)), []),
+        (lambda x, w: x.t() @ w, ((4096, 1024), (4096, 8192)), ["left_in"]),
+        (lambda x, w: x.t() @ w, ((4096, 8192), (4096, 1024)), ["right"]),
+        (torch.matmul, ((16, 8192), (8192, 8192)), []),
     ],
 )
-def test_a_factor_is_turned_where_that_pays(function, shapes, turned, parts):
+def test_of_two_factors_that_do_not_lie_along_k_the_smaller_one_is_turned(function, shapes, turned):
     def named(left, right):
         return function(left, right)
 
     problem = plan_of(named, [meta(*shape) for shape in shapes]).problem
     first = proposals(problem, SM90)[0]
-    assert first.parts == parts and [side.argument for side in turned_factors(problem, first)] == turned
+    assert [side.argument for side in turned_factors(problem, first)] == turned
     assert [side.argument for side in copied_factors(problem, first)] == turned

@@ -12,10 +12,10 @@ from cutesmith.patterns.graph.dtypes import FLOATS8
 class Arithmetic(enum.Enum):
     """The instructions of the main loop.
 
-    HALF: mma.sync of fp16 or bf16. TF32: of factors rounded to tf32, where PyTorch's flags allow that; on Hopper three
-    products of bfloat16 parts, which round less, where that saves a copy of a factor. TF32_THRICE: three products of a
-    number's upper and lower halves, as exact as float32 itself; on Hopper six of bfloat16 parts. FLOAT8: wgmma of
-    float8, whose sums the function allows. FMA: one multiplication and one addition a thread, for float64 and integers.
+    HALF: mma.sync of fp16 or bf16. TF32: of factors rounded to tf32, where PyTorch's flags allow that. TF32_THRICE:
+    three products of a number's upper and lower halves, as exact as float32 itself; on Hopper six of bfloat16 parts.
+    FLOAT8: wgmma of float8, whose sums the function allows. FMA: one multiplication and one addition a thread, for
+    float64 and integers.
     """
 
     HALF = "half"

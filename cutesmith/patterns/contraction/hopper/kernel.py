@@ -6,7 +6,13 @@ from collections.abc import Iterator, Sequence
 
 from cutesmith.patterns.contraction.analysis import ContractionProblem, Matrix
 from cutesmith.patterns.contraction.epilogue import Operand, Output
-from cutesmith.patterns.contraction.hopper.legality import SPLIT_STAGES, is_tf32, k_major, turned_factors
+from cutesmith.patterns.contraction.hopper.legality import (
+    SPLIT_STAGES,
+    from_registers,
+    is_tf32,
+    k_major,
+    turned_factors,
+)
 from cutesmith.patterns.contraction.hopper.prediction import blocks_at_once, reasons
 from cutesmith.patterns.contraction.hopper.scales import tile_scales
 from cutesmith.patterns.graph.attributes import Windows
@@ -86,6 +92,7 @@ def hopper_context(problem: ContractionProblem, c: HopperConfiguration) -> dict[
         "dims": _lines(problem, c),
         "tf32": is_tf32(problem, c),
         "turned": bool(turned_factors(problem, c)),
+        "registers": from_registers(problem, c),
         "whd": _im2col(problem.windows) if problem.windows else None,
         "tap_places": ", ".join(_places(problem.windows.taps)) if problem.windows else "",
         "call": epilogue.call("total" if c.split > 1 or precise else "sums[v]", loaded, list(epilogue.coordinates)),

@@ -91,7 +91,7 @@ def copied_factors(problem: ContractionProblem, c: HopperConfiguration) -> list[
 
 
 def turned_factors(problem: ContractionProblem, c: HopperConfiguration) -> list[Matrix]:
-    """The matrices whose copy has lines along another dimension: wgmma reads tf32 along k only."""
+    """The matrices whose copy has lines along another dimension: wgmma reads tf32 of shared memory along k only."""
     along_k = zip((problem.a, problem.b), k_major(problem, c), (-1, -2), strict=True)
     return [side for side, is_major, k in along_k if isinstance(side, Matrix) and is_major and side.contiguous != k]
 
@@ -122,7 +122,13 @@ def can_join(problem: ContractionProblem) -> bool:
 
 def k_major(problem: ContractionProblem, c: HopperConfiguration) -> tuple[bool, bool]:
     """Whether A and B are contiguous along k as the kernel reads them; else they are along m and n."""
-    return (True, True) if is_tf32(problem, c) else _lie_along_k(problem)
+    a, b = _lie_along_k(problem)
+    return (a or (is_tf32(problem, c) and c.swapped), b or (is_tf32(problem, c) and not c.swapped))
+
+
+def from_registers(problem: ContractionProblem, c: HopperConfiguration) -> bool:
+    """Whether wgmma of tf32 takes the left factor of the tiles from registers: it lies along m in shared memory."""
+    return is_tf32(problem, c) and not k_major(problem, c)[c.swapped]
 
 
 def _lie_along_k(problem: ContractionProblem) -> tuple[bool, bool]:
@@ -188,6 +194,8 @@ def refusals(problem: ContractionProblem, c: HopperConfiguration, sm: SmVersion)
         yield f"{c.rows} rows of a transposed result are not whole lines"
     if c.sums_apart and c.pingpong:
         yield "where sums of a k-tile are apart, the warpgroups share a tile"
+    if from_registers(problem, c) and c.pingpong:
+        yield "where registers are loaded from shared memory, that hides behind the other half of a tile"
     is_float8 = arithmetic_of(problem) is Arithmetic.FLOAT8
     if c.promoted != is_float8 and not (is_float8 and problem.short_sums is ShortSums.WHOLE):
         yield "sums of float8 are short, and of no other type"

@@ -12,6 +12,7 @@ from cutesmith.patterns.contraction.arithmetic import Arithmetic, arithmetic_of
 from cutesmith.patterns.contraction.hopper.legality import (
     copied_factors,
     factor_bytes,
+    from_registers,
     is_tf32,
     item_bytes,
     moved_outputs,
@@ -103,7 +104,9 @@ def predict(problem: ContractionProblem, c: Tiles) -> Prediction:
     waves = max(1, math.ceil(tiles * c.split / resident))  # a result without elements has no tile
     # A wgmma of 64 x n x 32 bytes takes n / 2 cycles, or as long as its operands take to read, 128 bytes a cycle.
     depth = 32 if is_float8 else 8 if tf32 else 16
-    multiply = c.tile_m / 64 * max(c.tile_n / 2, 16 + c.tile_n / 4) * c.tile_k / depth * len(c.products)
+    # Loads of A's registers from shared memory meet twice at each bank.
+    left = 32 if from_registers(problem, c) else 16
+    multiply = c.tile_m / 64 * max(c.tile_n / 2, left + c.tile_n / 4) * c.tile_k / depth * len(c.products)
     load = _load_cycles(problem, c, rows, columns)
     waits = (multiply * at_once + STEP_CYCLES, load * at_once, LATENCY_CYCLES / max(1, c.stages - 1))
     step = _norm(waits, STEP_SHARPNESS) + (PARTS_CYCLES if c.splits else 0.0)

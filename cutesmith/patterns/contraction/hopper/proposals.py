@@ -12,6 +12,7 @@ from cutesmith.patterns.contraction.analysis import ContractionProblem, Seen
 from cutesmith.patterns.contraction.arithmetic import Arithmetic, arithmetic_of
 from cutesmith.patterns.contraction.hopper.legality import (
     can_join,
+    from_registers,
     other_bytes,
     refusals,
     stage_bytes,
@@ -63,14 +64,13 @@ def _for_dtype(problem: ContractionProblem, c: Tiles) -> Iterator[Tiles]:
     """The same tile for the factors' type: warpgroups share it where sums of a k-tile are apart.
 
     Numbers of float32 are split into parts, by the kernel or ahead. Where they may be rounded to tf32, wgmma takes them
-    whole, as many bytes of k as of 16-bit numbers; a factor that does not lie along k is read in place if it is split.
+    whole, as many bytes of k as of 16-bit numbers; what does not lie along k is the left factor or, swapped, the right.
     """
     arithmetic = arithmetic_of(problem)
     if arithmetic is Arithmetic.TF32:
         whole = replace(c, tile_k=c.tile_k // 2)
-        yield whole
-        if turned_factors(problem, whole):
-            yield replace(c, tile_k=32, pingpong=False, parts=2)
+        for form in (whole, replace(whole, swapped=not c.swapped)) if turned_factors(problem, whole) else (whole,):
+            yield replace(form, pingpong=form.pingpong and not from_registers(problem, form))
     elif arithmetic is Arithmetic.TF32_THRICE:
         split = replace(c, tile_k=32, pingpong=False, parts=3)
         yield from (split, replace(split, ahead=True))
