@@ -180,9 +180,10 @@ def _machine_lines(profile: EmulatedProfile) -> Iterator[str]:
     yield from _wrapped(f"pipes: {pipes}", "  ", "    ")
     blocks = profile.sampled_blocks
     part = "" if profile.sample_complete else ", until the sample was full"
-    sample = f"{blocks} block{'s' if blocks != 1 else ''}{part}"
+    every = profile.sample_complete and blocks == profile.blocks
+    sample = "all blocks" if every else f"{blocks} block{'s' if blocks != 1 else ''}{part}, scaled to all"
     yield from _wrapped(
-        f"requests are those of {sample}, scaled to all; caches, latency, overlap and spills by "
+        f"requests are those of {sample}; caches, latency, overlap and spills by "
         "ptxas (see cutesmith compile) are not modelled",
         "  ",
         "    ",

@@ -27,7 +27,7 @@ Use emulate to see why: where a fault is, what printf says, what is slow (--prof
 
 --profile says by Python line what to change: instruction mix, sectors of global requests against the ideal
 (coalescing), bank conflicts, shuffles, tensor-core work. Instructions are counted over the whole launch (guarded ones
-too, a warp-instruction once for as many lanes as run it); requests are sampled from the first 64 blocks. Not modelled:
+too, a warp-instruction once for as many lanes as run it); requests are those of all blocks where that is affordable. Not modelled:
 caches, latency, overlap, occupancy, ptxas (its spills and its scheduling; see `cutesmith compile`). Clocks rank lines;
 they are not times: those are measured by `cutesmith benchmark`, on a GPU.
 

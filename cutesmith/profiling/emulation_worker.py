@@ -191,6 +191,7 @@ def _described(profile: LaunchProfile, processors: int) -> EmulatedProfile:
         tensor_core_macs=round(sum(line.macs for line in profile.lines)),
         bytes={name: round(count) for name, count in profile.moved().items()},
         local_bytes_per_thread=profile.local_bytes,
+        blocks=profile.launched,
         sampled_blocks=profile.blocks,
         sample_complete=profile.complete,
         lines=lines,

@@ -84,8 +84,8 @@ class EmulatedAdvice:
 class EmulatedProfile:
     """What a launch did, by line; `clocks` are modelled ones by pipe, the busiest first.
 
-    `bytes` that lanes moved are by "global read", "shared write", …; `sampled_blocks` of the launch were looked at for
-    requests, `sample_complete`: with all that they did. `floor_us`: what the busiest pipe takes at least.
+    `bytes` that lanes moved are by "global read", "shared write", …; `sampled_blocks` of its `blocks` were looked at
+    for requests, `sample_complete`: with all that they did. `floor_us`: what the busiest pipe takes at least.
     """
 
     lane_instructions: dict[str, int]
@@ -94,6 +94,7 @@ class EmulatedProfile:
     tensor_core_macs: int
     bytes: dict[str, int]
     local_bytes_per_thread: int
+    blocks: int
     sampled_blocks: int
     sample_complete: bool
     lines: tuple[EmulatedLine, ...]

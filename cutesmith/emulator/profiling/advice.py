@@ -152,16 +152,16 @@ def _instruction_remarks(line: LineProfile) -> Iterator[_Remark]:
         clocks = (1 - busy) * issued / _ISSUES_PER_CLOCK
         yield "idle lanes", clocks, f"{WARP * busy:.3g} of 32 lanes work: the warp runs this line for a few of them"
     for kind, sentence in _PIPES.items():
-        count = line.warp_counts[kind]
+        count = line.reducible[kind]
         yield kind, count * WARP / LANES_PER_CLOCK[kind], sentence.format(count=count, share=count / issued)
 
 
 _PIPES = {
     "shuffle": "{count} warp shuffles and votes: let each lane reduce more elements in registers first, so that fewer "
     "are left for the warp",
-    "special function": "{count} special-function instructions at 16 lanes a clock: where it is not so yet, exp2 with "
-    "a folded scale, one reciprocal instead of divisions, each value computed once",
-    "conversion": "{count} conversions at half rate: convert packed pairs (f16x2, bf16x2), and only once",
+    "special function": "{count} rounded functions and divisions, each an instruction at 16 lanes a clock and several "
+    "others: approximate ones (fastmath=True, rcp_approx), one reciprocal for values that share a divisor",
+    "conversion": "{count} conversions of single numbers at half rate: convert pairs at once (f16x2, bf16x2)",
     "fp64": "{count} float64 instructions: is a Python float or a float64 constant in the expression?",
 }
 

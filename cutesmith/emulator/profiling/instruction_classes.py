@@ -63,6 +63,7 @@ _ROUNDED = {
 }
 """Machine instructions of a correctly rounded float32 function: the usual path of what DSL 4.8.1 makes for sm_90a."""
 
+_ROUNDINGS = {"rn", "rz", "rm", "rp"}
 _MACS_PER_CLOCK = {"f64": 64, "tf32": 1024, "e4m3": 4096, "e5m2": 4096, "s8": 4096, "u8": 4096}
 
 
@@ -82,9 +83,23 @@ def class_of(instruction: Instruction) -> str:
     return known or next((_FLOATS[word] for word in modifiers if word in _FLOATS), "int")
 
 
+def has_cheaper_form(instruction: Instruction) -> bool:
+    """Whether advice on its class may not have been followed yet.
+
+    Not so for an approximate function, which is one instruction already, nor for a conversion but that of one float32
+    to 16 bits, which has a form for pairs.
+    """
+    kind, modifiers = class_of(instruction), instruction.modifiers
+    if kind == "special function":
+        return bool(_ROUNDINGS & set(modifiers))
+    if kind == "conversion":
+        return modifiers[-1:] == ("f32",) and bool({"f16", "bf16"} & set(modifiers[:-1]))
+    return True
+
+
 def machine_instructions_of(instruction: Instruction) -> dict[str, int]:
     """How many machine instructions of which class carry it out: itself, but for rounded float32 functions."""
-    rounded = instruction.modifiers[-1:] == ("f32",) and {"rn", "rz", "rm", "rp"} & set(instruction.modifiers)
+    rounded = instruction.modifiers[-1:] == ("f32",) and _ROUNDINGS & set(instruction.modifiers)
     several = _ROUNDED.get(instruction.opcode) if rounded else None
     return several or {class_of(instruction): 1}
 

@@ -17,6 +17,7 @@ import numpy as np
 from cutesmith.emulator.profiling.instruction_classes import (
     CLASSES,
     flops_of,
+    has_cheaper_form,
     machine_instructions_of,
     macs_of,
     tensor_cycles_of,
@@ -71,13 +72,15 @@ class AccessProfile:
 class LineProfile:
     """What one Python line did: lane- and warp-instructions by class, operations, accesses.
 
-    `line` is 0 for instructions without a known line. `warp_counts` and `lane_counts`: by class.
+    `line` is 0 for instructions without a known line. `warp_counts` and `lane_counts`: by class. `reducible`: of the
+    warp-instructions, those that have a cheaper form.
     """
 
     file: str
     line: int
     lane_counts: Counter[str] = field(default_factory=Counter)
     warp_counts: Counter[str] = field(default_factory=Counter)
+    reducible: Counter[str] = field(default_factory=Counter)
     flops: int = 0
     macs: float = 0.0
     tensor_cycles: float = 0.0
@@ -98,10 +101,11 @@ class LineProfile:
 class LaunchProfile:
     """The profile of a launch: its lines, the busiest first, and what they were sampled from.
 
-    `blocks` of the launch were sampled (0: no access was made), `complete` says whether all that these did is there.
+    `blocks` of those `launched` were sampled (0: no access was made), `complete`: whether all that they did is there.
     """
 
     lines: list[LineProfile]
+    launched: int
     blocks: int
     complete: bool
     local_bytes: int
@@ -153,7 +157,8 @@ def profile_of(sample: Sample, file: str | Path) -> LaunchProfile:
     _measure(sample, by_site)
     busy = [line for line in lines.values() if line.warp_instructions]
     busy.sort(key=lambda line: -line.warp_instructions)
-    return LaunchProfile(busy, sample.blocks, sample.complete, sample.program.local_bytes, sample.threads_per_block)
+    local = sample.program.local_bytes
+    return LaunchProfile(busy, sample.seen, sample.blocks, sample.complete, local, sample.threads_per_block)
 
 
 def _count(sample: Sample, by_site: list[LineProfile]) -> None:
@@ -164,6 +169,7 @@ def _count(sample: Sample, by_site: list[LineProfile]) -> None:
             for kind, number in machine_instructions_of(instruction).items():
                 line.lane_counts[kind] += int(times) * number
                 line.warp_counts[kind] += int(issues) * number
+                line.reducible[kind] += int(issues) * number * has_cheaper_form(instruction)
             line.flops += int(times) * flops_of(instruction)
             line.macs += int(issues) * macs_of(instruction)
             line.tensor_cycles += int(issues) * tensor_cycles_of(instruction)

@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 
 from cutesmith.emulator.device import emulated_device
+from cutesmith.emulator.machine.settings import Settings
 from cutesmith.emulator.profiling.advice import advise, busiest_pipes, floor_us
 from cutesmith.emulator.profiling.instruction_classes import (
     class_of,
     flops_of,
+    has_cheaper_form,
     machine_instructions_of,
     macs_of,
     tensor_cycles_of,
@@ -132,7 +134,9 @@ def test_floor_is_that_of_the_busiest_pipe(profile):
 
 def test_a_sample_is_scaled_to_the_launch():
     """Of one block, or of the first accesses only, as of all: the blocks are the same."""
-    some, _ = emulate(Profiler(most_blocks=1))
+    whole, _ = emulate(profiler := Profiler())
+    assert (whole.blocks, whole.complete) == (2, True)
+    some, _ = emulate(Profiler(most_accesses=profiler.samples[0].taken - 1))
     few, _ = emulate(Profiler(most_accesses=100))
     assert (some.blocks, some.complete, few.complete) == (1, True, False)
     for pattern in ("coalesced", "strided", "32-way conflict"):
@@ -141,6 +145,78 @@ def test_a_sample_is_scaled_to_the_launch():
     access = access_of(few, "strided")
     assert access.sectors / access.requests == 32
     assert access.requests == pytest.approx(WARPS)
+
+
+def test_blocks_of_later_waves_are_sampled_where_that_is_affordable():
+    """Waves of one block of two."""
+
+    def sampled(**limit):
+        profiler = Profiler(**limit)
+        with emulated_device("sm_90a", settings=Settings(lanes_per_wave=64), observer=profiler):
+            loaded = load_file(PATH)
+            loaded.kernel_fn(*loaded.get_inputs())
+        return profiler.samples[0]
+
+    both = sampled()
+    first = sampled(most_accesses=both.taken * 3 // 4)
+    for sample, blocks in ((both, 2), (first, 1)):
+        assert (sample.seen, sample.blocks, sample.complete) == (2, blocks, True)
+        access = access_of(profile_of(sample, PATH), "strided")
+        assert (access.requests, access.sectors) == (WARPS, 32 * WARPS)
+
+
+SIGMOID = """
+import cutlass.cute as cute
+import torch
+from cutlass.cute.runtime import from_dlpack
+
+
+@cute.kernel
+def sigmoid_kernel(x: cute.Tensor, y: cute.Tensor):
+    tidx, _, _ = cute.arch.thread_idx()
+    a, b = x[tidx], x[tidx + 128]
+    {body}
+
+
+@cute.jit
+def sigmoid(x: cute.Tensor, y: cute.Tensor):
+    sigmoid_kernel(x, y).launch(grid=[1, 1, 1], block=[128, 1, 1])
+
+
+def kernel_fn(x):
+    y = torch.empty_like(x)
+    sigmoid(from_dlpack(x), from_dlpack(y))
+    return y
+
+
+def reference_fn(x):
+    raise NotImplementedError
+
+
+def get_inputs():
+    return [torch.rand(256, device="cuda")]
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        ("y[tidx] = a / (1.0 + cute.math.exp2(b)) / (2.0 + b)", True),
+        ("y[tidx] = a * cute.arch.rcp_approx((1.0 + cute.math.exp2(b, fastmath=True)) * (2.0 + b))", False),
+    ],
+    ids=["divisions", "followed"],
+)
+def test_advice_that_is_followed_disappears(tmp_path, body, told):
+    """A line of divisions is told to share a reciprocal; one that does has such instructions too."""
+    path = tmp_path / "sigmoid.py"
+    path.write_text(SIGMOID.format(body=body))
+    profiler = Profiler()
+    with emulated_device("sm_90a", observer=profiler):
+        loaded = load_file(path)
+        loaded.kernel_fn(*loaded.get_inputs())
+    profile = profile_of(profiler.samples[0], path)
+    assert profile.warp_counts["special function"] >= 4 * 2
+    assert ("special function" in {remark.kind for remark in advise(profile)}) == told
 
 
 def corrected(name):
@@ -217,6 +293,22 @@ def test_classes_and_operations(text, kind, flops, macs):
 )
 def test_a_rounded_function_counts_as_the_machine_instructions_that_it_takes(text, instructions):
     assert machine_instructions_of(instruction(text)) == instructions
+
+
+@pytest.mark.parametrize(
+    ("text", "cheaper"),
+    [
+        ("rcp.rn.f32", True),
+        ("rcp.approx.ftz.f32", False),
+        ("ex2.approx.ftz.f32", False),
+        ("cvt.rn.bf16.f32", True),
+        ("cvt.rn.bf16x2.f32", False),
+        ("cvt.f32.f16", False),
+        ("shfl.sync.bfly.b32", True),
+    ],
+)
+def test_an_approximate_function_and_a_conversion_of_pairs_have_no_cheaper_form(text, cheaper):
+    assert has_cheaper_form(instruction(text)) == cheaper
 
 
 def test_tensor_cycles_depend_on_the_type():
