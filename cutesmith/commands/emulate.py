@@ -27,9 +27,9 @@ Use emulate to see why: where a fault is, what printf says, what is slow (--prof
 
 --profile says by Python line what to change: instruction mix, sectors of global requests against the ideal
 (coalescing), bank conflicts, shuffles, tensor-core work. Instructions are counted over the whole launch (guarded ones
-too, a warp-instruction once for as many lanes as run it); requests are those of all blocks where that is affordable. Not modelled:
-caches, latency, overlap, occupancy, ptxas (its spills and its scheduling; see `cutesmith compile`). Clocks rank lines;
-they are not times: those are measured by `cutesmith benchmark`, on a GPU.
+too, a warp-instruction once for as many lanes as run it); requests are those of all blocks where that is affordable.
+Not modelled: caches, latency, overlap, occupancy, ptxas (its spills and its scheduling; see `cutesmith compile`).
+Clocks rank lines; they are not times: those are measured by `cutesmith benchmark`, on a GPU.
 
 --trace prints every instruction that one warp executes (branches show by what follows; `fused` is a product and a sum
 that ptxas makes one fma), the lanes that took part, and what it set in one of them.
