@@ -90,6 +90,15 @@ class ContractionConfiguration(Configuration):
 
 
 @dataclass(frozen=True)
+class DirectConfiguration(Configuration):
+    """Of a convolution without tiles in shared memory: the features and positions that a thread sums up."""
+
+    features: int
+    positions: int
+    threads: int
+
+
+@dataclass(frozen=True)
 class AttentionConfiguration(Configuration):
     """Rows of a tile of queries, and of keys and values; the warps, each of which has 16 rows of queries."""
 
@@ -267,6 +276,7 @@ AnyConfiguration = (
     | RowsConfiguration
     | ColumnsConfiguration
     | ContractionConfiguration
+    | DirectConfiguration
     | HopperConfiguration
     | AttentionConfiguration
     | HopperAttentionConfiguration

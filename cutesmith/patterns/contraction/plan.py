@@ -14,6 +14,8 @@ from cutesmith.devices import parse_arch
 from cutesmith.errors import UnmatchedError
 from cutesmith.patterns.contraction.analysis import ContractionProblem, analyse, by_windows
 from cutesmith.patterns.contraction.arithmetic import Arithmetic, arithmetic_of
+from cutesmith.patterns.contraction.direct import direct_context, direct_proposals, direct_seconds
+from cutesmith.patterns.contraction.direct import shared_bytes as direct_shared_bytes
 from cutesmith.patterns.contraction.epilogue import Output
 from cutesmith.patterns.contraction.hopper.kernel import HOPPER_NAMES, given_by_columns, hopper_context
 from cutesmith.patterns.contraction.hopper.legality import copied_factors, moved_outputs, obstacles
@@ -26,7 +28,12 @@ from cutesmith.patterns.graph.attributes import Reshaping
 from cutesmith.patterns.graph.dtypes import ITEM_BYTES
 from cutesmith.patterns.graph.nodes import Graph, views_of
 from cutesmith.patterns.graph.shapes import Shape
-from cutesmith.patterns.pattern_plan import ContractionConfiguration, GraphPlan, HopperConfiguration
+from cutesmith.patterns.pattern_plan import (
+    ContractionConfiguration,
+    DirectConfiguration,
+    GraphPlan,
+    HopperConfiguration,
+)
 from cutesmith.patterns.writing.naming import SHARED_NAMES, ViewNames, fresh_name
 from cutesmith.patterns.writing.templating import launcher_key, render_template, returned, size_checks, type_check
 from cutesmith.runtime.tiling import TiledShape, Tiling
@@ -35,9 +42,11 @@ _OWN = (
     "A B acc epilogue cpasync warp SmemAllocator BM BN BK STAGES WARPS_M WARPS_N LANES_M LANES_N THREADS GROUP_M PAD "
     "m n at_m at_n rows columns row column tile batch blocks across memory smem sums part access description matrices "
     "transposed vector_at tile_of tile_layout operand_layout copy_of_tile load_tile split_float32 LAUNCHERS vectors "
-    "contiguous_k tiled_mma op sizes window_starts seen_at load_windows starts taps"
+    "contiguous_k tiled_mma op sizes window_starts seen_at load_windows starts taps FEATURES POSITIONS DEPTH TAPS sA "
+    "feature weight weights seen base start is_line steps step channel line line_0 line_1 offset tap inside element f "
+    "i k"
 )
-Form = ContractionConfiguration | HopperConfiguration
+Form = ContractionConfiguration | DirectConfiguration | HopperConfiguration
 HOPPER = parse_arch("sm_90a").sm
 RESERVED = SHARED_NAMES | set(_OWN.split()) | HOPPER_NAMES
 """Names that an argument of the problem may not have in the generated kernel."""
@@ -50,8 +59,13 @@ class ContractionPlan(GraphPlan):
     problem: ContractionProblem
     pattern: str = "contraction"
 
-    def configurations(self, arch: str = "sm_90a") -> list[ContractionConfiguration] | list[HopperConfiguration]:
-        """Tiles that the architecture can run, the best guess first; of sm_90a's own form where that serves."""
+    def configurations(self, arch: str = "sm_90a") -> Sequence[Form]:
+        """Those of the form that is predicted to be the fastest, the best guess first."""
+        tiled, direct = self._tiled(arch), direct_proposals(self.problem, parse_arch(arch).sm)
+        return direct if direct and (not tiled or self.seconds(direct[0]) < self.seconds(tiled[0])) else tiled
+
+    def _tiled(self, arch: str) -> list[ContractionConfiguration] | list[HopperConfiguration]:
+        """Tiles that the architecture can run; of sm_90a's own form where that serves."""
         sm = parse_arch(arch).sm
         problem, windowed = self.problem, by_windows(self.problem)
         if arithmetic_of(problem) is Arithmetic.FLOAT8:
@@ -64,16 +78,20 @@ class ContractionPlan(GraphPlan):
             found = sorted(dict.fromkeys(found), key=self.seconds)
         others = [c for c in proposals(problem) if not any(refusals(problem, c, sm))]
         with_copies = self.seconds(found[0]) if found else math.inf
-        return found if with_copies < LAUNCH_SECONDS + predicted_seconds(problem, others[0]) else others
+        return found if with_copies < self.seconds(others[0]) else others
 
     def problem_for(self, configuration: Form) -> ContractionProblem:
         """As a configuration takes it: where images follow each other, their points are windows."""
         joined = isinstance(configuration, HopperConfiguration) and configuration.joined
         return by_windows(self.problem) if joined else self.problem
 
-    def seconds(self, configuration: HopperConfiguration) -> float:
+    def seconds(self, configuration: Form) -> float:
         """Predicted for an H200."""
-        return predict(self.problem_for(configuration), configuration).seconds
+        if isinstance(configuration, HopperConfiguration):
+            return predict(self.problem_for(configuration), configuration).seconds
+        if isinstance(configuration, DirectConfiguration):
+            return LAUNCH_SECONDS + direct_seconds(self.problem, configuration)
+        return LAUNCH_SECONDS + predicted_seconds(self.problem, configuration)
 
     def tiled_shape(self) -> TiledShape:
         """Rows and columns of the result; every edge is guarded."""
@@ -85,6 +103,9 @@ class ContractionPlan(GraphPlan):
         if isinstance(c, HopperConfiguration):
             smem = hopper_shared_bytes(self.problem_for(c), c)
             return Tiling(threads=c.threads, tile=(c.tile_m, c.tile_n), smem_bytes=smem, settings=c.to_dict())
+        if isinstance(c, DirectConfiguration):
+            smem, tile = direct_shared_bytes(self.problem, c), (c.features, c.threads * c.positions)
+            return Tiling(threads=c.threads, tile=tile, smem_bytes=smem, settings=c.to_dict())
         return Tiling(
             threads=threads(c),
             tile=(c.tile_m, c.tile_n),
@@ -98,6 +119,8 @@ class ContractionPlan(GraphPlan):
         context = _context(problem, configuration)
         if isinstance(configuration, HopperConfiguration):
             return render_template("contraction_sm90.py.j2", context | hopper_context(problem, configuration))
+        if isinstance(configuration, DirectConfiguration):
+            return render_template("contraction_direct.py.j2", context | direct_context(problem, configuration))
         return render_template("contraction.py.j2", context)
 
 

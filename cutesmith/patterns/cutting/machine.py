@@ -9,8 +9,7 @@ from cutesmith.patterns.chains.chain import ChainPlan, SinglePlan
 from cutesmith.patterns.contraction.arithmetic import Arithmetic
 from cutesmith.patterns.contraction.hopper.prediction import LAUNCH_SECONDS
 from cutesmith.patterns.contraction.plan import ContractionPlan
-from cutesmith.patterns.contraction.proposals import BYTES_PER_SECOND, FLOPS_PER_SECOND, predicted_seconds
-from cutesmith.patterns.pattern_plan import HopperConfiguration
+from cutesmith.patterns.contraction.proposals import BYTES_PER_SECOND, FLOPS_PER_SECOND
 
 
 @dataclass(frozen=True)
@@ -29,7 +28,7 @@ class Machine:
         if isinstance(plan, ChainPlan):
             return sum(self.seconds(launch.plan) for launch in plan.launches)
         if isinstance(plan, ContractionPlan):
-            return self.launch_seconds + self._product_seconds(plan)
+            return self.launch_seconds + plan.seconds(plan.configurations()[0]) - LAUNCH_SECONDS
         attends = isinstance(plan, AttentionPlan)
         rate = self.attention_flops_per_second if attends else self.scalar_flops_per_second
         return self.launch_seconds + max(
@@ -46,13 +45,6 @@ class Machine:
         gigaflops, microseconds = plan.algorithmic_flops / 1e9, self.seconds(plan) * 1e6
         work = f"{plan.algorithmic_bytes / 1e6:.3g} MB to move and {gigaflops:.3g} GFLOP in {count}"
         return f"{work}: the prediction for an {self.name} is {microseconds:.3g} µs{slowest}."
-
-    def _product_seconds(self, plan: ContractionPlan) -> float:
-        """As the form of its first configuration predicts it."""
-        c = plan.configurations()[0]
-        if isinstance(c, HopperConfiguration):
-            return plan.seconds(c) - LAUNCH_SECONDS
-        return predicted_seconds(plan.problem, c)
 
 
 H200 = Machine(
