@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,8 @@ from cutesmith.audit.problem_draws import ELEMENTS, MOST_SETS, Problem, bytes_of
 from cutesmith.audit.requests import CountedWork, Found, Load, Loaded, Start, Tried, Try
 from cutesmith.audit.trials import Influence, OtherTies, Run, exact, run, same_bits, with_many_ties, with_random_masks
 from cutesmith.errors import ContractError
-from cutesmith.judge.draws.domains import declared, proposed
+from cutesmith.judge.draws.cases import NEGATIVE_INDICES
+from cutesmith.judge.draws.domains import Domain, declared, proposed
 from cutesmith.judge.draws.kinds import kinds_of
 from cutesmith.judge.reference_side.cases import Values, fit
 from cutesmith.judge.reference_side.comparison import tolerance_for
@@ -120,6 +121,7 @@ class Trial:
 
     def reply(self) -> Tried:
         """What was found, and on what."""
+        kinds = self._kinds()
         outputs = self.problem.outputs or ([] if self.first is None else self.first.outputs)
         return Tried(
             findings=tuple(self.findings),
@@ -128,8 +130,8 @@ class Trial:
             work=self._work(),
             sets=tuple(summarize(values) for values in self.sets),
             tried=summarize(self.draws[0]) if self.draws else "",
-            domain=self._domain(),
-            kinds=self._kinds(),
+            domain=self._domain(kinds),
+            kinds=kinds,
         )
 
     def _allowed(self, output: torch.Tensor) -> dict[str, object]:
@@ -139,14 +141,17 @@ class Trial:
         allowed = tolerance_for(output.dtype, *(self.problem.loaded.tolerance.get(name) for name in ("rtol", "atol")))
         return {"rtol": allowed.rtol, "atol": allowed.atol, "atol_of_rms": allowed.scaled}
 
-    def _domain(self) -> dict[str, str]:
+    def _domain(self, drawn: Sequence[InputKind]) -> dict[str, str]:
         """What DOMAIN could say of the inputs; raises ContractError for one that says what is not so."""
         values = self.draws[0] if self.draws else next(iter(self.sets), [])
         kinds = kinds_of(self.problem.reference_fn, values)
         known = getattr(self.problem.loaded.module, "DOMAIN", None)
         if known is not None and self.draws:
             declared(known, kinds)
-        return {} if known is not None else proposed(kinds)
+        if known is not None:
+            return {}
+        from_the_end = {kind.name: Domain.POSITIVE.value for kind in drawn if NEGATIVE_INDICES in kind.drawn}
+        return {**from_the_end, **proposed(kinds, values)}
 
     def _kinds(self) -> tuple[InputKind, ...]:
         """What the judge will draw for each input, by what it plans for the inputs that were tried."""

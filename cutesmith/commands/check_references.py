@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -10,6 +11,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from cutesmith.commands._run import command, command_parser, report
@@ -17,7 +19,7 @@ from cutesmith.errors import UnavailableError, UsageError
 from cutesmith.references.checking import check_page, run_page
 from cutesmith.references.sections import Page, read_pages
 from cutesmith.resources import PACKAGE
-from cutesmith.verdicts import ExecutedBlock, ExitCode, ReferencesVerdict
+from cutesmith.verdicts import ExecutedBlock, ExitCode, ReferencesVerdict, strict_json
 from cutesmith.verdicts.reading import read_record
 
 DESCRIPTION = """\
@@ -49,11 +51,9 @@ def main(argv: list[str]) -> int:
             raise UsageError(f"there is no page {path}", hint="Name files of references/, or none for all of them.")
     paths = [path for path in paths if path.name != "README.md"]
     gpu, start = _gpu_arch() if options.on == "gpu" else "", time.perf_counter()
-    if len(paths) == 1:
-        found = [_checked(paths[0], options.on, gpu)]
-    else:
-        with ThreadPoolExecutor(options.jobs) as pool:
-            found = list(pool.map(_in_child, paths, [options.on] * len(paths)))
+    with ThreadPoolExecutor(options.jobs) as pool:
+        check = _looked_up if options.on == "none" else partial(_in_child, gpu=gpu)
+        found = list(pool.map(check, paths))
     complaints = tuple(complaint for checked in found for complaint in checked.complaints)
     blocks = tuple(block for checked in found for block in checked.blocks)
     counts = ", ".join(f"{n} {what}" for on, what in _WHERE if (n := sum(block.on == on for block in blocks)))
@@ -75,31 +75,40 @@ class _Checked:
     blocks: tuple[ExecutedBlock, ...] = ()
 
 
-def _checked(path: Path, on: str, gpu: str) -> _Checked:
+def _looked_up(path: Path) -> _Checked:
+    return _Checked(tuple(map(str, check_page(Page.read(path)))))
+
+
+def check_in_this_process(path: str, gpu: str) -> None:
+    """Look a page up, execute its blocks, print what was found as JSON, and end the process.
+
+    It ends by `os._exit`: compiled functions that are freed with the interpreter can call into what is gone already.
+    """
     os.environ.setdefault("CUTE_DSL_ARCH", gpu or "sm_90a")  # read when the DSL is imported
-    page = Page.read(path)
-    outcomes, wrong = run_page(page, gpu=gpu) if on != "none" else ([], [])
+    outcomes, wrong = run_page(Page.read(Path(path)), gpu=gpu)
     blocks = tuple(
         ExecutedBlock(block=one.block, arch=one.arch, on=one.on, seconds=one.seconds, ok=not one.fault)
         for one in outcomes
     )
-    return _Checked(tuple(str(complaint) for complaint in [*check_page(page), *wrong]), blocks)
+    checked = _looked_up(Path(path))
+    print(strict_json(_Checked((*checked.complaints, *map(str, wrong)), blocks)), flush=True)
+    os._exit(0)
 
 
-def _in_child(path: Path, on: str) -> _Checked:
+def _in_child(path: Path, gpu: str) -> _Checked:
     """One page checked by a process of its own: a crash there, or a poisoned CUDA context, is that page's."""
-    command = [sys.executable, "-m", "cutesmith", "check-references", str(path.resolve()), "--on", on, "--json"]
+    command = [sys.executable, "-c", _CHILD, str(path.resolve()), gpu]
     where = {**os.environ, "PYTHONPATH": os.pathsep.join([str(PACKAGE.parent), os.environ.get("PYTHONPATH", "")])}
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=where)
-    print(f"{path.name}: exit code {done.returncode}", file=sys.stderr)
-    try:
-        verdict = json.loads(done.stdout)
-        if "complaints" in verdict:
-            return read_record(_Checked, verdict)
-        complaint = str(verdict["summary"])
-    except ValueError:
-        complaint = f"the check ended with {done.returncode}: {(done.stdout + done.stderr)[-1500:]}"
+    print(f"{path.name}: checked", file=sys.stderr)
+    with contextlib.suppress(ValueError):
+        if done.returncode == 0:
+            return read_record(_Checked, json.loads(done.stdout))
+    complaint = f"the check ended with {done.returncode}: {(done.stdout + done.stderr)[-1500:]}"
     return _Checked((f"{path.name}:1: {complaint}",))
+
+
+_CHILD = "import sys; from cutesmith.commands import check_references as c; c.check_in_this_process(*sys.argv[1:])"
 
 
 def _gpu_arch() -> str:

@@ -336,6 +336,13 @@ def test_a_line_is_proposed_for_inputs_that_are_drawn_with_a_structure(audit):
     assert audit(reference, *inputs, more=f"DOMAIN = {wanted}\n").domain == {}
 
 
+def test_offsets_of_equal_parts_are_sorted_and_indices_may_be_declared_positive(audit):
+    reference = fn("x, offsets, ids: x[ids].cumsum(0)[offsets[1:] - 1]")
+    ids = 'torch.randint(0, 4096, (4096,), device="cuda")'
+    inputs = ['torch.randn(4096, 512, device="cuda")', 'torch.arange(0, 4097, 64, device="cuda")', ids]
+    assert audit(reference, *inputs).domain == {"offsets": "sorted", "ids": "positive"}
+
+
 def test_a_domain_that_the_draws_contradict_breaks_the_contract(audit):
     verdict = audit(SQUARE, MATRIX, more='DOMAIN = {"x": "causal"}\n')
     assert verdict.exit_code == ExitCode.USAGE and "says that x is causal" in verdict.summary

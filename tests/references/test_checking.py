@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
 from cutesmith.references.blocks import Block, BlockError, programs, read_blocks
@@ -195,3 +198,22 @@ def test_a_fence_that_is_not_closed_is_found_and_a_longer_one_holds_a_shorter(ma
 def test_programs_of_several_pages_by_name(make_page):
     pages = [make_page(f"```python compile {n} sm_90a\nx\n```", name=f"{n}.md") for n in "ab"]
     assert set(programs(pages)) == {"a", "b"}
+
+
+@pytest.mark.parametrize(
+    ("ending", "code", "message"),
+    [
+        ("import os; os._exit(0)", 1, "the check ended with 0"),
+        ("import os; os._exit(3)", 1, "the check ended with 3"),
+        ("import atexit, os; atexit.register(os.abort)", 0, "no complaints"),  # what dies after all was checked
+    ],
+)
+def test_a_page_whose_process_dies_is_told_by_the_command(make_page, ending, code, message):
+    page = make_page(HELLO.replace('print("done")', ending))
+    done = subprocess.run(
+        [sys.executable, "-m", "cutesmith", "check-references", str(page.path)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, message in done.stdout) == (code, True)

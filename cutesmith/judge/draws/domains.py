@@ -52,15 +52,18 @@ def declared(domain: Any, kinds: Sequence[Kind]) -> tuple[Kind, ...]:
     return tuple(_declared(kind, Domain(domain[kind.name])) if kind.name in domain else kind for kind in kinds)
 
 
-def proposed(kinds: Sequence[Kind]) -> dict[str, str]:
+def proposed(kinds: Sequence[Kind], values: Sequence[Any]) -> dict[str, str]:
     """What a problem could declare, by names of inputs: of a triangle, a range, sorted rows, and what lies in [0, 1].
 
-    Nothing for inputs of one value everywhere: those that are no more than drawn so are the usual case.
+    Nothing for inputs of one value everywhere: those that are no more than drawn so are the usual case. Equally spaced
+    values whose step is not 1 are offsets of parts that happen to be as long as each other: sorted, no more.
     """
-    return {kind.name: word.value for kind in kinds if (word := _proposed(kind)) is not None}
+    return {kind.name: word.value for kind, value in zip(kinds, values) if (word := _proposed(kind, value)) is not None}
 
 
-def _proposed(kind: Kind) -> Domain | None:
+def _proposed(kind: Kind, value: Any) -> Domain | None:
+    if kind.structure is Structure.SEQUENCE and bool((value.flatten()[:2].diff() != 1).any()):
+        return Domain.SORTED
     if kind.structure in _OF_STRUCTURE:
         return _OF_STRUCTURE[kind.structure]
     whole = kind.role is Role.FLOAT and (kind.low, kind.high) == (0.0, 1.0)
