@@ -217,7 +217,7 @@ class Occupancy:
 
     blocks: int
     percent: float
-    limit: str  # "threads", "registers", "shared memory", "blocks"; "does not fit" when blocks is 0
+    limit: str  # of "threads", "registers", "shared memory", "blocks" those that allow as few; when 0 blocks fit, one
 
 
 def registers_per_block(registers: int, threads: int) -> int:
@@ -241,11 +241,10 @@ def occupancy(sm: SmVersion, *, threads: int, registers: int, smem: int) -> Occu
         bounds["threads"] = 0
     if smem > sm.smem_per_block:
         bounds["shared memory"] = 0
-    limit = min(bounds, key=lambda name: bounds[name])
-    blocks = bounds[limit]
-    return Occupancy(
-        blocks, round(100 * blocks * warps / sm.warps_per_sm, 1), limit if blocks else f"{limit}: does not fit"
-    )
+    blocks = min(bounds.values())
+    limits = [name for name, bound in bounds.items() if bound == blocks]
+    limit = " and ".join(limits) if blocks else f"{limits[0]}: does not fit"
+    return Occupancy(blocks, round(100 * blocks * warps / sm.warps_per_sm, 1), limit)
 
 
 def _blocks_by_registers(sm: SmVersion, registers: int, threads: int) -> int:

@@ -84,12 +84,13 @@ def test_an_architecture_that_does_not_run_on_a_device_is_refused():
 @pytest.mark.parametrize(
     ("number", "threads", "registers", "smem", "blocks", "limit"),
     [
-        (90, 1024, 32, 0, 2, "threads"),
+        (90, 1024, 32, 0, 2, "threads and registers"),
         (90, 1024, 64, 0, 1, "registers"),
         (90, 128, 168, 0, 3, "registers"),
         (90, 128, 32, 100_000, 2, "shared memory"),
         (90, 32, 16, 0, 32, "blocks"),
-        (89, 128, 40, 0, 12, "threads"),
+        (89, 128, 40, 0, 12, "threads and registers"),
+        (90, 256, 128, 100_000, 2, "registers and shared memory"),
         (86, 64, 16, 0, 16, "blocks"),
         (80, 256, 37, 48_000, 3, "shared memory"),
         (120, 128, 32, 99 * 1024, 1, "shared memory"),

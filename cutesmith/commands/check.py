@@ -51,7 +51,7 @@ EXAMPLES = (
 )
 
 MOST_LINES, WIDTH = 30, 160  # of one stage's details: with a line for each stage they fill a screen
-MOST_DECLINED, MOST_WHOLE = 12, 3
+MOST_DECLINED, MOST_WHOLE, MOST_WARNINGS = 12, 3, 4
 _BENEATH: dict[str, Any] = {"initial_indent": " " * 11, "subsequent_indent": " " * 13}
 Stage = LintVerdict | CompileVerdict | VerifyVerdict | BenchmarkVerdict
 TABLES: dict[str, Callable[[Any], Iterator[str]]] = {
@@ -119,7 +119,7 @@ def check_kernel(path: Path, options: CheckOptions, problem: str | None = None) 
 def _stages(path: Path, options: CheckOptions, problem: str | None) -> Iterator[Stage]:
     """The verdicts one after another; the reader stops at one that has something against the kernel."""
     judge = options.judge
-    yield lint_file(path)
+    yield lint_file(path, problem=problem is not None)
     gpu = current_device() if options.on in ("auto", "gpu") else None
     arch = gpu.fitting_arch(judge.arch) if gpu else judge.arch or DEFAULT_ARCH
     yield compile_kernel(path, (arch,), problem=problem, timeout=max(DEFAULT_TIMEOUT, judge.timeout))
@@ -152,13 +152,25 @@ def _kept(verdict: CheckVerdict, data: bytes, note: str) -> CheckVerdict:
     return replace(verdict, checkpoint=kept.number)
 
 
-def _declined(verified: VerifyVerdict) -> str:
-    """The cases and draws that the kernel refused, which it need not take; the first few where they are many."""
-    names = [case.name for case in verified.cases if case.outcome is CaseOutcome.DECLINED]
-    names += [f"{name} for `{kind.name}`" for kind in verified.kinds for name in kind.declined]
-    if (rest := len(names) - MOST_DECLINED) > 0:
-        names[MOST_DECLINED:] = [f"and {rest} more (scripts/verify_kernel.py names them)"]
-    return "; ".join(names)
+def _declined(verified: VerifyVerdict) -> Iterator[str]:
+    """The cases that the kernel refused, as many as the summary counts, and the draws that it refused within others."""
+    cases = [case.name for case in verified.cases if case.outcome is CaseOutcome.DECLINED]
+    draws = [f"{name} for `{kind.name}`" for kind in verified.kinds for name in kind.declined]
+    for names, one, several in ((cases, "case", "cases"), (draws, "draw of an input", "draws of single inputs")):
+        shown, rest = names[:MOST_DECLINED], len(names) - MOST_DECLINED
+        more = [f"and {rest} more (scripts/verify_kernel.py --verbose)"] if rest > 0 else []
+        counted = f"{len(names)} {one if len(names) == 1 else several}"
+        if names:
+            yield f"{counted} declined by the kernel: {'; '.join(shown + more)}"
+
+
+def _warnings(linted: LintVerdict) -> Iterator[str]:
+    """What lint found and let pass; notes are left out."""
+    found = [one for one in linted.findings if one.severity == "warning"]
+    for one in found[:MOST_WARNINGS]:
+        yield f"line {one.line}: {one.rule}: {one.message} {one.fix}".rstrip()
+    if (rest := len(found) - MOST_WARNINGS) > 0:
+        yield f"and {rest} more (scripts/lint_kernel.py)"
 
 
 def table(verdict: CheckVerdict) -> Iterator[str]:
@@ -166,8 +178,10 @@ def table(verdict: CheckVerdict) -> Iterator[str]:
     for stage in verdict.stages:
         line = f"{stage.stage:<11}{stage.status}: {stage.summary.splitlines()[0]} ({stage.seconds:.1f} s)"
         yield from textwrap.wrap(line, WIDTH, subsequent_indent=" " * 11)
-        if isinstance(stage, VerifyVerdict) and (declined := _declined(stage)):
-            yield from textwrap.wrap(f"declined by the kernel: {declined}", WIDTH, **_BENEATH)
+        beneath = _declined(stage) if isinstance(stage, VerifyVerdict) else ()
+        beneath = _warnings(stage) if isinstance(stage, LintVerdict) and stage.passed else beneath
+        for text in beneath:
+            yield from textwrap.wrap(text, WIDTH, **_BENEATH)
     if verdict.untimed:
         yield f"{'benchmark':<11}{verdict.untimed}"
     if verdict.checkpoint:

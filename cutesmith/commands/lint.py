@@ -44,7 +44,7 @@ def main(argv: list[str]) -> int:
         raise UsageError(
             "cutesmith lint: no file was given.", hint="cutesmith lint kernel.py, or cutesmith lint --rules"
         )
-    verdict = lint_file(options.file)
+    verdict = lint_file(options.file, problem=bool(options.problem))
     return report(verdict, as_json=options.json, lines=table(verdict))
 
 

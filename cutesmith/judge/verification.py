@@ -108,6 +108,7 @@ class Judge:
     device_name: str = ""
     cases: list[CaseReport] = field(default_factory=list)
     reduced: str = ""
+    shrunk: list[int] = field(default_factory=list)  # numbers of input sets
     shapes: bool = True  # whether the problem promises other sizes
     idle: tuple[str, ...] = ()  # kernels of the file that no case launched
     kinds: tuple[InputKind, ...] = ()
@@ -247,6 +248,7 @@ class Judge:
             self.cases += whole.longer()
         if whole and all(case.passed for case in self.cases):
             self.cases += whole.not_executed()
+        self.shrunk = turn.shrunk
         if self.ran_on == "emulator":
             self.idle = self._idle(turn)
         if turn.ran_as:  # such as "16384x8192 as 32x8192, 16384x32"
@@ -345,7 +347,7 @@ class Judge:
             whose = ", by the file's own reference" if self.own_problem else ""
             whose += f"; no case launched {', '.join(self.idle)}" if self.idle else ""
             if missing := [case.remark for case in self.cases if case.outcome is CaseOutcome.NOT_EXECUTED]:
-                told = f"not verified: {missing[0]}, which no case executed; else {self._counted()}"
+                told = f"not verified: {missing[0]}, which no case executed; else {self._counted()}{self._shrunk()}"
                 text = f"{self.path.name}: {told}\n{ONE_CODE}: {self._smaller_way()}"
                 return self._ended(ExitCode.UNAVAILABLE, text, mechanism=Mechanism.FULL_SIZE_LAUNCHES, log_tail=tail)
             return self._ended(ExitCode.PASSED, f"{self.path.name}: {done}, {self._counted()}{whose}", log_tail=tail)
@@ -360,6 +362,10 @@ class Judge:
         if not self.own_problem:
             return BY_THE_KERNEL
         return BY_SIZES if "EMULATED_SIZES" in contract.inspect(self.path).names else BY_A_SET
+
+    def _shrunk(self) -> str:
+        """Which of the file's own inputs the emulated GPU ran smaller, so that they do not take code of large sizes."""
+        return f"; shrunk: {', '.join(map(_set_name, self.shrunk))}" if self.shrunk else ""
 
     def _counted(self) -> str:
         """How many cases were executed and right, of those that could be tried; or how many were recorded."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from cutesmith.lint.call_graph import host_functions
 from cutesmith.lint.rule import Rule
@@ -108,9 +108,9 @@ HIDDEN_CODE = frozenset({"exec", "eval", "compile", "__import__"})
 FOREIGN_CODE = frozenset({"ctypes", "cffi"})
 
 
-def check(source: Source) -> Iterator[Finding]:
-    """Findings of CS501–CS505 in one file."""
-    yield from _missing_names(source)
+def check(source: Source, *, problem: bool = False) -> Iterator[Finding]:
+    """Findings of CS501–CS505 in one file, whose reference and inputs a `problem` file may have."""
+    yield from _missing_names(source, CONTRACT[:1] if problem else CONTRACT)
     for function in host_functions(source):
         if function.name in CONTRACT[1:]:
             continue  # reached by mistake: CS504 says so at the call
@@ -122,9 +122,9 @@ def check(source: Source) -> Iterator[Finding]:
     yield from _hidden_code(source)
 
 
-def _missing_names(source: Source) -> Iterator[Finding]:
+def _missing_names(source: Source, wanted: Sequence[str]) -> Iterator[Finding]:
     scope = source.scopes.inner_scope(source.tree)
-    missing = [name for name in CONTRACT if name not in scope.bindings]
+    missing = [name for name in wanted if name not in scope.bindings]
     if missing and "Model" not in scope.bindings:
         yield finding(CS501, 1, f"This file does not define {', '.join(missing)}.")
 

@@ -73,8 +73,10 @@ RULES: dict[str, Rule] = {rule.id: rule for rule in sorted([CS001, CS002, CS003,
 """Every rule by its id; each stands beside its check."""
 
 
-def lint_file(path: str | os.PathLike[str]) -> LintVerdict:
+def lint_file(path: str | os.PathLike[str], *, problem: bool = False) -> LintVerdict:
     """Check a kernel file against the installed DSL and the traps of `RULES`, without running it.
+
+    `problem`: a file of its own has the reference and the inputs, so that these are not missed here.
 
     Exit code LINT when there is an error; warnings and notes pass. USAGE, with one sentence, for a path that is not a
     readable Python file: missing, a folder, binary, over the size limit, or with a syntax error (also finding CS001).
@@ -88,18 +90,18 @@ def lint_file(path: str | os.PathLike[str]) -> LintVerdict:
         return _verdict(file, start, ExitCode.USAGE, fault.message, (broken,))
     except ContractError as error:
         return _verdict(file, start, ExitCode.USAGE, error.message, ())
-    findings = lint_source(source)
+    findings = lint_source(source, problem=problem)
     code = ExitCode.LINT if any(f.severity == "error" for f in findings) else ExitCode.PASSED
     return _verdict(file, start, code, _summary(findings), findings)
 
 
-def lint_source(source: Source) -> tuple[Finding, ...]:
+def lint_source(source: Source, *, problem: bool = False) -> tuple[Finding, ...]:
     """Every finding of a parsed file that no comment suppresses, each once, in line order."""
-    kept = {f for f in _findings(source) if not source.suppressed(f)}
+    kept = {f for f in _findings(source, problem=problem) if not source.suppressed(f)}
     return tuple(sorted(kept, key=lambda f: (f.line, f.column, f.rule, f.message)))
 
 
-def _findings(source: Source) -> Iterator[Finding]:
+def _findings(source: Source, *, problem: bool) -> Iterator[Finding]:
     symbols = _symbols(source)
     if symbols is not None:
         yield from name_rules.check(source, symbols)
@@ -113,7 +115,7 @@ def _findings(source: Source) -> Iterator[Finding]:
     yield from host_rules.check(source)
     yield from launch_rules.check(source, symbols)
     yield from engine_rules.check(source)
-    yield from contract_rules.check(source)
+    yield from contract_rules.check(source, problem=problem)
     for line, ids in source.ignores.items():
         yield from (finding(CS003, line, f"There is no rule {unknown}.") for unknown in sorted(ids - RULES.keys()))
 

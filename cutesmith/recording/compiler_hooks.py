@@ -12,7 +12,7 @@ import re
 import sys
 import time
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -55,6 +55,7 @@ class _Hooks:
         self._started = 0.0
         self._spills: dict[str, Spills] = {}
         self._notes: dict[str, tuple[PtxasNote, ...]] = {}
+        self._constants: dict[str, tuple[tuple[str, str], ...]] = {}  # by the mangled name of a kernel
         self._unstable: Exception | None = None  # the first of this compilation
 
     def install(self, patches: Patches) -> None:
@@ -74,6 +75,7 @@ class _Hooks:
             (compiler.CompileOptions, "apply_envar_settings", functools.partial(_from_pristine_options, patches)),
             (diagnostics.CompilerDiagnosticSession, "_collected_diagnostics", self._take_remarks),
             (dsl.BaseDSL, "_func", self._time_outermost),
+            (dsl.BaseDSL, "mangle_name", self._note_constants),
             (compile_backend.CompilerBackend, "compile", self._keep_module),
             (jit_executor.JitCompiledFunction, "_validate_engine", self._name_other_gpu),
             (jit_executor.JitExecutor, "run_compiled_program", surfacing),
@@ -147,6 +149,16 @@ class _Hooks:
 
         return _as_part_of(original.__module__, func)
 
+    def _note_constants(self, original: Any) -> Any:
+        """Keep what a kernel is compiled for, by the name that the DSL makes of its arguments."""
+
+        def mangle_name(dsl: Any, function: str, arguments: Any, signature: Any) -> str:
+            name: str = original(dsl, function, arguments, signature)
+            self._constants[f"kernel_{name}"] = tuple(constants_of(zip(signature.parameters, arguments)))
+            return name
+
+        return _as_part_of(original.__module__, mangle_name)
+
     def _note_join(self, original: Any) -> Any:
         """Trace on where a name has two types, with the value from before the region, so that all such names are known.
 
@@ -198,7 +210,10 @@ class _Hooks:
             arch = backend._resolve_compile_gpu_arch()
             compiled.compiled_for = arch
             ptx, cubin = _artifacts(compiled)
-            kernels = read_cubin(cubin) if cubin else {}
+            found = read_cubin(cubin) if cubin else {}
+            kernels = {
+                name: replace(one, constants=self._constants.get(_numberless(name), ())) for name, one in found.items()
+            }
             self._recorded.modules.append(
                 Module(
                     function=context.function_name,
@@ -214,6 +229,30 @@ class _Hooks:
             return compiled
 
         return compile_module
+
+
+def constants_of(arguments: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, str]]:
+    """Of named arguments of a kernel those that are known while it is traced: numbers, types, and shapes of tensors."""
+    for name, value in arguments:
+        shape = getattr(value, "shape", None)
+        if isinstance(value, type):
+            yield name, value.__name__
+        elif value is None or isinstance(value, (bool, int, float, str, tuple)):
+            yield name, repr(value)
+        elif isinstance(shape, tuple):
+            yield f"{name}.shape", _shape_text(shape)
+
+
+def _shape_text(shape: Any) -> str:
+    """A shape in which sizes that are known when the kernel runs are "?"."""
+    if not isinstance(shape, tuple):
+        return str(shape) if isinstance(shape, int) else "?"
+    return f"({', '.join(map(_shape_text, shape))})"
+
+
+def _numberless(kernel: str) -> str:
+    """The name of an entry without the number that the DSL adds."""
+    return kernel.rpartition("_")[0]
 
 
 class CompiledElsewhere:

@@ -37,7 +37,8 @@ class CubinKernel:
     `static_smem_bytes` leaves out the 1 KB that the system reserves on sm_90 and later, as the driver does.
     `required_block` and `cluster` are (0, 0, 0) where the kernel leaves them to the launch.
     `local_loads` and `local_stores` count instructions, not bytes; `moves_registers` is whether `setmaxnreg` is among
-    them: ptxas leaves it out of kernels that need few registers.
+    them: ptxas leaves it out of kernels that need few registers. `constants`: what it was compiled for, by the session
+    that compiled it, such as ("threads", "512") and ("mX.shape", "(?, 8192)").
     """
 
     name: str
@@ -53,6 +54,7 @@ class CubinKernel:
     local_stores: int = 0
     moves_registers: bool = False
     global_loads: GlobalLoads = GlobalLoads()
+    constants: tuple[tuple[str, str], ...] = ()
 
 
 def source_name(kernel: str) -> str:

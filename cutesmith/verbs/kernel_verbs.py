@@ -36,6 +36,7 @@ LINT = Verb(
         replace(FILE, nargs="?"),
         Option("--rules", nargs="*", metavar="ID", help="list the rules (all, or these) instead of checking a file"),
         replace(ARCH, help="taken as by the other commands; the rules are the same for every architecture"),
+        replace(PROBLEM, help="a file that has reference_fn and get_inputs, which are not missed then"),
     ),
     mcp=(
         Tool(

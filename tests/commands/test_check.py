@@ -11,6 +11,7 @@ import pytest
 from cutesmith.checkpoints import CheckpointStore
 from cutesmith.commands import verify
 from cutesmith.commands.check import MOST_LINES, CheckOptions, _kept, check_kernel, main, table
+from cutesmith.lint import lint_file
 from cutesmith.verdicts import (
     CaseOutcome,
     CaseReport,
@@ -118,7 +119,38 @@ def test_a_long_line_is_wrapped_and_declined_cases_are_named():
     text = " ".join(" ".join(shown).split())
     assert max(map(len, shown)) <= 160
     assert "by the file's own reference" in text
-    assert "declined by the kernel: rows of 0; rows of 1; " in text and "rows of 11; and 2 more (" in text
+    assert "14 cases declined by the kernel: rows of 0; rows of 1; " in text and "rows of 11; and 2 more (" in text
+
+
+def test_draws_that_were_declined_are_counted_apart_from_cases():
+    (verified,) = PASSED.stages
+    kind = InputKind(name="x", kind="float", declined=("transposed", "expanded"))
+    case = CaseReport(name="rows of 0", inputs="", outcome=CaseOutcome.DECLINED)
+    shown = list(table(replace(PASSED, stages=(replace(verified, cases=(case,), kinds=(kind,)),))))
+    assert [line.strip() for line in shown if "declined" in line] == [
+        "1 case declined by the kernel: rows of 0",
+        "2 draws of single inputs declined by the kernel: transposed for `x`; expanded for `x`",
+    ]
+
+
+def test_warnings_of_lint_are_told_with_their_text_and_notes_are_not():
+    found = [
+        Finding(rule="CS425", severity="warning", line=n, column=0, message=f"Line {n} waits.", fix="Load first.")
+        for n in range(6)
+    ]
+    note = Finding(rule="CS501", severity="note", line=1, column=0, message="No reference.", fix="")
+    linted = LintVerdict(exit_code=ExitCode.PASSED, summary="6 warnings", path="kernel.py", findings=(*found, note))
+    text = "\n".join(table(replace(PASSED, stages=(linted, *PASSED.stages))))
+    assert "line 3: CS425: Line 3 waits. Load first." in text and "and 2 more (scripts/lint_kernel.py)" in text
+    assert "CS501" not in text
+
+
+def test_a_kernel_beside_its_problem_is_not_asked_for_a_reference(write_file):
+    text = "def kernel_fn(x):\n    return x\n"
+    path = write_file(text)
+    assert [found.rule for found in lint_file(path).findings] == ["CS501"]
+    assert lint_file(path, problem=True).findings == ()
+    assert [found.rule for found in lint_file(write_file("x = 1\n"), problem=True).findings] == ["CS501"]
 
 
 def test_what_was_edited_meanwhile_or_cannot_be_written_is_not_kept(write_file):

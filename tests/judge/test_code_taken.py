@@ -1,6 +1,7 @@
 """What code a call takes: branches of host code, launches, and what of one call another did not take."""
 
 import ast
+from dataclasses import replace
 
 from cutesmith.emulator.positions.conditions import Outcome
 from cutesmith.judge.candidate_side.code_taken import CodeTaken, Decision, Launched
@@ -67,6 +68,21 @@ def test_only_what_no_other_call_took_is_told():
         "host code branches to line 7",
     )
     assert whole.beyond(executed | whole) == ()
+
+
+def test_the_constant_that_makes_other_instructions_is_named():
+    """Of `threads`, which both have, nothing is told; values that ran are told each once."""
+    few = [
+        replace(FEW, opcodes=f"a{n}", constants=(("threads", "128"), ("vector", str(n)), ("mX.shape", "(?, 64)")))
+        for n in (1, 2)
+    ]
+    many = replace(FEW, opcodes="b2", constants=(("threads", "128"), ("vector", "8"), ("mX.shape", "(?, 8192)")))
+    executed, whole = CodeTaken(launches=frozenset(few)), CodeTaken(launches=frozenset({many}))
+    (clause,) = whole.beyond(executed)
+    assert clause == (
+        "softmax is compiled into other instructions (its `vector` is 8, and 1 or 2 at the sizes that ran; "
+        "`mX.shape` is (?, 8192), and (?, 64) at the sizes that ran)"
+    )
 
 
 def test_a_condition_that_came_out_otherwise_is_told_of_a_kernel_that_was_executed():

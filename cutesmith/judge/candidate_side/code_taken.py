@@ -19,12 +19,14 @@ from cutesmith.judge.candidate_side.host_branches import Place
 from cutesmith.recording.cubin import CubinKernel, source_name
 from cutesmith.recording.sessions import Launch
 
+MOST_VALUES = 4  # of a constant that are named
+
 
 @dataclass(frozen=True)
 class Launched:
     """A kernel, by its opcodes in their order, and a launch of it; `several` in a row.
 
-    Two compilations that differ in nothing but their constants are the same code.
+    Two compilations that differ in nothing but their constants are the same code; `constants` has those of this one.
     """
 
     name: str
@@ -32,6 +34,7 @@ class Launched:
     block: tuple[int, int, int]
     cluster: tuple[int, int, int]
     several: bool = False
+    constants: tuple[tuple[str, str], ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True)
@@ -65,9 +68,10 @@ class CodeTaken:
         """What this takes and the other does not, a clause each."""
         launches = sorted(self.launches - other.launches, key=lambda one: (one.name, one.opcodes, one.block))
         known = {(launched.name, launched.opcodes) for launched in other.launches}
-        strange = [launched.name for launched in launches if (launched.name, launched.opcodes) not in known]
+        strange = [launched for launched in launches if (launched.name, launched.opcodes) not in known]
         names = {launched.name for launched in other.launches}
-        new, changed = (_named([n for n in strange if (n in names) is compiled]) for compiled in (False, True))
+        new = _named([launched.name for launched in strange if launched.name not in names])
+        changed = [launched for launched in strange if launched.name in names]
         blocks = [_clause(launched) for launched in launches if (launched.name, launched.opcodes) in known]
         lines = sorted({line for line, _ in self.branches - other.branches})
         decided = sorted(
@@ -75,11 +79,22 @@ class CodeTaken:
         )
         return (
             *([f"{new} is launched"] if new else []),
-            *([f"{changed} is compiled into other instructions"] if changed else []),
+            *dict.fromkeys(f"{one.name} is compiled into other instructions{other._differ(one)}" for one in changed),
             *dict.fromkeys(blocks),
             *dict.fromkeys(f"{d.name} takes another path at {_where(d)}{other._otherwise(d)}" for d in decided),
             *([f"host code branches to line {', '.join(map(str, lines))}"] if lines else []),
         )
+
+    def _differ(self, launched: Launched) -> str:
+        """Constants of that compilation that no launch of its kernel has here, each with those that these have."""
+        here = [dict(one.constants) for one in sorted(self.launches, key=repr) if one.name == launched.name]
+        values = {name: list(dict.fromkeys(one[name] for one in here if name in one)) for name, _ in launched.constants}
+        differ = [
+            f"`{name}` is {value}, and {' or '.join(values[name][:MOST_VALUES])} at the sizes that ran"
+            for name, value in launched.constants
+            if values[name] and value not in values[name]
+        ]
+        return f" (its {'; '.join(differ)})" if differ else ""
 
     def _otherwise(self, decision: Decision) -> str:
         """What the condition compares in that call, and in one of this code, where it came out otherwise."""
@@ -114,9 +129,12 @@ def _decision(name: str, opcodes: str, outcome: Outcome, compare: dict[int, Inst
     return Decision(name, opcodes, outcome, own_line(location, path), text)
 
 
-def launched(calls: Iterable[tuple[Launch, str]]) -> frozenset[Launched]:
-    """The launches of one call, in their order, each with `opcodes_of` its kernel."""
-    alone = (Launched(source_name(of.kernel), opcodes, of.block, of.cluster) for of, opcodes in calls)
+def launched(calls: Iterable[tuple[Launch, CubinKernel, str]]) -> frozenset[Launched]:
+    """The launches of one call, in their order, each with its kernel and `opcodes_of` that."""
+    alone = (
+        Launched(source_name(of.kernel), opcodes, of.block, of.cluster, constants=kernel.constants)
+        for of, kernel, opcodes in calls
+    )
     runs = ((kernel, len(list(run))) for kernel, run in groupby(alone))
     return frozenset(replace(kernel, several=count > 1) for kernel, count in runs)
 

@@ -80,7 +80,7 @@ def _recorded(
     call = FullSizeCall(blocks, dict(watch.computed), wraps=wraps, remark=remark, crowded=_crowded(device, launches))
     kernels = {(held.launch.kernel, id(held.module)): parse(held.module.ptx) for held in launches}
     opcodes = {key: opcodes_of(module, key[0]) for key, module in kernels.items()}
-    taken = launched((held.launch, opcodes[held.launch.kernel, id(held.module)]) for held in launches)
+    taken = launched((held.launch, held.kernel, opcodes[held.launch.kernel, id(held.module)]) for held in launches)
     conditions = {key: Conditions.of(module, key[0]) for key, module in kernels.items()}
     decided = frozenset[Decision]()
     for held in launches:

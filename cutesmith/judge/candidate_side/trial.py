@@ -142,7 +142,7 @@ class Trial(Candidate):
         with noted() as branches:
             report = super()._step(step)
         done = () if self.emulated is None else self.emulated.launches[before:]
-        taken = launched((each.launch, self._opcodes_of(each.program)) for each in done)
+        taken = launched((each.launch, each.resources, self._opcodes_of(each.program)) for each in done)
         self.executed |= CodeTaken(frozenset(branches), taken)
         return report
 

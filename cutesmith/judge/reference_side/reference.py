@@ -247,6 +247,7 @@ class Reference:
             why=f"{found.kept:,} of {found.long:,}: {found.why}" if found and found.why else "",
             inputs=files,
             summary=tensors.summarize(values) + stands_for,
+            shrunk=bool(stands_for),
             elements=count_elements([value for value in values if isinstance(value, torch.Tensor)], {}),
             size=self.size
             if self.device == "emulator" and not (name or found or request.resized)

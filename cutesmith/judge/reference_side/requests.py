@@ -61,8 +61,8 @@ class Plan(Request[Planned]):
 class Drawn:
     """The inputs of a case as files, or why the reference refuses them.
 
-    `size` and `ran_as` tell a person how many elements there are, and what they stand for where that is more; `changed`
-    which inputs a draw of values changed, and by how much. `whole`: those of `get_inputs()` at full size where these
+    `size` and `ran_as` tell a person how many elements there are, and what they stand for where that is more (then
+    they are `shrunk`); `changed` which inputs a draw of values changed, and by how much. `whole`: those of `get_inputs()` at full size where these
     are some of their elements, with whatever values.
     """
 
@@ -73,6 +73,7 @@ class Drawn:
     elements: int = 0
     size: str = ""
     ran_as: tuple[str, ...] = ()
+    shrunk: bool = False
     changed: str = ""
     whole: str = ""
 
