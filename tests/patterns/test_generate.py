@@ -24,6 +24,8 @@ from cutesmith.report.generate_page import render_report
 from cutesmith.runtime.tiling import Tiling
 from cutesmith.verdicts import (
     BenchmarkVerdict,
+    CaseOutcome,
+    CaseReport,
     CompileVerdict,
     ExitCode,
     GenerateVerdict,
@@ -183,6 +185,7 @@ class ScriptedStages:
     benchmarked: ExitCode = ExitCode.PASSED
     verified: list[int] = field(default_factory=list)
     remembered: str = ""  # the day of the race that the medians are from
+    failing: tuple[str, ...] = ()  # the case in which each candidate is wrong
 
     def lint(self, candidates: list[Candidate], report: Callable[[int], None]) -> None:
         self._enter("lint")
@@ -201,8 +204,11 @@ class ScriptedStages:
         mechanism = ""
         if candidate.number in self.too_large:
             code, mechanism = ExitCode.CRASHED, Mechanism.MEMORY_LIMIT.value
+        cases = ()
+        if self.failing and candidate.number in self.wrong:
+            cases = (CaseReport(name=self.failing[candidate.number - 1], inputs="", outcome=CaseOutcome.WRONG_RESULT),)
         verdict = VerifyVerdict(
-            exit_code=code, summary=f"verify {code.name}", path="k", ran_on="gpu", mechanism=mechanism
+            exit_code=code, summary=f"verify {code.name}", path="k", ran_on="gpu", mechanism=mechanism, cases=cases
         )
         candidate.verdicts.append(verdict)
         return verdict
@@ -246,6 +252,16 @@ def play(
     verdict = run.run()
     kernel = tmp_path / "out" / "kernel.py"
     return verdict, kernel.read_text() if kernel.exists() else ""
+
+
+def test_two_candidates_that_fail_in_the_same_way_end_it(tmp_path: Path) -> None:
+    """The fault is in what all share; another case that fails says nothing of those left."""
+    alike, apart = ("NaN elsewhere",) * 4, ("NaN elsewhere", "zeros", "offsets", "NaN elsewhere")
+    for failing, verified in ((alike, [1, 2]), (apart, [1, 2, 3, 4])):
+        stages = ScriptedStages(medians=[40.0, 10.0, 20.0, 30.0], wrong=(1, 2, 3, 4), failing=failing)
+        verdict, kernel = play(tmp_path, stages)
+        assert (verdict.exit_code, kernel, stages.verified) == (ExitCode.WRONG_RESULT, "", verified)
+        assert ("2 more not verified" in verdict.summary) == (failing is alike)
 
 
 RACES = {

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import importlib.util
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -114,6 +114,13 @@ def _without_memory(failed: Verdict) -> Verdict:
     return replace(failed, exit_code=ExitCode.UNAVAILABLE, summary=told)
 
 
+def _way_of(failed: Verdict | None) -> Hashable:
+    """In which case and how a candidate fails; None where nothing was found wrong with a case."""
+    cases = failed.cases if isinstance(failed, VerifyVerdict) else ()
+    wrong = next((case for case in cases if not case.passed), None)
+    return (wrong.name, wrong.outcome) if wrong else None
+
+
 @dataclass
 class Generation:
     """One run over the candidates of a draft; `best` is what `kernel.py` holds."""
@@ -132,6 +139,7 @@ class Generation:
     best: Candidate | None = None
     benchmark: BenchmarkVerdict | None = None
     remark: str = ""
+    seconds: list[float] = field(default_factory=list)  # of each verification
 
     def __post_init__(self) -> None:
         for number, drafted in enumerate(self.draft.kernels, start=1):
@@ -164,11 +172,21 @@ class Generation:
             self._benchmark(self.best)
 
     def _settle(self, candidates: Iterable[Candidate]) -> None:
-        """Verify in this order until one holds; without a GPU that is everything but the values."""
-        alive = [candidate for candidate in candidates if candidate.failed is None]
-        for candidate in alive[:VERIFY_ATTEMPTS]:
-            if candidate.verified or self._verify(candidate):
+        """Verify in this order until one holds; without a GPU that is everything but the values.
+
+        Two that fail in the same way end it: the fault is in what all candidates share, and others cost as long again.
+        """
+        alive = [candidate for candidate in candidates if candidate.failed is None][:VERIFY_ATTEMPTS]
+        ways = [_way_of(candidate.verdict(VerifyVerdict)) for candidate in self.candidates]
+        for number, candidate in enumerate(alive, start=1):
+            if candidate.verified or self._verify(candidate, left=len(alive) - number):
                 return
+            way = _way_of(candidate.verdict(VerifyVerdict))
+            if way is not None and way in ways:
+                others = len(alive) - number
+                self.remark = f"candidates fail in the same way; {others} more not verified" if others else ""
+                return
+            ways.append(way)
 
     def _sieve(
         self,
@@ -181,14 +199,21 @@ class Generation:
         check(candidates, lambda done: self.tell(stage, done, len(candidates)))
         return [candidate for candidate in candidates if candidate.failed is None]
 
-    def _verify(self, candidate: Candidate) -> bool:
-        where = "on the GPU" if self.target.executes else "on the emulated GPU, usually within a minute"
+    def _verify(self, candidate: Candidate, left: int = 0) -> bool:
+        where = "on the GPU" if self.target.executes else f"on the emulated GPU, {self._expected(left)}"
         self.tell("verify", 0, 1, f"all cases of candidate {candidate.number} {where}")
+        begin = time.monotonic()
         verdict = self.stages.verify(candidate)
+        self.seconds.append(time.monotonic() - begin)
         self.tell("verify", 1, 1, verdict.summary)
         if verdict.passed and self._beats_best(candidate):
             self._keep(candidate)
         return verdict.passed
+
+    def _expected(self, left: int) -> str:
+        """How long verifying takes: what it took so far, or the range of KernelBench's drafts on two cores."""
+        each = f"{self.seconds[-1]:.0f} s as the last" if self.seconds else "20 s to 3 minutes"
+        return f"{each}; if it fails, at most {left} more" if left else each
 
     def _beats_best(self, candidate: Candidate) -> bool:
         if self.best is None or self.best.median_us is None:
@@ -268,7 +293,8 @@ class Generation:
     def _summary(self, blocked: Verdict | None) -> str:
         name = self.problem.name
         if blocked is not None:
-            return f"{name}: no kernel held: {blocked.stage} of the best guess says: {blocked.summary}"
+            told = f"{name}: no kernel held: {blocked.stage} of the best guess says: {blocked.summary}"
+            return "; ".join(filter(None, (told, self.remark)))
         assert self.best is not None
         parts = [f"{name}: {self._state()} for {self.target.arch}"]
         if not self.target.executes:
