@@ -62,8 +62,8 @@ class Drawn:
     """The inputs of a case as files, or why the reference refuses them.
 
     `size` and `ran_as` tell a person how many elements there are, and what they stand for where that is more (then
-    they are `shrunk`); `changed` which inputs a draw of values changed, and by how much. `whole`: those of `get_inputs()` at full size where these
-    are some of their elements, with whatever values.
+    they are `shrunk`); `changed` which inputs a draw of values changed, and by how much. `whole`: those of
+    `get_inputs()` at full size where these are some of their elements, with whatever values.
     """
 
     accepted: bool
