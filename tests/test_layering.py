@@ -36,7 +36,7 @@ SUBROOMS = {
     "judge": "draws transfer | candidate_side reference_side",
     "patterns": "graph | tracing writing | contraction elementwise rows | "
     "attention columns interleaving scans scatters selection windows | chains | cutting | generation",
-    "patterns.contraction": "hopper",
+    "patterns.contraction": "blackwell hopper",
     "patterns.tracing": "lowering",
     "profiling": "scripts",
     "report": "runs session",

@@ -16,8 +16,10 @@ from cutesmith.verbs.generate_verb import GENERATE, MOST_TRIED
 from cutesmith.verdicts import GenerateVerdict
 
 DESCRIPTION = """\
-Write a CuTe DSL kernel for a PyTorch function: trace it, match a pattern (elementwise, or reductions over the last
-dimensions), render its configurations, then lint, compile, verify and time them, and keep the best verified one.
+Write CuTe DSL kernels for a PyTorch function: trace it and match its operations with patterns: products of matrices,
+convolutions, attention, pointwise functions, reductions over any dimensions, windows (pooling, interpolation), scans,
+scatters, selection (sorts, top-k) and movement of elements. A function that no pattern takes whole is cut into several
+launches of one file. Render the configurations, lint, compile, verify and time them, and keep the best verified one.
 With --agent claude a model goes on from there, or begins from a sentence: it reads the references, edits, is judged.
 
 A problem file defines reference_fn(*inputs) and get_inputs(), or is a KernelBench file (Model, get_inputs,

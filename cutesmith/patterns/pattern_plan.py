@@ -205,6 +205,47 @@ class HopperConfiguration(Configuration):
 
 
 @dataclass(frozen=True)
+class BlackwellConfiguration(Configuration):
+    """How sm_100a's kernel of a product cuts the result into tiles.
+
+    A block has a warp that loads, one whose thread starts the products, and four that write out. `pair`: two blocks
+    make one tile of `tile_m` rows, of which each holds half; else a block does. `stages` hold `tile_k` of k each.
+    Tensor memory holds the sums of `accumulators` tiles. A tile leaves by `columns` at a time. `swapped` computes the
+    transposed result, so that a few rows become the columns of tiles. Tiles go down `group` before they go right.
+    """
+
+    tile_m: int
+    tile_n: int
+    tile_k: int
+    stages: int
+    pair: bool = False
+    accumulators: int = 2
+    columns: int = 32
+    swapped: bool = False
+    group: int = 8
+
+    @property
+    def rows(self) -> int:
+        """Rows of a tile that a block holds."""
+        return self.tile_m // (2 if self.pair else 1)
+
+    @property
+    def buffers(self) -> int:
+        """Strips of columns that are on their way out at once."""
+        return 2 if self.tile_n // self.columns % 2 == 0 else 1
+
+    @property
+    def tensor_columns(self) -> int:
+        """Of tensor memory, which is given in powers of two from 32 on."""
+        return max(32, 1 << (self.accumulators * self.tile_n - 1).bit_length())
+
+    @property
+    def threads(self) -> int:
+        """A block's."""
+        return 192
+
+
+@dataclass(frozen=True)
 class ScansConfiguration(Configuration):
     """How lines that are scanned lie over threads: a thread takes `vectors` of `vector` neighbouring elements each.
 
@@ -278,6 +319,7 @@ AnyConfiguration = (
     | ContractionConfiguration
     | DirectConfiguration
     | HopperConfiguration
+    | BlackwellConfiguration
     | AttentionConfiguration
     | HopperAttentionConfiguration
     | InterleavingConfiguration

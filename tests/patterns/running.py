@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import tempfile
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -15,11 +16,15 @@ from tests.patterns.interpret import interpret, viewed
 
 
 @contextmanager
-def emulated_hopper():
-    """An emulated H100 whose sanitizer finds nothing: a race leaves values right, and was overlooked for long."""
-    with emulated_device("sm_90a") as device:
+def emulated(arch: str):
+    """An emulated GPU whose sanitizer finds nothing: a race leaves values right, and was overlooked for long."""
+    with emulated_device(arch) as device:
         yield
     assert list(device.findings) == []
+
+
+emulated_hopper = partial(emulated, "sm_90a")
+emulated_blackwell = partial(emulated, "sm_100a")
 
 
 def normal(*shape: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> torch.Tensor:

@@ -10,25 +10,33 @@ import math
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
-from cutesmith.devices import parse_arch
+from cutesmith.devices import SmVersion, parse_arch
 from cutesmith.errors import UnmatchedError
 from cutesmith.patterns.contraction.analysis import ContractionProblem, analyse, by_windows
 from cutesmith.patterns.contraction.arithmetic import Arithmetic, arithmetic_of
+from cutesmith.patterns.contraction.blackwell.kernel import BLACKWELL_NAMES, blackwell_context
+from cutesmith.patterns.contraction.blackwell.legality import copied_factors as blackwell_copied_factors
+from cutesmith.patterns.contraction.blackwell.legality import obstacles as blackwell_obstacles
+from cutesmith.patterns.contraction.blackwell.legality import shared_bytes as blackwell_shared_bytes
+from cutesmith.patterns.contraction.blackwell.prediction import predict as blackwell_predict
+from cutesmith.patterns.contraction.blackwell.proposals import proposals as blackwell_proposals
 from cutesmith.patterns.contraction.direct import direct_context, direct_proposals, direct_seconds
 from cutesmith.patterns.contraction.direct import shared_bytes as direct_shared_bytes
 from cutesmith.patterns.contraction.epilogue import Output
-from cutesmith.patterns.contraction.hopper.kernel import HOPPER_NAMES, given_by_columns, hopper_context
+from cutesmith.patterns.contraction.hopper.kernel import HOPPER_NAMES, hopper_context
 from cutesmith.patterns.contraction.hopper.legality import copied_factors, moved_outputs, obstacles
 from cutesmith.patterns.contraction.hopper.legality import shared_bytes as hopper_shared_bytes
 from cutesmith.patterns.contraction.hopper.prediction import LAUNCH_SECONDS, predict
 from cutesmith.patterns.contraction.hopper.proposals import proposals as hopper_proposals
 from cutesmith.patterns.contraction.legality import refusals, shared_bytes, threads
 from cutesmith.patterns.contraction.proposals import predicted_seconds, proposals
+from cutesmith.patterns.contraction.tma import given_by_columns, outputs_apart
 from cutesmith.patterns.graph.attributes import Reshaping
 from cutesmith.patterns.graph.dtypes import ITEM_BYTES
 from cutesmith.patterns.graph.nodes import Graph, views_of
 from cutesmith.patterns.graph.shapes import Shape
 from cutesmith.patterns.pattern_plan import (
+    BlackwellConfiguration,
     ContractionConfiguration,
     DirectConfiguration,
     GraphPlan,
@@ -46,9 +54,9 @@ _OWN = (
     "feature weight weights seen base start is_line steps step channel line line_0 line_1 offset tap inside element f "
     "i k"
 )
-Form = ContractionConfiguration | DirectConfiguration | HopperConfiguration
+Form = ContractionConfiguration | DirectConfiguration | HopperConfiguration | BlackwellConfiguration
 HOPPER = parse_arch("sm_90a").sm
-RESERVED = SHARED_NAMES | set(_OWN.split()) | HOPPER_NAMES
+RESERVED = SHARED_NAMES | set(_OWN.split()) | HOPPER_NAMES | BLACKWELL_NAMES
 """Names that an argument of the problem may not have in the generated kernel."""
 
 
@@ -64,12 +72,14 @@ class ContractionPlan(GraphPlan):
         tiled, direct = self._tiled(arch), direct_proposals(self.problem, parse_arch(arch).sm)
         return direct if direct and (not tiled or self.seconds(direct[0]) < self.seconds(tiled[0])) else tiled
 
-    def _tiled(self, arch: str) -> list[ContractionConfiguration] | list[HopperConfiguration]:
-        """Tiles that the architecture can run; of sm_90a's own form where that serves."""
+    def _tiled(self, arch: str) -> Sequence[Form]:
+        """Tiles that the architecture can run; of its own form where that serves."""
         sm = parse_arch(arch).sm
         problem, windowed = self.problem, by_windows(self.problem)
         if arithmetic_of(problem) is Arithmetic.FLOAT8:
             return hopper_proposals(problem, sm) if sm == HOPPER else []
+        if not any(blackwell_obstacles(problem, sm)):
+            return self._blackwell_or_general(sm)
         found = [] if any(obstacles(problem, sm)) else hopper_proposals(problem, sm)
         if found and not copied_factors(problem, found[0]) and not moved_outputs(problem, found[0]):
             return found
@@ -80,13 +90,24 @@ class ContractionPlan(GraphPlan):
         with_copies = self.seconds(found[0]) if found else math.inf
         return found if with_copies < self.seconds(others[0]) else others
 
+    def _blackwell_or_general(self, sm: SmVersion) -> Sequence[Form]:
+        """The general form serves where copies that TMA needs would take longer."""
+        problem = self.problem
+        found = blackwell_proposals(problem, sm)
+        if not blackwell_copied_factors(problem) and not outputs_apart(problem):
+            return found
+        others = [c for c in proposals(problem) if not any(refusals(problem, c, sm))]
+        return found if self.seconds(found[0]) < self.seconds(others[0]) else others
+
     def problem_for(self, configuration: Form) -> ContractionProblem:
         """As a configuration takes it: where images follow each other, their points are windows."""
         joined = isinstance(configuration, HopperConfiguration) and configuration.joined
         return by_windows(self.problem) if joined else self.problem
 
     def seconds(self, configuration: Form) -> float:
-        """Predicted for an H200."""
+        """Predicted for an H200, of tcgen05 for a B200."""
+        if isinstance(configuration, BlackwellConfiguration):
+            return blackwell_predict(self.problem, configuration).seconds
         if isinstance(configuration, HopperConfiguration):
             return predict(self.problem_for(configuration), configuration).seconds
         if isinstance(configuration, DirectConfiguration):
@@ -106,6 +127,9 @@ class ContractionPlan(GraphPlan):
         if isinstance(c, DirectConfiguration):
             smem, tile = direct_shared_bytes(self.problem, c), (c.features, c.threads * c.positions)
             return Tiling(threads=c.threads, tile=tile, smem_bytes=smem, settings=c.to_dict())
+        if isinstance(c, BlackwellConfiguration):
+            smem = blackwell_shared_bytes(self.problem, c)
+            return Tiling(threads=c.threads, tile=(c.tile_m, c.tile_n), smem_bytes=smem, settings=c.to_dict())
         return Tiling(
             threads=threads(c),
             tile=(c.tile_m, c.tile_n),
@@ -121,6 +145,8 @@ class ContractionPlan(GraphPlan):
             return render_template("contraction_sm90.py.j2", context | hopper_context(problem, configuration))
         if isinstance(configuration, DirectConfiguration):
             return render_template("contraction_direct.py.j2", context | direct_context(problem, configuration))
+        if isinstance(configuration, BlackwellConfiguration):
+            return render_template("contraction_sm100.py.j2", context | blackwell_context(problem, configuration))
         return render_template("contraction.py.j2", context)
 
 
@@ -129,7 +155,8 @@ def _context(problem: ContractionProblem, configuration: Form) -> dict[str, obje
     own = {*(operand.name for operand in epilogue.operands), *(output.name for output in epilogue.outputs)}
     views = ViewNames({*problem.arguments, *RESERVED, *own})
     is_hopper = isinstance(configuration, HopperConfiguration)
-    codes = [problem.a.code, (given_by_columns(problem) if is_hopper else None) or problem.b.code]
+    by_tma = isinstance(configuration, HopperConfiguration | BlackwellConfiguration)
+    codes = [problem.a.code, (given_by_columns(problem) if by_tma else None) or problem.b.code]
     by_taps = problem.windows is not None and is_hopper
     if problem.windows and by_taps:
         count = math.prod(problem.windows.taps)

@@ -10,7 +10,13 @@ from pathlib import Path
 from typing import Any, cast
 
 from cutesmith.errors import CandidateError, ContractError, UnmatchedError
-from cutesmith.patterns.pattern_plan import AnyConfiguration, C, HopperConfiguration, PatternPlan
+from cutesmith.patterns.pattern_plan import (
+    AnyConfiguration,
+    BlackwellConfiguration,
+    C,
+    HopperConfiguration,
+    PatternPlan,
+)
 from cutesmith.patterns.writing.kernel_file import assemble_kernel
 from cutesmith.problems.contract import hold, inspect
 from cutesmith.runtime.tiling import Tiling
@@ -152,8 +158,8 @@ class Drafter:
 
 
 def _reasons(plan: PatternPlan[Any], drafted: Drafted, place: int) -> str:
-    """Why a kernel has this configuration, and what time is predicted; those of Hopper's products say it themselves."""
-    if isinstance(drafted.configuration, HopperConfiguration):
+    """Why a kernel has this configuration, and what time is predicted; products that TMA loads say it themselves."""
+    if isinstance(drafted.configuration, HopperConfiguration | BlackwellConfiguration):
         return ""
     from cutesmith.patterns.chains.chain import ChainPlan, SinglePlan
     from cutesmith.patterns.chains.variants import VariantsPlan

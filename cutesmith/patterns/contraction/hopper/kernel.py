@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from cutesmith.patterns.contraction.analysis import ContractionProblem, Matrix
+from cutesmith.patterns.contraction.analysis import ContractionProblem
 from cutesmith.patterns.contraction.epilogue import Operand, Output
 from cutesmith.patterns.contraction.hopper.legality import (
     SPLIT_STAGES,
@@ -15,6 +15,7 @@ from cutesmith.patterns.contraction.hopper.legality import (
 )
 from cutesmith.patterns.contraction.hopper.prediction import blocks_at_once, reasons
 from cutesmith.patterns.contraction.hopper.scales import tile_scales
+from cutesmith.patterns.contraction.tma import tma_context
 from cutesmith.patterns.graph.attributes import Windows
 from cutesmith.patterns.graph.dtypes import ITEM_BYTES, STORAGE_TYPE
 from cutesmith.patterns.pattern_plan import HopperConfiguration
@@ -54,27 +55,26 @@ HOPPER_NAMES = frozenset(
 def hopper_context(problem: ContractionProblem, c: HopperConfiguration) -> dict[str, object]:
     """The names of the template that depend on the form of sm_90a."""
     epilogue = problem.epilogue
-    over = {operand.name: _varies_over(operand, c.swapped) for operand in epilogue.operands}
-    loaded = [o.loaded(f"r_{o.name}[{PLACES[over[o.name]]}]") for o in epilogue.operands]
     contiguous_k = k_major(problem, c)
-    majors = ["K" if along_k else "MN" for along_k in contiguous_k]
+    others = ["bfloat16"] if c.ahead else []
+    others += [each.matrix.dtype for each in problem.scales if each is not None]
+    shared = tma_context(problem, contiguous_k, swapped=c.swapped, others=others)
+    over = shared["over"]
+    loaded = [o.loaded(f"r_{o.name}[{PLACES[over[o.name]]}]") for o in epilogue.operands]
     layouts = ["ROW_MAJOR" if along_k else "COL_MAJOR" for along_k in contiguous_k]
     order = -1 if c.swapped else 1
     factors = [problem.a.dtype, problem.b.dtype]
-    dtypes = [*factors, *(o.dtype for o in epilogue.operands), *(o.dtype for o in epilogue.outputs)]
-    dtypes += ["bfloat16"] if c.ahead else []
-    dtypes += [each.matrix.dtype for each in problem.scales if each is not None]
     scales = sorted(tile_scales(problem, c), key=lambda each: each.side)
     transposed = problem.windows is not None and problem.windows.is_transposed
     precise = c.parts > 1 or bool(scales) or transposed
-    return {
+    return shared | {
         "reasons": reasons(problem, c),
         "blocks_per_sm": blocks_at_once(problem, c),
         "rows": c.rows,
         "split_stages": SPLIT_STAGES,
         "batched": bool(problem.batch) and not c.joined,
         "joined": c.joined,
-        "by_columns": given_by_columns(problem) is not None,
+        "ahead": c.ahead,
         "scales": scales,
         "precise": precise,
         "read_bytes": [
@@ -82,14 +82,9 @@ def hopper_context(problem: ContractionProblem, c: HopperConfiguration) -> dict[
             *(2 * ITEM_BYTES[operand.dtype] for operand in epilogue.operands),  # pairs
         ],
         "factors": ["BFloat16" if c.ahead else STORAGE_TYPE[dtype] for dtype in factors[::order]],
-        "types": {_stored_dtype(dtype): STORAGE_TYPE[dtype] for dtype in dict.fromkeys(dtypes)},
-        "over": over,
         "loads_columns_early": _loads_columns_early(c, [o for o in epilogue.operands if over[o.name] == "n"]),
-        "floating": {output.name: _is_rounded(output) for output in epilogue.outputs},
         "store_ops": [_store_op(output, c) for output in epilogue.outputs],
-        "majors": majors[::order],
         "layouts": [*layouts[::order], "COL_MAJOR" if c.swapped else "ROW_MAJOR"],
-        "dims": _lines(problem, c),
         "tf32": is_tf32(problem, c),
         "turned": bool(turned_factors(problem, c)),
         "registers": from_registers(problem, c),
@@ -97,19 +92,6 @@ def hopper_context(problem: ContractionProblem, c: HopperConfiguration) -> dict[
         "tap_places": ", ".join(_places(problem.windows.taps)) if problem.windows else "",
         "call": epilogue.call("total" if c.split > 1 or precise else "sums[v]", loaded, list(epilogue.coordinates)),
     }
-
-
-def given_by_columns(problem: ContractionProblem) -> str | None:
-    """The code of B as the kernel reads it, (n, k), where that is what an argument is."""
-    return problem.b.transposed if isinstance(problem.b, Matrix) else None
-
-
-def _lines(problem: ContractionProblem, c: HopperConfiguration) -> list[int]:
-    """The dimension that TMA needs contiguous in each factor: of windows over an image, and their weights, channels."""
-    if problem.windows:
-        return [-2, -1 - problem.windows.rank]
-    contiguous_k = k_major(problem, c)
-    return [-1 if contiguous_k[0] else -2, -1 if contiguous_k[1] == (given_by_columns(problem) is not None) else -2]
 
 
 def _places(taps: Sequence[int]) -> Iterator[str]:
@@ -135,26 +117,10 @@ def _im2col(windows: Windows) -> dict[str, tuple[int, ...]]:
     }
 
 
-def _stored_dtype(dtype: str) -> str:
-    """The torch dtype that a kernel's argument has: bool travels as bytes."""
-    return "uint8" if dtype == "bool" else dtype
-
-
 def _loads_columns_early(c: HopperConfiguration, operands: Sequence[Operand]) -> bool:
     """Whether what changes with the columns alone is loaded before the products: nothing hides that after them."""
     registers = sum(c.tile_n // 4 * ITEM_BYTES[operand.dtype] // 4 for operand in operands)
     return 0 < registers <= REGISTERS_FOR_COLUMNS - c.sums_per_thread and not c.pingpong and c.split == 1
-
-
-def _varies_over(operand: Operand, swapped: bool) -> str:
-    """Over which coordinates of the kernel's tiles an operand changes: "m", "n" or both; one number counts as "n"."""
-    m, n = operand.varies[-2:][:: -1 if swapped else 1]
-    return "mn" if m and n else "m" if m else "n"
-
-
-def _is_rounded(output: Output) -> bool:
-    """Whether floats are converted in pairs after the epilogue, not one by one."""
-    return output.computed == "Float32" and output.dtype in ("float16", "bfloat16", "float32")
 
 
 def _store_op(output: Output, c: HopperConfiguration) -> str:

@@ -10,15 +10,10 @@ from cutesmith.patterns.contraction.analysis import ContractionProblem, Matrix, 
 from cutesmith.patterns.contraction.arithmetic import Arithmetic, arithmetic_of
 from cutesmith.patterns.contraction.epilogue import Output
 from cutesmith.patterns.contraction.hopper.scales import tile_scales
+from cutesmith.patterns.contraction.tma import MOST_TMA_BATCH_DIMS, TMA_BYTES, lie_along_k, outputs_apart, tma_reaches
 from cutesmith.patterns.graph.attributes import ShortSums
 from cutesmith.patterns.graph.dtypes import ITEM_BYTES
 from cutesmith.patterns.pattern_plan import HopperConfiguration
-
-TMA_BYTES = 16
-"""Addresses and strides of what TMA reads and writes are multiples (CUDA driver API, cuTensorMapEncodeTiled)."""
-
-MOST_TMA_BATCH_DIMS = 3
-"""A tensor map has at most five dimensions."""
 
 MOST_STEPS = 8
 """Elements from a window to the next."""
@@ -40,8 +35,8 @@ def obstacles(problem: ContractionProblem, sm: SmVersion) -> Iterator[str]:
     arithmetic = arithmetic_of(problem)
     if arithmetic is Arithmetic.FMA:
         yield f"the kernel multiplies float16, bfloat16, float32 and float8, not {problem.a.dtype}"
-    reached = all(isinstance(side, Matrix) and _tma_reaches(side) for side in (problem.a, problem.b))
-    if arithmetic is Arithmetic.FLOAT8 and not (reached and _lie_along_k(problem) == (True, True)):
+    reached = all(isinstance(side, Matrix) and tma_reaches(side) for side in (problem.a, problem.b))
+    if arithmetic is Arithmetic.FLOAT8 and not (reached and lie_along_k(problem) == (True, True)):
         yield "wgmma reads float8 along k, and TMA lines that begin at 16 bytes"
     if problem.scaled_k % 32:
         yield f"scales change after {problem.scaled_k} of k: wgmma sums up 32 products of float8"
@@ -82,12 +77,12 @@ def copied_factors(problem: ContractionProblem, c: HopperConfiguration) -> list[
     if isinstance(problem.b, Seen):
         windows, channels = problem.b.windows, problem.b.shape[-1 - problem.b.windows.rank]
         in_place = windows.taps_first and channels * ITEM_BYTES[problem.a.dtype] % TMA_BYTES == 0
-        in_place = (in_place or math.prod(windows.taps) == 1) and _tma_reaches(problem.a)
+        in_place = (in_place or math.prod(windows.taps) == 1) and tma_reaches(problem.a)
         weights = [] if in_place else [problem.a]
         return weights + ([] if _channels_reach(problem.b) else [problem.b])
     turned = turned_factors(problem, c)
     sides = [side for side in (problem.a, problem.b) if isinstance(side, Matrix)]
-    return [side for side in sides if side in turned or not _tma_reaches(side)]
+    return [side for side in sides if side in turned or not tma_reaches(side)]
 
 
 def turned_factors(problem: ContractionProblem, c: HopperConfiguration) -> list[Matrix]:
@@ -103,14 +98,9 @@ def _channels_reach(seen: Seen) -> bool:
     return seen.strides[at] == 1 and all(step * ITEM_BYTES[seen.dtype] % TMA_BYTES == 0 for step in others)
 
 
-def _tma_reaches(matrix: Matrix) -> bool:
-    return matrix.contiguous is not None and matrix.vector() * ITEM_BYTES[matrix.dtype] == TMA_BYTES
-
-
 def moved_outputs(problem: ContractionProblem, c: HopperConfiguration) -> list[Output]:
     """The outputs whose rows do not start where TMA can write: a launch moves rows together after the product."""
-    outputs = problem.epilogue.outputs
-    return [output for output in outputs if c.joined or problem.n * ITEM_BYTES[output.dtype] % TMA_BYTES]
+    return list(problem.epilogue.outputs) if c.joined else outputs_apart(problem)
 
 
 def can_join(problem: ContractionProblem) -> bool:
@@ -122,19 +112,13 @@ def can_join(problem: ContractionProblem) -> bool:
 
 def k_major(problem: ContractionProblem, c: HopperConfiguration) -> tuple[bool, bool]:
     """Whether A and B are contiguous along k as the kernel reads them; else they are along m and n."""
-    a, b = _lie_along_k(problem)
+    a, b = lie_along_k(problem)
     return (a or (is_tf32(problem, c) and c.swapped), b or (is_tf32(problem, c) and not c.swapped))
 
 
 def from_registers(problem: ContractionProblem, c: HopperConfiguration) -> bool:
     """Whether wgmma of tf32 takes the left factor of the tiles from registers: it lies along m in shared memory."""
     return is_tf32(problem, c) and not k_major(problem, c)[c.swapped]
-
-
-def _lie_along_k(problem: ContractionProblem) -> tuple[bool, bool]:
-    if isinstance(problem.b, Seen):
-        return True, True
-    return problem.a.contiguous == -1, problem.b.contiguous == -2
 
 
 def stage_bytes(problem: ContractionProblem, c: HopperConfiguration) -> int:

@@ -1,0 +1,42 @@
+"""What `contraction_sm100.py.j2` takes: layouts in shared memory, and how each part is loaded and stored."""
+
+from __future__ import annotations
+
+from cutesmith.patterns.contraction.analysis import ContractionProblem
+from cutesmith.patterns.contraction.blackwell.prediction import reasons
+from cutesmith.patterns.contraction.tma import lie_along_k, tma_context
+from cutesmith.patterns.graph.dtypes import ITEM_BYTES, STORAGE_TYPE
+from cutesmith.patterns.pattern_plan import BlackwellConfiguration
+
+PLACES = {"n": "v", "m": "0", "mn": "v"}
+"""Where the operand of sum `v` of a strip is: a thread has a row of it."""
+
+VECTOR_BYTES = 16
+
+BLACKWELL_NAMES = frozenset(
+    "BM BN BK STAGES ROWS EPI_N BUFFERS ACCUMULATORS TENSOR_COLUMNS EPILOGUE_WARPS LOAD_WARP MMA_WARP PAIR sm100 "
+    "tcgen05 tiled_mma pair_layout TmemAllocator one_thread ready tmem address acc_layout slices copy_T mine_T tTtC "
+    "tTsums full done down for_tma load_vector vectors receivers tmem_load ctas".split()
+)
+"""What the template binds beside `HOPPER_NAMES`, so that an argument of the problem needs another name."""
+
+
+def blackwell_context(problem: ContractionProblem, c: BlackwellConfiguration) -> dict[str, object]:
+    """The names of the template that depend on the form of sm_100a."""
+    epilogue = problem.epilogue
+    shared = tma_context(problem, lie_along_k(problem), swapped=c.swapped)
+    loaded = [o.loaded(f"r_{o.name}[{PLACES[shared['over'][o.name]]}]") for o in epilogue.operands]
+    factors = [STORAGE_TYPE[problem.a.dtype], STORAGE_TYPE[problem.b.dtype]]
+    return shared | {
+        "reasons": reasons(problem, c),
+        "batched": bool(problem.batch),
+        "joined": False,
+        "ahead": False,
+        "turned": False,
+        "scales": (),
+        "read_bytes": [VECTOR_BYTES] * len(epilogue.operands),
+        "vectors": {o.name: VECTOR_BYTES // ITEM_BYTES[o.dtype] for o in epilogue.operands},
+        "factors": factors[:: -1 if c.swapped else 1],
+        "result_layout": "COL_MAJOR" if c.swapped else "ROW_MAJOR",
+        "call": epilogue.call("sums[v]", loaded, list(epilogue.coordinates)),
+    }

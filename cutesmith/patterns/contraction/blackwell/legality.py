@@ -1,0 +1,97 @@
+"""Whether sm_100a's kernel can serve a product at all, and whether one of its configurations can be a kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from cutesmith.devices import RESERVED_SMEM_PER_BLOCK, SmVersion
+from cutesmith.patterns.contraction.analysis import ContractionProblem, Matrix, Seen
+from cutesmith.patterns.contraction.arithmetic import Arithmetic, arithmetic_of
+from cutesmith.patterns.contraction.tma import MOST_TMA_BATCH_DIMS, tma_reaches
+from cutesmith.patterns.graph.dtypes import ITEM_BYTES
+from cutesmith.patterns.pattern_plan import BlackwellConfiguration
+
+ROWS = 128
+"""Of tensor memory: one for each thread of the warps that write out."""
+
+TENSOR_COLUMNS = 512
+"""Of tensor memory (PTX ISA, "Tensor Memory")."""
+
+BARRIER_BYTES = 512
+"""For the barriers of the rings, the address of tensor memory, and what aligning the tiles to 1024 bytes skips."""
+
+PRODUCT_BYTES = 32
+"""Of k that one tcgen05.mma multiplies."""
+
+STRIPS = (64, 32, 16)
+"""Columns of a tile that can leave at once."""
+
+REGISTERS_FOR_STRIP = 200
+"""Of the 255 of a thread, for the sums, operands and results of a strip of columns."""
+
+
+def obstacles(problem: ContractionProblem, sm: SmVersion) -> Iterator[str]:
+    """A sentence for each reason why this product needs another kernel, whatever the configuration."""
+    if "tcgen05.mma" not in sm.tensor_cores:
+        yield f"sm_{sm.number} has no tcgen05"
+    if arithmetic_of(problem) is not Arithmetic.HALF:
+        yield f"the kernel multiplies float16 and bfloat16, not {problem.a.dtype}"
+    if isinstance(problem.b, Seen):
+        yield "the kernel reads matrices, not windows over an image"
+    if problem.k == 0:
+        yield "there is nothing to sum up"
+    if len(problem.batch) > MOST_TMA_BATCH_DIMS:
+        yield f"{len(problem.batch)} batch dimensions: a tensor map has room for {MOST_TMA_BATCH_DIMS}"
+    for output in problem.epilogue.outputs:
+        item = ITEM_BYTES[output.dtype]
+        if item > 4:
+            yield f"{output.name} has elements of {item} bytes"
+
+
+def copied_factors(problem: ContractionProblem) -> list[Matrix]:
+    """The factors that TMA cannot read: a launch copies them before the product, in lines that start where TMA can."""
+    return [side for side in (problem.a, problem.b) if isinstance(side, Matrix) and not tma_reaches(side)]
+
+
+def strip_registers(problem: ContractionProblem, columns: int) -> int:
+    """Of a thread, for its row of a strip: sums, float32 results, and operands, of which rows' are one number."""
+    operands = sum(ITEM_BYTES[o.dtype] for o in problem.epilogue.operands if any(o.varies[-2:]))
+    return columns * (4 + 4 * len(problem.epilogue.outputs) + operands) // 4
+
+
+def stage_bytes(problem: ContractionProblem, c: BlackwellConfiguration) -> int:
+    """What one stage of the ring holds of a block's: of a pair, each block loads half of both operands."""
+    lines = (c.tile_m + c.tile_n) // (2 if c.pair else 1)
+    return lines * c.tile_k * ITEM_BYTES[problem.a.dtype]
+
+
+def other_bytes(problem: ContractionProblem, c: BlackwellConfiguration) -> int:
+    """Shared memory beside the ring: the strips that outputs leave from."""
+    leaving = c.buffers * ROWS * c.columns * sum(ITEM_BYTES[output.dtype] for output in problem.epilogue.outputs)
+    return leaving + BARRIER_BYTES + RESERVED_SMEM_PER_BLOCK
+
+
+def shared_bytes(problem: ContractionProblem, c: BlackwellConfiguration) -> int:
+    """What a block's shared memory holds."""
+    return c.stages * stage_bytes(problem, c) + other_bytes(problem, c)
+
+
+def refusals(problem: ContractionProblem, c: BlackwellConfiguration, sm: SmVersion) -> Iterator[str]:
+    """A sentence for each reason why the template cannot be rendered so, or would not run."""
+    if c.rows != ROWS:
+        yield f"{c.rows} rows a block: tensor memory has {ROWS}"
+    unit = 32 if c.pair else 16
+    if c.tile_n % unit or not unit <= c.tile_n <= 256 or c.tile_n % c.columns:
+        yield f"tcgen05.mma has no {c.tile_n} columns, or they do not leave {c.columns} at a time"
+    if c.columns not in STRIPS:
+        yield f"{c.columns} columns do not leave at once"
+    if (registers := strip_registers(problem, c.columns)) > REGISTERS_FOR_STRIP:
+        yield f"{registers} registers a thread for {c.columns} columns spill"
+    if c.tile_k % (depth := PRODUCT_BYTES // ITEM_BYTES[problem.a.dtype]):
+        yield f"{c.tile_k} of k are not a multiple of {depth}"
+    if c.accumulators * c.tile_n > TENSOR_COLUMNS:
+        yield f"the sums of {c.accumulators} tiles of {c.tile_n} columns: tensor memory has {TENSOR_COLUMNS} columns"
+    if c.stages < 2:
+        yield "loads need a second stage"
+    if (needed := shared_bytes(problem, c)) > sm.smem_per_block:
+        yield f"{needed} bytes of shared memory: sm_{sm.number} has {sm.smem_per_block} bytes a block"

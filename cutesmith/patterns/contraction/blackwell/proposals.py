@@ -1,0 +1,58 @@
+"""Which tiles sm_100a's kernel is tried with, the most promising first, by a model of its time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from cutesmith.devices import SmVersion
+from cutesmith.patterns.contraction.analysis import ContractionProblem
+from cutesmith.patterns.contraction.blackwell.legality import (
+    REGISTERS_FOR_STRIP,
+    STRIPS,
+    other_bytes,
+    refusals,
+    stage_bytes,
+    strip_registers,
+)
+from cutesmith.patterns.contraction.blackwell.prediction import predict
+from cutesmith.patterns.graph.dtypes import ITEM_BYTES
+from cutesmith.patterns.pattern_plan import BlackwellConfiguration as Tiles
+
+FEW_ROWS = 128
+"""Of the result: up to as many are tried as columns of tiles."""
+
+MOST_STAGES = 10
+MOST_CANDIDATES = 12
+
+
+def proposals(problem: ContractionProblem, sm: SmVersion, most: int = MOST_CANDIDATES) -> list[Tiles]:
+    """The configurations that can be a kernel, the least predicted time first; no more than `most`."""
+    forms = (_filled(problem, c, sm) for c in _candidates(problem))
+    found = [c for c in forms if not any(refusals(problem, c, sm))]
+    return sorted(found, key=lambda c: predict(problem, c).seconds)[:most]
+
+
+def _candidates(problem: ContractionProblem) -> Iterator[Tiles]:
+    line = 128 // ITEM_BYTES[problem.a.dtype]
+    for n in (256, 224, 192, 160, 128, 96, 64):
+        columns = _widest_strip(problem, n)
+        yield Tiles(128, n, line, 0, columns=columns)
+        yield Tiles(256, n, line, 0, pair=True, columns=columns)
+    if problem.m <= FEW_ROWS:
+        n = next(n for n in (16, 32, 64, 96, 128) if n >= problem.m)
+        columns = _widest_strip(problem, n)
+        yield from (Tiles(128, n, k * line, 0, columns=columns, swapped=True) for k in (1, 2))
+
+
+def _widest_strip(problem: ContractionProblem, n: int) -> int:
+    """Columns of a tile that leave at once: 128 bytes of 16-bit results, unless registers spill."""
+    whole = [columns for columns in STRIPS if n % columns == 0]
+    fitting = (columns for columns in whole if strip_registers(problem, columns) <= REGISTERS_FOR_STRIP)
+    return next(fitting, whole[-1])
+
+
+def _filled(problem: ContractionProblem, c: Tiles, sm: SmVersion) -> Tiles:
+    """As many stages as fit."""
+    stages = (sm.smem_per_block - other_bytes(problem, c)) // stage_bytes(problem, c)
+    return replace(c, stages=max(0, min(stages, MOST_STAGES)))

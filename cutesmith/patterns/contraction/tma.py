@@ -1,0 +1,82 @@
+"""What the forms of sm_90a and sm_100a share: what TMA can read and write, and names that both templates take."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from cutesmith.patterns.contraction.analysis import ContractionProblem, Matrix, Seen
+from cutesmith.patterns.contraction.epilogue import Operand, Output
+from cutesmith.patterns.graph.dtypes import ITEM_BYTES, STORAGE_TYPE
+
+TMA_BYTES = 16
+"""Addresses and strides of what TMA reads and writes are multiples (CUDA driver API, cuTensorMapEncodeTiled)."""
+
+MOST_TMA_BATCH_DIMS = 3
+"""A tensor map has at most five dimensions."""
+
+
+def tma_reaches(matrix: Matrix) -> bool:
+    """Whether a tensor map can say where its lines are."""
+    return matrix.contiguous is not None and matrix.vector() * ITEM_BYTES[matrix.dtype] == TMA_BYTES
+
+
+def lie_along_k(problem: ContractionProblem) -> tuple[bool, bool]:
+    """Whether A and B are contiguous along k; else they are along m and n."""
+    if isinstance(problem.b, Seen):
+        return True, True
+    return problem.a.contiguous == -1, problem.b.contiguous == -2
+
+
+def outputs_apart(problem: ContractionProblem) -> list[Output]:
+    """The outputs whose rows do not start where TMA can write."""
+    return [output for output in problem.epilogue.outputs if problem.n * ITEM_BYTES[output.dtype] % TMA_BYTES]
+
+
+def given_by_columns(problem: ContractionProblem) -> str | None:
+    """The code of B as the kernel reads it, (n, k), where that is what an argument is."""
+    return problem.b.transposed if isinstance(problem.b, Matrix) else None
+
+
+def varies_over(operand: Operand, *, swapped: bool) -> str:
+    """Over which coordinates of the kernel's tiles an operand changes: "m", "n" or both; one number counts as "n"."""
+    m, n = operand.varies[-2:][:: -1 if swapped else 1]
+    return "mn" if m and n else "m" if m else "n"
+
+
+def tma_context(
+    problem: ContractionProblem,
+    contiguous_k: Sequence[bool],
+    *,
+    swapped: bool,
+    others: Collection[str] = (),
+) -> dict[str, Any]:
+    """Names of both templates; `contiguous_k` tells of A and B, `others` are dtypes of more that launches take.
+
+    "dims" are the dimensions that TMA needs contiguous in the factors, as `kernel_fn` passes them.
+    """
+    epilogue = problem.epilogue
+    dtypes = [problem.a.dtype, problem.b.dtype, *(o.dtype for o in epilogue.operands)]
+    dtypes += [*(o.dtype for o in epilogue.outputs), *others]
+    by_columns = given_by_columns(problem) is not None
+    dims = [-1 if contiguous_k[0] else -2, -1 if contiguous_k[1] == by_columns else -2]
+    if problem.windows:  # channels
+        dims = [-2, -1 - problem.windows.rank]
+    return {
+        "by_columns": by_columns,
+        "types": {_stored_dtype(dtype): STORAGE_TYPE[dtype] for dtype in dict.fromkeys(dtypes)},
+        "over": {operand.name: varies_over(operand, swapped=swapped) for operand in epilogue.operands},
+        "floating": {output.name: _is_rounded(output) for output in epilogue.outputs},
+        "majors": ["K" if along_k else "MN" for along_k in contiguous_k][:: -1 if swapped else 1],
+        "dims": dims,
+    }
+
+
+def _stored_dtype(dtype: str) -> str:
+    """The torch dtype that a kernel's argument has: bool travels as bytes."""
+    return "uint8" if dtype == "bool" else dtype
+
+
+def _is_rounded(output: Output) -> bool:
+    """Whether floats are converted in pairs after the epilogue, not one by one."""
+    return output.computed == "Float32" and output.dtype in ("float16", "bfloat16", "float32")
