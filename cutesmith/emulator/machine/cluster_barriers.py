@@ -36,13 +36,13 @@ class ClusterBarriers(Unit):
 
     def phases(self) -> Array:
         """int64 (lanes,): how often the barrier of each lane's cluster has completed; the slowest live lane decides."""
-        wave = self.machine.wave
-        arrivals = np.full(wave.lane_count, np.iinfo(np.int64).max)
-        live = wave.members[self.machine.warps.live]
-        arrivals[live] = self.arrivals[live]
-        starts = np.flatnonzero(np.diff(wave.cluster_of_lane.astype(np.int64), prepend=-1))
-        counts = np.diff(np.append(starts, wave.lane_count))
-        return np.repeat(np.minimum.reduceat(arrivals, starts), counts)
+        wave, warps, arrivals = self.machine.wave, self.machine.warps, self.arrivals
+        if warps.ended:
+            arrivals = np.full(wave.lane_count, np.iinfo(np.int64).max)
+            live = wave.members[warps.live]
+            arrivals[live] = self.arrivals[live]
+        width = wave.threads_per_block * wave.cluster_blocks
+        return np.repeat(arrivals.reshape(-1, width).min(axis=1), width)
 
     def wait(self, lanes: Array, phases: Array) -> Array:
         """Which of the lanes have waited long enough; a lane that has not arrived itself waits forever."""

@@ -88,12 +88,14 @@ class Initialisations(Unit):
     def _check_own(self, lanes: Array, pointers: Array, instruction: Instruction) -> None:
         """The first use of each mbarrier by another warp of its block than the one that initialised it."""
         warp_of_lane, clocks = self.machine.warps.warp_of_lane, self._memory.clocks
-        for index, pointer in enumerate(pointers.tolist()):
-            if pointer not in self._new:
+        warps = warp_of_lane[lanes]
+        other = (pointers[1:] != pointers[:-1]) | (warps[1:] != warps[:-1])  # of a warp its first
+        for index in np.flatnonzero(np.append(len(lanes) > 0, other)).tolist():
+            if (pointer := int(pointers[index])) not in self._new:
                 continue
             known, lane = self._known[pointer], int(lanes[index])
             block = int(self._wave.block_of_lane[lane])
-            if warp_of_lane[lane] == warp_of_lane[known.lane] or block != self._wave.block_of_lane[known.lane]:
+            if warps[index] == warp_of_lane[known.lane] or block != self._wave.block_of_lane[known.lane]:
                 continue
             self._new.discard(pointer)
             if not (clocks.met_since(block, known.time) or 0 < known.fenced <= self._waited(block)):

@@ -136,12 +136,15 @@ class Scheduler:
 
     def _sort(self, lanes: Array) -> bool:
         """Sort lanes that have run by their status codes; True when all of them only ran out of fuel."""
-        codes = self._wave.status[lanes]
-        first = int(codes[0])
-        if (codes == first).all():
-            return self._put(first, lanes)
-        gave_way = [self._put(int(code), lanes[codes == code]) for code in np.unique(codes)]
-        return all(gave_way)
+        codes, gave_way = self._wave.status[lanes], True
+        while len(lanes):
+            first = int(codes[0])
+            others = codes != first
+            if not others.any():
+                return self._put(first, lanes) and gave_way
+            gave_way &= self._put(first, lanes[~others])
+            codes, lanes = codes[others], lanes[others]
+        return gave_way
 
     def _put(self, code: int, lanes: Array) -> bool:
         if code >= 0:

@@ -138,7 +138,7 @@ class Clocks:
     def synchronise_warps(self, members: Array, active: Array) -> None:
         """The active lanes of each warp have met at `bar.warp.sync`; `members`, `active` as in lanes.Warps."""
         lanes = members[active]
-        firsts = np.unique(self._wave.cluster_of_lane[lanes]).astype(np.int64)
+        firsts = self._firsts_of(lanes)
         for met in (row[present] for row, present in zip(members, active, strict=True)) if self._knowledge else ():
             if (first := int(self._wave.cluster_of_lane[met[0]])) in self._knowledge:
                 self._meet(first, met)
@@ -154,7 +154,7 @@ class Clocks:
 
     def release_cluster(self, lanes: Array) -> None:
         """Arrival at the cluster's barrier."""
-        firsts = np.unique(self._wave.cluster_of_lane[lanes]).astype(np.int64)
+        firsts = self._firsts_of(lanes)
         self._cluster_released[firsts] = self.time[firsts]
         for first, mine in self._by_cluster(lanes, firsts) if self._channels or self.fenced.in_use else ():
             self.release(mine, _CLUSTER_BARRIER)
@@ -163,7 +163,7 @@ class Clocks:
 
     def acquire_cluster(self, lanes: Array) -> None:
         """The cluster's barrier is over, so all had arrived: what came before the last release is ordered."""
-        firsts = np.unique(self._wave.cluster_of_lane[lanes]).astype(np.int64)
+        firsts = self._firsts_of(lanes)
         blocks = (firsts[:, None] + np.arange(self._cluster)).ravel()
         base = np.repeat(self._cluster_released[firsts] + 1, self._cluster)
         self._cluster_base[blocks] = np.maximum(self._cluster_base[blocks], base)
@@ -171,9 +171,15 @@ class Clocks:
         for _, mine in self._by_cluster(lanes, firsts) if self._channels or self.fenced.in_use else ():
             self.acquire(mine, _CLUSTER_BARRIER)
 
+    def _firsts_of(self, lanes: Array) -> Array:
+        """int64 (n,): the first blocks of the clusters of these lanes, ascending."""
+        return np.flatnonzero(np.bincount(self._wave.cluster_of_lane[lanes]))
+
     def _by_cluster(self, lanes: Array, firsts: Array) -> list[tuple[int, Array]]:
         clusters = self._wave.cluster_of_lane[lanes]
-        return [(first, lanes[clusters == first]) for first in firsts.tolist()]
+        if (clusters[1:] < clusters[:-1]).any():
+            return [(first, lanes[clusters == first]) for first in firsts.tolist()]
+        return list(zip(firsts.tolist(), np.split(lanes, np.searchsorted(clusters, firsts[1:])), strict=True))
 
     # ----------------------------------------------------------------------------------------------- mbarriers
 
@@ -218,7 +224,7 @@ class Clocks:
         """These lanes have executed `fence.proxy.async`: engines see what these lanes know of."""
         if not self._exact:
             return
-        firsts = np.unique(self._wave.cluster_of_lane[lanes]).astype(np.int64)
+        firsts = self._firsts_of(lanes)
         for first, mine in self._by_cluster(lanes, firsts):
             self.fenced.fence(first, mine - first * self._threads, self._know(first, mine)[:, : self._width])
         self._advance(firsts)
@@ -324,8 +330,7 @@ class Clocks:
         known, block = whole[:, : self._width], self._wave.block_of_lane[lanes].astype(np.int64)
         blocks = [first] if self._cluster == 1 else np.unique(block).tolist()
         for mine in blocks:
-            least = self._known_by_block(first, np.array([mine]))
-            np.maximum(known, least, out=known, where=len(blocks) == 1 or (block == mine)[:, None])
+            learn(known, np.flatnonzero(block == mine), self._known_by_block(first, np.array([mine])))
         if (bases := self._warp_base[lanes]).max() > 1:
             rows, columns = np.arange(len(lanes))[:, None], self._columns_of_warps(lanes) - start
             known[rows, columns] = np.maximum(known[rows, columns], (bases - 1)[:, None])
