@@ -21,6 +21,8 @@ import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from cutesmith.emulator.native import kept_code
+from cutesmith.resources import cache_folder
 from cutesmith.sandbox.environment import FORK_SERVER_ROOM, PACKAGE_ROOT, clean_environment
 from cutesmith.sandbox.fork_server_orders import Answer, Fork, Forked, Order, Reap, Reaped, Refused, Serve
 from cutesmith.sandbox.messages import decode, encode
@@ -160,6 +162,7 @@ def start_fork_server(key: Mapping[str, str]) -> ForkServer:
     known = {name: value for name, value in key.items() if value}
     module = "cutesmith.sandbox.fork_server_process"
     more = {**known, **SINGLE_THREADED, FORK_SERVER_ROOM: "-" * ROOM_BYTES, "PYTHONPATH": PACKAGE_ROOT}
+    more[kept_code.FOLDER] = str(cache_folder().absolute() / "code")
     with theirs:
         process = subprocess.Popen(
             [sys.executable, "-m", module, str(theirs.fileno()), str(sys.dont_write_bytecode)],

@@ -149,6 +149,26 @@ os.kill(os.getpid(), signal.SIGKILL)
     until(lambda: not Path(folder).exists())
 
 
+def test_the_fork_server_keeps_machine_code_and_its_workers_do_not_know_where(tmp_path):
+    text = """
+import os, sys
+sys.path[:0] = sys.argv[1].split(os.pathsep)
+from cutesmith.emulator.requirements import import_emulator
+from cutesmith.sandbox.worker import Worker
+from sandbox_handlers import Act, factory
+with Worker(factory, preload=(import_emulator,), environment={"PYTHONPATH": sys.argv[1]}) as worker:
+    print(worker.not_forked, *worker.call(Act({"action": "environment"}))["environment"])
+"""
+    judge = subprocess.run(
+        [sys.executable, "-c", text, ENVIRONMENT["PYTHONPATH"]],
+        capture_output=True, text=True, cwd=ROOT, timeout=100, check=False,
+        env={**os.environ, "CUTESMITH_CACHE": str(tmp_path)},
+    )  # fmt: skip
+    assert judge.returncode == 0, judge.stderr
+    assert "HOME" in judge.stdout and "CUTESMITH" not in judge.stdout
+    assert len(list((tmp_path / "code").glob("*.o"))) == 1
+
+
 def test_a_fork_server_with_threads_is_done_without(tmp_path):
     """As it would be with a release of the DSL that starts threads when it is imported."""
     (tmp_path / "cutlass").mkdir()

@@ -8,13 +8,15 @@ import platform
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
+import llvmlite
 import llvmlite.binding as llvm
 import numpy as np
 
 from cutesmith.emulator.errors import EmulationError
+from cutesmith.emulator.native.kept_code import kept_code
 from cutesmith.emulator.native.logs import NO_INSTRUMENTATION, Instrumentation
 from cutesmith.emulator.native.regions import program_text
 from cutesmith.emulator.program.abi import ACCESS_FUNCTION, CONTEXT_WORDS, Array
@@ -102,13 +104,22 @@ def compiled_access(text: str) -> Any:
 
 def machine_code(text: str) -> Any:
     """The execution engine that owns the code of any IR text, optimised well; its functions have an address."""
-    machine, module = _target(2), llvm.parse_assembly(text)
+    module = llvm.parse_assembly(text)
     _require_symbols(module)
-    builder = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=2))
-    builder.getModulePassManager().run(module, builder)
-    engine = llvm.create_mcjit_compiler(module, machine)
+    version = ".".join(map(str, (llvmlite.__version__, *llvm.llvm_version_info)))
+    host = f"{llvm.get_host_cpu_name()} {llvm.get_host_cpu_features().flatten()} {llvm.get_default_triple()}"
+    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _target(2))
+    code = kept_code(f"{version}\n{host}\n{text}", partial(_object_code, module))
+    engine.add_object_file(llvm.ObjectFileRef.from_data(code))
     engine.finalize_object()
     return engine
+
+
+def _object_code(module: Any) -> bytes:
+    machine = _target(2)
+    builder = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=2))
+    builder.getModulePassManager().run(module, builder)
+    return bytes(machine.emit_object(module))
 
 
 def _require_symbols(module: Any, *known: str) -> None:
