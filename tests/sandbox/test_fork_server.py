@@ -154,10 +154,13 @@ def test_the_fork_server_keeps_machine_code_and_its_workers_do_not_know_where(tm
 import os, sys
 sys.path[:0] = sys.argv[1].split(os.pathsep)
 from cutesmith.emulator.requirements import import_emulator
+from cutesmith.profiling.emulation import emulator
 from cutesmith.sandbox.worker import Worker
 from sandbox_handlers import Act, factory
-with Worker(factory, preload=(import_emulator,), environment={"PYTHONPATH": sys.argv[1]}) as worker:
-    print(worker.not_forked, *worker.call(Act({"action": "environment"}))["environment"])
+with Worker(emulator, preload=(import_emulator,)) as worker:
+    assert not worker.not_forked, worker.not_forked
+with Worker(factory, environment={"PYTHONPATH": sys.argv[1]}) as worker:
+    print(*worker.call(Act({"action": "environment"}))["environment"])
 """
     judge = subprocess.run(
         [sys.executable, "-c", text, ENVIRONMENT["PYTHONPATH"]],
