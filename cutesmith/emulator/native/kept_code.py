@@ -1,8 +1,8 @@
 """Machine code that is the same for every kernel, kept on disk from one process to the next.
 
 Code of `access` takes 0.33 s to make and 0.01 s to read. Only processes that run no candidate write or read such files,
-as whoever writes them decides what every later verdict rests on. They are told of the folder (`FOLDER`). A file counts
-if it is this user's, no one else may write to it, and it is whole.
+since every later verdict depends on them. The variable `FOLDER` names the folder to these processes. A file counts if
+it is this user's, no one else may write to it, and it is whole.
 """
 
 from __future__ import annotations
