@@ -13,7 +13,7 @@ from cutesmith.commands._run import command, report, verb_parser
 from cutesmith.errors import UnavailableError, UsageError
 from cutesmith.problems.sources import KernelRequest, resolve
 from cutesmith.verbs.generate_verb import GENERATE, MOST_TRIED
-from cutesmith.verdicts import GenerateVerdict
+from cutesmith.verdicts import GenerateVerdict, Precision
 
 DESCRIPTION = """\
 Write CuTe DSL kernels for a PyTorch function: trace it and match its operations with patterns: products of matrices,
@@ -77,7 +77,7 @@ def main(argv: list[str]) -> int:
             benchmark=not options.no_benchmark,
             use_cache=not options.no_cache,
             confine_problem=options.confine_problem,
-            tf32=options.precision == "tf32",
+            precision=Precision(options.precision),
             progress=progress,
             render=render_report,
         )

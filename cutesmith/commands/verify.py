@@ -10,7 +10,7 @@ from cutesmith.judge.rounds import VerifyOptions
 from cutesmith.judge.verification import verify_kernel
 from cutesmith.timing.entries import import_for_gpu
 from cutesmith.verbs.kernel_verbs import VERIFY
-from cutesmith.verdicts import CaseOutcome, VerifyVerdict
+from cutesmith.verdicts import CaseOutcome, Precision, VerifyVerdict
 
 DESCRIPTION = """\
 Verify a kernel: does kernel_fn compute reference_fn, and honestly?
@@ -44,7 +44,7 @@ def main(argv: list[str]) -> int:
     asked = VerifyOptions(
         rtol=options.rtol,
         atol=options.atol,
-        tf32=options.precision == "tf32",
+        precision=Precision(options.precision),
         arch=options.arch,
         seeds=options.seeds,
         sanitize=options.sanitize,

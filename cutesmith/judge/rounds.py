@@ -28,7 +28,16 @@ from cutesmith.recording.dsl_import import import_dsl
 from cutesmith.sandbox.readable import INPUTS
 from cutesmith.sandbox.scratch import content_of, remove_folder, scratch_folder
 from cutesmith.sandbox.worker import GIB, Worker
-from cutesmith.verdicts import CaseOutcome, CaseReport, ExitCode, Mechanism, OutputError, Rule, Violation
+from cutesmith.verdicts import (
+    CaseOutcome,
+    CaseReport,
+    ExitCode,
+    Mechanism,
+    OutputError,
+    Precision,
+    Rule,
+    Violation,
+)
 
 NAN_POISON, LARGE_POISON = 0xFF, 0x5A  # as in transfer.tensors, which imports torch
 TOO_EARLY = "nothing that this call wrote stayed: let every stream that you use wait for the current one first"
@@ -48,7 +57,7 @@ START_SECONDS = 300.0  # importing PyTorch and the DSL from a cold disk on a bus
 class VerifyOptions:
     """How to verify: tolerances (None: the file's, else those of the dtype), input draws a set, seconds a call.
 
-    `tf32`: the user accepts products of factors that are rounded to tf32; float32 results are judged by that.
+    `precision`: what products and convolutions of float32 may round their factors to; results are judged by that.
     `quick` draws only what moves or scales floats as a whole, for an inner loop. A problem in the kernel's own file is
     confined as the kernel is, any other only with `confine_problem`.
     `orders`: in how many orders of completion the emulated GPU runs launches with bulk copies (emulator's Settings).
@@ -58,7 +67,7 @@ class VerifyOptions:
 
     rtol: float | None = None
     atol: float | None = None
-    tf32: bool = False
+    precision: Precision = Precision.PYTORCH
     arch: str | None = None
     seeds: int = 2
     timeout: float = 120.0
@@ -79,6 +88,7 @@ class Round:
     checksums of large outputs that were judged, by their files. `refused` has draws that the reference does not take,
     and why; `declined` those that the kernel does not. `shorter`: sizes that derived values get instead of others.
     `shrunk`: the file's own input sets that the emulated GPU ran smaller, by their numbers.
+    `tf32_convolutions`: a result was right only since float32 convolutions may round to tf32.
     """
 
     folder: Path
@@ -94,6 +104,7 @@ class Round:
     refused: dict[str, str] = field(default_factory=dict)
     declined: dict[str, str] = field(default_factory=dict)
     shorter: tuple[tuple[int, int], ...] = ()
+    tf32_convolutions: bool = False
 
     def replay(self, name: str, index: int) -> CaseReport:
         """A, then B behind the same pointers, then A behind new ones: all three must be right.
@@ -232,9 +243,15 @@ class Round:
         derived = key in (DERIVED, OTHER_DERIVED)
         asked = self.options
         tolerances = Tolerances(
-            rtol=asked.rtol, atol=asked.atol, tf32=asked.tf32, derived=derived, default=default, strict=strict
+            rtol=asked.rtol,
+            atol=asked.atol,
+            precision=asked.precision,
+            derived=derived,
+            default=default,
+            strict=strict,
         )
         judged = reference_call(self.reference, Judge(key, report.outputs, report.is_tuple, tolerances, unwritten))
+        self.tf32_convolutions |= judged.rounded
         for output in report.outputs:
             self.sums.pop(output.file, None)
         self.sums.update(zip((output.file for output in report.outputs), judged.sums))

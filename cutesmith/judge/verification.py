@@ -70,6 +70,7 @@ ONE_CODE = (
 BY_A_SET = "one of get_input_sets(), or get_inputs() by EMULATED_SIZES."
 BY_SIZES = "raise EMULATED_SIZES until it does, or give one of get_input_sets() the size."
 BY_THE_KERNEL = "the problem is given, so lower the bound from which the kernel takes it. A GPU verifies at full size."
+TF32_CONVOLUTIONS = "float32 convolutions may round to tf32, as PyTorch's flag for cuDNN lets them"
 NOT_EXECUTED = "compiled and checked, but nothing was executed: this machine has no NVIDIA GPU, and"
 
 
@@ -110,6 +111,7 @@ class Judge:
     reduced: str = ""
     shrunk: list[int] = field(default_factory=list)  # numbers of input sets
     shapes: bool = True  # whether the problem promises other sizes
+    tf32_convolutions: bool = False  # as of `Round`
     idle: tuple[str, ...] = ()  # kernels of the file that no case launched
     kinds: tuple[InputKind, ...] = ()
     confinement: dict[str, bool] = field(default_factory=dict)
@@ -208,7 +210,9 @@ class Judge:
         with exchange() as folder, self._workers(folder, device, arch) as (reference, candidate):
             plan = self._load(reference, candidate, device, arch)
             again = (lambda: self._compiled(folder, arch)) if device == "cuda" else None
-            self._all_cases(Round(folder, reference, candidate, self.options, recompiled=again), plan)
+            turn = Round(folder, reference, candidate, self.options, recompiled=again)
+            self._all_cases(turn, plan)
+            self.tf32_convolutions = turn.tf32_convolutions
             verdict = self._conclude(candidate.log_tail)
         if verdict.passed and self.options.sanitize and device == "cuda":
             return self._sanitized(verdict, arch)
@@ -344,6 +348,7 @@ class Judge:
             declared = [f"`{kind.name}` {kind.domain}" for kind in self.kinds if kind.domain]
             done += f" for {' and '.join(declared)} only" if declared else ""
             done += "" if self.shapes else " for these sizes"
+            done += f"; {TF32_CONVOLUTIONS}" if self.tf32_convolutions else ""
             whose = ", by the file's own reference" if self.own_problem else ""
             whose += f"; no case launched {', '.join(self.idle)}" if self.idle else ""
             if missing := [case.remark for case in self.cases if case.outcome is CaseOutcome.NOT_EXECUTED]:
@@ -399,6 +404,7 @@ class Judge:
             kinds=self.kinds,
             rule=str(rule or ""),
             mechanism=mechanism.value if mechanism else "",
+            tf32_convolutions=self.tf32_convolutions,
             own_problem=self.own_problem,
             confinement=self.confinement,
             problem_confinement=self.problem_confinement,

@@ -13,6 +13,7 @@ from cutesmith.devices import DEFAULT_ARCHS
 from cutesmith.profiling.predictions import PRODUCTS
 from cutesmith.timing.contest import QUICK_ROUNDS, ROUNDS
 from cutesmith.verbs.definition import Option, Tool, Verb
+from cutesmith.verdicts import Precision
 
 PLACES = ("auto", "gpu", "emulator", "compile")
 
@@ -103,9 +104,10 @@ RTOL = Option("--rtol", type=float, metavar="R", help="relative tolerance (defau
 ATOL = Option("--atol", type=float, metavar="A", help="absolute, scaled down for small references")
 PRECISION = Option(
     "--precision",
-    choices=("float32", "tf32"),
-    default="float32",
-    help="tf32: products may round factors of float32 to 11 bits, and results are judged by what that costs",
+    choices=tuple(Precision),
+    default=str(Precision.PYTORCH),
+    help="what factors of float32 products may round to, and results are judged by (default: pytorch, tf32 only where "
+    "PyTorch's own flags allow it: in convolutions by default)",
 )
 VERSION_NOTE = Option("--note", default="", help="one line that says what this version is, kept with its checkpoint")
 SANITIZE = Option("--sanitize", type=bool, help="also run compute-sanitizer memcheck and racecheck")

@@ -23,6 +23,7 @@ from cutesmith.verdicts.checks import InputKind as InputKind
 from cutesmith.verdicts.checks import KernelReport as KernelReport
 from cutesmith.verdicts.checks import LintVerdict as LintVerdict
 from cutesmith.verdicts.checks import OutputError as OutputError
+from cutesmith.verdicts.checks import Precision as Precision
 from cutesmith.verdicts.checks import Timing as Timing
 from cutesmith.verdicts.checks import VerifyVerdict as VerifyVerdict
 from cutesmith.verdicts.checks import deciding as deciding

@@ -244,6 +244,20 @@ class InputKind:
     declined: tuple[str, ...] = ()
 
 
+class Precision(str, enum.Enum):
+    """What products and convolutions of float32 may round their factors to.
+
+    PYTORCH: to tf32 where PyTorch's own flags allow it for the operation: convolutions by default.
+    FLOAT32: to nothing less, whatever the flags say. TF32: to tf32 everywhere.
+    """
+
+    PYTORCH = "pytorch"
+    FLOAT32 = "float32"
+    TF32 = "tf32"
+
+    __str__ = str.__str__
+
+
 @dataclass(frozen=True, kw_only=True)
 class VerifyVerdict(Verdict):
     """Whether `kernel_fn` computes `reference_fn`, where that was tried, and on which inputs."""
@@ -260,6 +274,7 @@ class VerifyVerdict(Verdict):
     kinds: tuple[InputKind, ...] = ()  # of the inputs, with what was drawn for each
     rule: str = ""  # the row of the table of exploits that it looks like
     mechanism: str = ""  # the check that found it (`Mechanism`), empty on a pass
+    tf32_convolutions: bool = False  # it passed since PyTorch's flag lets float32 convolutions round to tf32
     own_problem: bool = False  # the kernel's own file says what it computes: both have one author
     confinement: dict[str, bool] = field(default_factory=dict)
     problem_confinement: dict[str, bool] = field(default_factory=dict)  # of the reference's process, for an own problem

@@ -15,6 +15,7 @@ from cutesmith.patterns.match import plan_kernel
 from cutesmith.patterns.tracing.trace import trace_function
 from cutesmith.problems.loading import load_file
 from cutesmith.recording.facade import cuda_as_cpu
+from cutesmith.verdicts import Precision
 from tests.patterns.running import load, move, normal
 
 LINEAR = (lambda x, w, b: F.relu(F.linear(x, w, b)), (normal(33, 136), normal(40, 136, seed=1), normal(40, seed=2)))
@@ -62,7 +63,7 @@ def test_a_graph_without_products_of_float32_stays_as_it_is(tmp_path):
         "import torch\ndef reference_fn(x): return torch.relu(x)\ndef get_inputs(): return [torch.ones(4)]\n"
     )
     with cuda_as_cpu(fake=True, arch="sm_90a"), pytest.raises(UnmatchedError, match="--precision tf32 changes nothing"):
-        plan_problem(load_file(path), "sm_90a", tf32=True)
+        plan_problem(load_file(path), "sm_90a", precision=Precision.TF32)
 
 
 @pytest.mark.parametrize(("bits", "right"), [(11, True), (8, False)])

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import torch
 
 from cutesmith.judge.reference_side.comparison import Comparison, Tolerance, compare, is_lost, native_excess
+from cutesmith.judge.reference_side.rounded_convolutions import rounded_factors
 from cutesmith.judge.reference_side.sensitivity import (
     FEW,
     FEW_ROUNDINGS,
@@ -48,16 +49,18 @@ def compared(
     stated: list[Tolerance],
     *,
     strict: bool,
+    rounding: bool = True,
 ) -> list[Comparison]:
     """The candidate's outputs against PyTorch's and the float64 ones for `values`.
 
-    Elements that PyTorch loses to a square out of range are not compared.
+    Elements that PyTorch loses to a square out of range are not compared. `rounding`: float32 convolutions may round
+    to tf32 where PyTorch's flag says so.
     """
     lost = beyond_squares(reference_fn, values, sides[2])
     if all(places is None for places in lost):
-        return _excused(reference_fn, compute, values, sides, stated, strict=strict)
+        return _excused(reference_fn, compute, values, sides, stated, strict=strict, rounding=rounding)
     actual, native, exact = ([_without(*each) for each in zip(side, lost)] for side in sides)
-    results = _excused(reference_fn, compute, values, (actual, native, exact), stated, strict=strict)
+    results = _excused(reference_fn, compute, values, (actual, native, exact), stated, strict=strict, rounding=rounding)
     return [
         result if places is None else _noting(result, f"{int(places.sum())} elements, whose squares leave float32,")
         for result, places in zip(results, lost)
@@ -81,17 +84,23 @@ def _excused(
     stated: list[Tolerance],
     *,
     strict: bool,
+    rounding: bool,
 ) -> list[Comparison]:
     """By the stated tolerances at first.
 
-    Then with PyTorch's own errors nearby, with how far roundings move so few elements, with both results of products
-    of zeros, with how far roundings move each element, few of them where it is `strict`, and with the integers that
-    they give.
+    Then with what tf32 in convolutions costs, with PyTorch's own errors nearby, with how far roundings move so few
+    elements, with both results of products of zeros, with how far roundings move each element, few of them where it is
+    `strict`, and with the integers that they give.
     """
     results = _compare_all(sides, stated)
     if not any(result.violation for result in results):
         return results
     _, native, exact = sides
+    allowing = _allowing_tf32(reference_fn, values, native, exact, stated) if rounding else stated
+    if allowing is not stated:
+        stated, results = allowing, _compare_all(sides, allowing)
+        if not any(result.violation for result in results):
+            return results
     excusing = _excusing_few(reference_fn, values, native, exact, _excusing_pytorch(compute, values, native, stated))
     if both := open_elements(reference_fn, values):
         sides, excusing = _excusing_zeros(sides, excusing, both)
@@ -140,6 +149,22 @@ def _fits_widened(values: Sequence[Any]) -> bool:
 def _compare_all(sides: tuple[Outputs, Outputs, Exact], tolerances: Sequence[Tolerance]) -> list[Comparison]:
     with torch._C.DisableTorchFunction():  # that tensors pose as CUDA's would cost more than the numbers do
         return [compare(index, *these) for index, these in enumerate(zip(*sides, tolerances))]
+
+
+def _allowing_tf32(
+    reference_fn: Callable[..., Any], values: list[Any], native: Outputs, exact: Exact, tolerances: list[Tolerance]
+) -> list[Tolerance]:
+    """With what the rounding of float32 convolutions to tf32 costs, where PyTorch's flag allows it.
+
+    The same list where it does not, and where a user stated the tolerances.
+    """
+    if not _fits_widened([*values, *exact]) or all(t.rms is None for t in tolerances):
+        return tolerances
+    rounded = rounded_factors(reference_fn, values, exact)
+    if not any(rounded):
+        return tolerances
+    sides = zip(tolerances, native, rounded)
+    return [replace(t, rounded=r if is_rounded(own) or r and r.integers else None) for t, own, r in sides]
 
 
 def _excusing_pytorch(

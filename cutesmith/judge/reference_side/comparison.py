@@ -19,6 +19,7 @@ from typing import Any
 import torch
 
 from cutesmith.judge.reference_side import wrong_places
+from cutesmith.judge.reference_side.rounded_convolutions import RoundedFactors
 from cutesmith.verdicts import Mechanism, OutputError, Rule, Violation
 
 FLUSHED = 2.0**-126  # float32 arithmetic on a GPU may flush subnormal numbers to zero
@@ -38,7 +39,7 @@ class Tolerance:
     `nan_decides` any value passes where the exact result and PyTorch's are NaN, and any special one where PyTorch's is
     Inf. `room` is what each element of the flat result may be off by in any case (`sensitivity.room_of`). `may_be_nan`
     says of each element of the result whether NaN passes too (`zero_products.open_elements`), `reached` of an integer
-    one whether roundings give it (`sensitivity.reached`).
+    one whether roundings give it (`sensitivity.reached`). `rounded` is what tf32 in convolutions does to the result.
     """
 
     rtol: float
@@ -52,6 +53,7 @@ class Tolerance:
     room: torch.Tensor | None = field(default=None, compare=False)
     may_be_nan: torch.Tensor | None = field(default=None, compare=False)
     reached: torch.Tensor | None = field(default=None, compare=False)
+    rounded: RoundedFactors | None = field(default=None, compare=False)
 
 
 # About two units in the last place of the output type: one rounding of a float32 result passes, a chain of roundings
@@ -71,6 +73,9 @@ NATIVE_SLACK = 2.0
 NATIVE_BOUND = 8.0  # times rtol: PyTorch being far off excuses no more than this
 ROUNDINGS = 4.0  # units in the last place: what a few roundings make of a result that hardly varies
 BACKWARD = 4.0  # the error of float32 sums in any sensible order, in what one rounding of each term does
+ROUNDED_ROOM = 4.0  # times the farthest that tf32 in convolutions moved an element, or its neighbours, in four draws
+ROUNDED_SLACK = 1.25  # times the root mean square; a second rounding as large, of a product that may not, makes 1.41
+FEW_ROUNDED = 4.0  # of n elements another draw may have 1 + 4 / sqrt(n) times the root mean square
 DERIVED_SLACK = 4.0  # on a derived case that PyTorch itself gets wrong: another order of the same sums may double it
 NO_DIGIT = 0.5  # an error in the root mean square of this share of the reference leaves not one binary digit right
 
@@ -90,11 +95,15 @@ def tolerance_for(dtype: torch.dtype, rtol: float | None, atol: float | None, *,
 
 @dataclass(frozen=True)
 class Comparison:
-    """One output judged: the numbers, and what is wrong with it; `note` says what was allowed beyond the tolerance."""
+    """One output judged: the numbers, and what is wrong with it; `note` says what was allowed beyond the tolerance.
+
+    `rounded`: it was compared with what tf32 in convolutions costs.
+    """
 
     error: OutputError
     violation: Violation | None = None
     note: str = ""
+    rounded: bool = False
 
 
 def compare(
@@ -153,14 +162,17 @@ def _compare_exactly(
     give; where they agree by luck, as many as they differ in on inputs next to these (`tolerance.native_error`).
     """
     wrong = actual != native
-    disputed = max(_disputed(native, exact), int(tolerance.native_error))
+    disputed, reached = max(_disputed(native, exact), int(tolerance.native_error)), tolerance.reached
     if exact is not None and exact.dtype == native.dtype:
         wrong &= actual != exact
+    for other in () if tolerance.rounded is None else tolerance.rounded.integers:
+        disputed = max(disputed, _disputed(other, exact))
+        reached = (actual == other) if reached is None else reached | (actual == other)
     mismatches = int(wrong.sum())
     if mismatches and disputed and mismatches <= 4 * disputed:
         difference = (actual.to(torch.int64) - native.to(torch.int64)).abs()
         far = wrong & (difference > 1)
-        mismatches = int((far if tolerance.reached is None else far & ~tolerance.reached).sum())
+        mismatches = int((far if reached is None else far & ~reached).sum())
     difference = (actual.double() - native.double()).abs() * wrong
     largest = float(difference.max()) if actual.numel() else 0.0
     position = int(difference.reshape(-1).argmax()) if actual.numel() else None
@@ -168,7 +180,7 @@ def _compare_exactly(
         index, actual, native, position, max_abs=largest, max_rel=0.0, max_ulp=largest, mismatches=mismatches
     )
     if mismatches == 0:
-        return Comparison(error)
+        return Comparison(error, rounded=tolerance.rounded is not None)
     text = f"output {index}: {mismatches} of {actual.numel()} elements differ; {_worst(error)}"
     return Comparison(error, _wrong(text))
 
@@ -221,7 +233,10 @@ def _compare_floats(
     if tolerance.moved:
         moved = f"roundings of the inputs to float32 move it by {totals.moved():.2g} of the reference"
         notes.append(f"ill-conditioned: {moved}")
-    return Comparison(error, _judge(error, totals), note=f"output {index}: {'; '.join(notes)}" if notes else "")
+    if tolerance.rounded:
+        notes.append(f"tf32 in its convolutions moves it by {totals.rounded():.2g} of the reference")
+    note = f"output {index}: {'; '.join(notes)}" if notes else ""
+    return Comparison(error, _judge(error, totals), note, rounded=tolerance.rounded is not None)
 
 
 def _judge(error: OutputError, totals: _Totals) -> Violation | None:
@@ -390,6 +405,8 @@ class _Totals:
         allowed = allowed.clamp(min=BACKWARD * self.tolerance.moved)
         room = self._room(begin, difference)
         allowed = torch.maximum(allowed, room)
+        if self.tolerance.rounded:
+            allowed = torch.maximum(allowed, ROUNDED_ROOM * self.tolerance.rounded.farthest[begin:][: out.numel()])
         self.max_abs = max(self.max_abs, float(difference.max()))
         self.max_rel = max(self.max_rel, float(torch.where(reference > 0, difference / reference, 0.0).max()))
         self.max_ulp = max(self.max_ulp, float((difference / unit).max()))
@@ -422,6 +439,10 @@ class _Totals:
         """The same for what roundings of the inputs do."""
         return self._relative(self.elements * self.tolerance.moved**2)
 
+    def rounded(self) -> float:
+        """The same for what tf32 in convolutions does."""
+        return self._relative(self.elements * self.tolerance.rounded.rms**2) if self.tolerance.rounded else 0.0
+
     def _relative(self, squares: float) -> float:
         return math.sqrt(squares / self.reference_squares) if self.reference_squares else 0.0
 
@@ -430,7 +451,8 @@ class _Totals:
         if self.tolerance.rms is None:
             return False
         nearby = 2 * DERIVED_SLACK * self.tolerance.native_error  # that of errors up to native_error * (|ref| + scale)
-        excused = max(self.slack.factor * self.rms_native(), nearby, BACKWARD * self.moved())
+        rounded = (ROUNDED_SLACK + FEW_ROUNDED / math.sqrt(max(1, self.elements))) * self.rounded()
+        excused = max(self.slack.factor * self.rms_native(), nearby, BACKWARD * self.moved(), rounded)
         return self.rms_error() > max(self.tolerance.rms, excused)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 import itertools
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -48,8 +48,9 @@ from cutesmith.judge.transfer.requests import Give, Start, Take, TensorLayout
 from cutesmith.judge.transfer.tensors import copy_of, poisoned_elements
 from cutesmith.judge.transfer.transfer import Transfer
 from cutesmith.problems import contract
+from cutesmith.problems.precision_flags import without_tf32
 from cutesmith.sandbox.messages import R, Request
-from cutesmith.verdicts import Mechanism, Rule, Violation
+from cutesmith.verdicts import Mechanism, Precision, Rule, Violation
 
 KEPT_BYTES = 2 << 30  # of results that are kept for the next output of the same inputs: others are on the GPU too
 Outputs = list[torch.Tensor]
@@ -347,6 +348,18 @@ class Reference:
         tolerances: requests.Tolerances,
     ) -> requests.Judged:
         """As `judge`, of outputs that are read once their layouts are those wanted."""
+        with without_tf32() if tolerances.precision is Precision.FLOAT32 else nullcontext():
+            return self._judged(key, layouts, outputs, is_tuple=is_tuple, tolerances=tolerances)
+
+    def _judged(
+        self,
+        key: str,
+        layouts: Sequence[TensorLayout],
+        outputs: Callable[[], Outputs],
+        *,
+        is_tuple: bool,
+        tolerances: requests.Tolerances,
+    ) -> requests.Judged:
         values = self.drawn[key]
         native, wants_tuple, exact = self._results(key, values)
         if violation := structure_violation(layouts, is_tuple, native, wants_tuple):
@@ -357,19 +370,26 @@ class Reference:
         atol = known.get("atol") if tolerances.atol is None else tolerances.atol
         stated = [
             replace(
-                tolerance_for(own.dtype, rtol, atol, tf32=tolerances.tf32),
+                tolerance_for(own.dtype, rtol, atol, tf32=tolerances.precision is Precision.TF32),
                 derived=tolerances.derived,
                 nan_decides=tolerances.strict,
             )
             for own in native
         ]
         results = compared(
-            self.loaded.reference_fn, self._both, values, (actual, native, exact), stated, strict=tolerances.strict
+            self.loaded.reference_fn,
+            self._both,
+            values,
+            (actual, native, exact),
+            stated,
+            strict=tolerances.strict,
+            rounding=tolerances.precision is Precision.PYTORCH,
         )
         found = [result.violation for result in results if result.violation]
         worst = next((violation for violation in found if violation.reject), found[0] if found else None)
         note = "; ".join(result.note for result in results if result.note)
-        return requests.Judged(worst, tuple(result.error for result in results), note)
+        rounded = worst is None and any(result.rounded for result in results)
+        return requests.Judged(worst, tuple(result.error for result in results), note, rounded=rounded)
 
     def _results(self, key: str, values: list[Any]) -> Results:
         """PyTorch's and the float64 results; of inputs that several outputs are judged for, computed once."""

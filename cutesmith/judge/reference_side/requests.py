@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from cutesmith.judge.draws.derived_case import DerivedCase
 from cutesmith.judge.transfer.requests import Scalar, TensorFile, TensorLayout, Value
 from cutesmith.sandbox.messages import Request
-from cutesmith.verdicts import InputKind, OutputError, Violation
+from cutesmith.verdicts import InputKind, OutputError, Precision, Violation
 
 
 @dataclass(frozen=True)
@@ -157,20 +157,22 @@ class Types(Request[TypesSeen]):
 class Judged:
     """What the reference's side says of a call's outputs.
 
-    `note`: what was allowed beyond the tolerance. `sums`: checksums of large outputs, empty for others.
+    `note`: what was allowed beyond the tolerance. `rounded`: it is right only since float32 convolutions may round to
+    tf32. `sums`: checksums of large outputs, empty for others.
     """
 
     violation: Violation | None
     outputs: tuple[OutputError, ...] = ()
     note: str = ""
     sums: tuple[str, ...] = ()
+    rounded: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class Tolerances:
     """Relative and absolute tolerance, None for those of the file or of the dtype; `derived` and `default` as there.
 
-    `tf32`: float32 results may come of factors that were rounded to tf32.
+    `precision`: of factors of products and convolutions of float32.
     Without `strict`, elements that the reference gives NaN for are not decided.
     """
 
@@ -179,7 +181,7 @@ class Tolerances:
     derived: bool = False
     default: bool = False
     strict: bool = True
-    tf32: bool = False
+    precision: Precision = Precision.PYTORCH
 
 
 @dataclass(frozen=True)

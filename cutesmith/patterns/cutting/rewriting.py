@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import torch
 
@@ -48,9 +49,9 @@ def with_float8_factors(graph: Graph) -> Graph:
     return _rewritten(graph, _of_float8)
 
 
-def with_tf32(graph: Graph) -> Graph:
-    """The graph with products of float32 that may round their factors to tf32; itself where it has none."""
-    return _rewritten(graph, _of_rounded_factors)
+def with_tf32(graph: Graph, *, allowed: bool = True) -> Graph:
+    """The graph with products of float32 that may round their factors to tf32, or may not; itself where all do so."""
+    return _rewritten(graph, partial(_of_rounded_factors, allowed))
 
 
 def _rewritten(graph: Graph, change: Callable[[GraphBuilder, Node], Node | None], *, fixed: bool = False) -> Graph:
@@ -77,12 +78,12 @@ def _of_float8(build: GraphBuilder, node: Node) -> Node | None:
     return build.node("contract", factors, node.shape, node.dtype, node.attrs) if len(factors) == 2 else None
 
 
-def _of_rounded_factors(build: GraphBuilder, node: Node) -> Node | None:
+def _of_rounded_factors(allowed: bool, build: GraphBuilder, node: Node) -> Node | None:
     attrs = Contraction.of(node)
-    if attrs.tf32 or any(side.dtype != "float32" for side in node.inputs):
+    if attrs.tf32 is allowed or any(side.dtype != "float32" for side in node.inputs):
         return None
     build.origin = node.origin
-    return build.node("contract", node.inputs, node.shape, node.dtype, replace(attrs, tf32=True))
+    return build.node("contract", node.inputs, node.shape, node.dtype, replace(attrs, tf32=allowed))
 
 
 def _row_sums(build: GraphBuilder, node: Node) -> Node | None:

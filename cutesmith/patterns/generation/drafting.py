@@ -22,7 +22,7 @@ from cutesmith.problems.contract import hold, inspect
 from cutesmith.runtime.tiling import Tiling
 from cutesmith.sandbox.messages import HandlerMaker, Request
 from cutesmith.sandbox.worker import Limits, Worker, confine
-from cutesmith.verdicts import ExitCode
+from cutesmith.verdicts import ExitCode, Precision
 
 TRACE_SECONDS = 300.0
 ROUNDED = (
@@ -76,13 +76,13 @@ class TraceProblem(Request[Draft | Unmatched]):
     path: str
     arch: str
     limit: int
-    tf32: bool = False
+    precision: Precision = Precision.PYTORCH
 
 
-def draft_kernels(problem: str | Path, arch: str, *, limit: int, tf32: bool = False) -> Draft:
+def draft_kernels(problem: str | Path, arch: str, *, limit: int, precision: Precision = Precision.PYTORCH) -> Draft:
     """Kernel files for the problem, at most `limit`, written for an architecture such as "sm_90a".
 
-    `tf32`: products may round factors of float32 to tf32, whatever PyTorch's flags say.
+    `precision`: what products of float32 may round their factors to.
 
     Raises ContractError (the file breaks the contract or its reference raises), UnmatchedError (no pattern takes it)
     and CandidateError (running the file crashed or timed out).
@@ -96,7 +96,7 @@ def draft_kernels(problem: str | Path, arch: str, *, limit: int, tf32: bool = Fa
         )
     with Worker(drafter, limits=Limits(wall_seconds=TRACE_SECONDS), subject=path.name) as worker:
         try:
-            reply = worker.call(TraceProblem(str(path), arch, limit, tf32))
+            reply = worker.call(TraceProblem(str(path), arch, limit, precision))
         except CandidateError as error:
             raised = error.exit_code == ExitCode.CRASHED and worker.alive  # it leaves the process alive
             if raised or error.exit_code == ExitCode.USAGE:
@@ -131,11 +131,11 @@ class Drafter:
         try:
             with cuda_as_cpu(fake=True, arch=request.arch):
                 loaded = load_file(request.path)
-                plan = plan_problem(loaded, request.arch, tf32=request.tf32)
+                plan = plan_problem(loaded, request.arch, precision=request.precision)
             rendered, skipped = render_valid(plan, request.arch, request.limit)
         except UnmatchedError as refusal:
             return Unmatched(refusal.message, refusal.operation, refusal.hint)
-        kernels = list[Drafted]()
+        kernels, rounded = list[Drafted](), ROUNDED if request.precision is Precision.TF32 else ""
         for section in rendered:
             source = assemble_kernel(
                 section.source,
@@ -144,7 +144,7 @@ class Drafter:
                 pattern=plan.pattern,
                 configuration=section.configuration.to_dict(),
                 arch=request.arch,
-                reasons=f"{_reasons(plan, section, len(kernels))} {ROUNDED if request.tf32 else ''}".strip(),
+                reasons=f"{_reasons(plan, section, len(kernels))} {rounded}".strip(),
             )
             kernels.append(replace(section, source=source))
         return Draft(

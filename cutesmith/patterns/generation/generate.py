@@ -23,7 +23,15 @@ from cutesmith.patterns.generation.target import Target, choose_target, describe
 from cutesmith.runtime.tuning import Progress as Progress
 from cutesmith.runtime.tuning import silent
 from cutesmith.runtime.tuning_cache import TuningCache
-from cutesmith.verdicts import BenchmarkVerdict, ExitCode, GenerateVerdict, Mechanism, Verdict, VerifyVerdict
+from cutesmith.verdicts import (
+    BenchmarkVerdict,
+    ExitCode,
+    GenerateVerdict,
+    Mechanism,
+    Precision,
+    Verdict,
+    VerifyVerdict,
+)
 
 CONFIGURATIONS = 8
 VERIFY_ATTEMPTS = 4
@@ -55,7 +63,7 @@ def generate_kernel(
     benchmark: bool = True,
     use_cache: bool = True,
     confine_problem: bool = False,
-    tf32: bool = False,
+    precision: Precision = Precision.PYTORCH,
     progress: Progress | None = None,
     render: Render | None = None,
 ) -> GenerateVerdict:
@@ -66,8 +74,8 @@ def generate_kernel(
     Configurations that the architecture would refuse are skipped before they are compiled. The race's times are
     remembered: the same candidates on the same device are ordered by those, unless `use_cache` is off; what is kept
     is verified and benchmarked again. `confine_problem`: the problem is untrusted, so that it is confined where
-    times are taken, as it is everywhere else. `tf32`: products may round factors of float32 to tf32, and the kernel is
-    judged by what that costs. A function that no pattern takes gives exit code USAGE with the first
+    times are taken, as it is everywhere else. `precision`: what products of float32 may round their factors to; the
+    kernel is judged by that. A function that no pattern takes gives exit code USAGE with the first
     operation in the way. `render` makes `report.html`; there is none without it. Ctrl-C keeps the best verified kernel
     so far.
     Raises ContractError (broken problem file), UnavailableError (`on="gpu"` without a fitting GPU, no TVM-FFI) and
@@ -79,15 +87,15 @@ def generate_kernel(
     tell = progress or silent
     tell("draft", 0, 1)
     try:
-        draft = draft_kernels(problem, target.arch, limit=configurations_limit, tf32=tf32)
+        draft = draft_kernels(problem, target.arch, limit=configurations_limit, precision=precision)
     except UnmatchedError as refusal:
         return _unmatched(problem, refusal, time.monotonic() - started)
     skipped = f", {len(draft.skipped)} skipped" if draft.skipped else ""
     tell("draft", 1, 1, f"pattern {draft.pattern}, {len(draft.kernels)} configurations{skipped}")
     folder = OutputFolder(default_folder(problem) if out is None else out)
     cache = TuningCache() if use_cache else None
-    stages = Stages(Path(problem), target, draft, cache, confine_problem, tf32)
-    return Generation(Path(problem), target, draft, stages, folder, tell, started, benchmark, render, tf32).run()
+    stages = Stages(Path(problem), target, draft, cache, confine_problem, precision)
+    return Generation(Path(problem), target, draft, stages, folder, tell, started, benchmark, render, precision).run()
 
 
 def _require_tvm_ffi() -> None:
@@ -134,7 +142,7 @@ class Generation:
     started: float
     wants_benchmark: bool
     render: Render | None = None
-    tf32: bool = False
+    precision: Precision = Precision.PYTORCH
     candidates: list[Candidate] = field(default_factory=list)
     best: Candidate | None = None
     benchmark: BenchmarkVerdict | None = None
@@ -308,7 +316,7 @@ class Generation:
             parts.append(f"the emulated GPU decided nothing: {self.best.unverified}")
         elif self.target.emulated and untried:
             parts.append(f"the most promising configuration is verified, {untried} more are compiled only")
-        rounded = "factors of float32 rounded to tf32, as asked" if self.tf32 else ""
+        rounded = "factors of float32 rounded to tf32, as asked" if self.precision is Precision.TF32 else ""
         return "; ".join([*parts, *filter(None, (rounded, self._passed(), self.remark))])
 
     def _passed(self) -> str:

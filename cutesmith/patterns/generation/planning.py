@@ -10,30 +10,33 @@ from cutesmith.errors import UnmatchedError
 from cutesmith.patterns.chains.chain import ChainPlan, SinglePlan
 from cutesmith.patterns.chains.variants import VariantsPlan
 from cutesmith.patterns.cutting.rewriting import with_tf32
+from cutesmith.patterns.graph.attributes import Contraction
 from cutesmith.patterns.graph.nodes import Graph
 from cutesmith.patterns.match import plan_kernel
 from cutesmith.patterns.pattern_plan import PatternPlan
 from cutesmith.patterns.tracing.trace import trace_problem
 from cutesmith.patterns.tracing.variants import trace_variants
 from cutesmith.problems.loading import LoadedFile
+from cutesmith.verdicts import Precision
 
 
-def plan_problem(loaded: LoadedFile, arch: str, *, tf32: bool = False) -> PatternPlan[Any]:
+def plan_problem(loaded: LoadedFile, arch: str, *, precision: Precision = Precision.PYTORCH) -> PatternPlan[Any]:
     """The plan of a problem's function for an architecture; UnmatchedError with all operations in the way.
 
-    `tf32`: products may round factors of float32 to tf32; a function without such products is refused.
+    `precision`: what products of float32 may round their factors to. With TF32 a function without such products is
+    refused.
     """
     try:
         graph = trace_problem(loaded)
     except UnmatchedError as refusal:
         try:
-            return _plan_of_variants(loaded, arch, tf32=tf32)
+            return _plan_of_variants(loaded, arch, precision)
         except UnmatchedError:
             raise refusal from None
     if graph.checked:
         with contextlib.suppress(UnmatchedError):  # the other sets of inputs have no kernel
-            return _plan_of_variants(loaded, arch, tf32=tf32)
-    return plan_kernel(_rounding(graph) if tf32 else graph, arch, free_sizes=_names_more_sizes(loaded))
+            return _plan_of_variants(loaded, arch, precision)
+    return plan_kernel(_of_precision(graph, precision), arch, free_sizes=_names_more_sizes(loaded))
 
 
 def _names_more_sizes(loaded: LoadedFile) -> bool:
@@ -41,19 +44,23 @@ def _names_more_sizes(loaded: LoadedFile) -> bool:
     return loaded.get_input_sets is not None or hasattr(loaded.module, "EMULATED_SIZES")
 
 
-def _rounding(graph: Graph) -> Graph:
+def _of_precision(graph: Graph, precision: Precision) -> Graph:
+    if precision is Precision.PYTORCH:
+        return graph
+    if precision is Precision.FLOAT32:
+        return with_tf32(graph, allowed=False)
     rounding = with_tf32(graph)
-    if rounding is graph:
+    if rounding is graph and not any(node.op == "contract" and Contraction.of(node).tf32 for node in graph.nodes()):
         wrong = "--precision tf32 changes nothing: the function multiplies no matrices of float32"
         raise UnmatchedError(wrong, operation="--precision tf32", hint="Leave the option out.")
     return rounding
 
 
-def _plan_of_variants(loaded: LoadedFile, arch: str, *, tf32: bool) -> PatternPlan[Any]:
+def _plan_of_variants(loaded: LoadedFile, arch: str, precision: Precision) -> PatternPlan[Any]:
     """One kernel checks the sizes that it holds; of several, the sizes choose one."""
     variants, free = trace_variants(loaded), _names_more_sizes(loaded)
-    if tf32:
-        variants = replace(variants, graphs={sizes: _rounding(graph) for sizes, graph in variants.graphs.items()})
+    graphs = {sizes: _of_precision(graph, precision) for sizes, graph in variants.graphs.items()}
+    variants = replace(variants, graphs=graphs)
     if len(variants.graphs) == 1 and all(dim >= 0 for _, dim in variants.places):
         return plan_kernel(next(iter(variants.graphs.values())), arch, free_sizes=free)
     chosen = {sizes: replace(graph, held=frozenset()) for sizes, graph in variants.graphs.items()}

@@ -19,7 +19,7 @@ from cutesmith.runtime.tuning import usual_jobs
 from cutesmith.runtime.tuning_cache import TuningCache
 from cutesmith.timing.benchmark import BenchmarkOptions, benchmark_kernel, time_candidates
 from cutesmith.timing.entries import import_for_gpu
-from cutesmith.verdicts import BenchmarkVerdict, ExitCode, VerifyVerdict
+from cutesmith.verdicts import BenchmarkVerdict, ExitCode, Precision, VerifyVerdict
 
 Report = Callable[[int], None]
 SEEDS = 2
@@ -29,7 +29,7 @@ SEEDS = 2
 class Stages:
     """Lint, compile, verify, time and benchmark for one target; each adds its verdict to the candidate.
 
-    `cache` remembers races; without it each race is run and forgotten. `tf32`: results are judged as those of tf32.
+    `cache` remembers races; without it each race is run and forgotten. `precision`: what results are judged by.
     `confine_problem`: the problem is untrusted.
     Verification takes it from the kernel's own file and confines it in any case.
     """
@@ -39,7 +39,7 @@ class Stages:
     draft: Draft
     cache: TuningCache | None = None
     confine_problem: bool = False
-    tf32: bool = False
+    precision: Precision = Precision.PYTORCH
 
     def lint(self, candidates: list[Candidate], report: Report) -> None:
         """Static checks; no candidate is run."""
@@ -65,7 +65,7 @@ class Stages:
         return verdict
 
     def _verify(self, path: Path, place: str) -> VerifyVerdict:
-        options = VerifyOptions(arch=self.target.arch, seeds=SEEDS, tf32=self.tf32, preload=import_for_gpu)
+        options = VerifyOptions(arch=self.target.arch, seeds=SEEDS, precision=self.precision, preload=import_for_gpu)
         return verify_kernel(path, options, on=place)
 
     def time(self, candidates: list[Candidate]) -> str:
@@ -80,7 +80,7 @@ class Stages:
 
     def benchmark(self, path: Path) -> BenchmarkVerdict:
         """The chosen kernel beside its baselines and the floor; what the graph says of the work fills the gaps."""
-        options = BenchmarkOptions(arch=self.target.arch, tolerances=Tolerances(tf32=self.tf32))
+        options = BenchmarkOptions(arch=self.target.arch, tolerances=Tolerances(precision=self.precision))
         verdict = benchmark_kernel(path, options, problem=self.problem, confine_problem=self.confine_problem)
         return replace(
             verdict,
