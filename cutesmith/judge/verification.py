@@ -348,8 +348,8 @@ class Judge:
             declared = [f"`{kind.name}` {kind.domain}" for kind in self.kinds if kind.domain]
             done += f" for {' and '.join(declared)} only" if declared else ""
             done += "" if self.shapes else " for these sizes"
-            done += f"; {TF32_CONVOLUTIONS}" if self.tf32_convolutions else ""
             whose = ", by the file's own reference" if self.own_problem else ""
+            whose += f"; {TF32_CONVOLUTIONS}" if self.tf32_convolutions else ""
             whose += f"; no case launched {', '.join(self.idle)}" if self.idle else ""
             if missing := [case.remark for case in self.cases if case.outcome is CaseOutcome.NOT_EXECUTED]:
                 told = f"not verified: {missing[0]}, which no case executed; else {self._counted()}{self._shrunk()}"

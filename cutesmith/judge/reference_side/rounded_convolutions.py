@@ -2,8 +2,8 @@
 
 On a GPU PyTorch itself computes them so, by its default flag. The function runs in float64 with the factors of each
 such convolution rounded to 11 bits, and all that follows carries the error on. One run rounds to nearest, as tensor
-cores are fed; in others each factor is off by as much with a sign drawn at random, for kernels that round other numbers
-(with a scale folded into the weights).
+cores are fed; in others each factor is off by as much as rounding makes it, at random, for kernels that round other
+numbers (with a scale folded into the weights).
 """
 
 from __future__ import annotations
@@ -21,8 +21,10 @@ from cutesmith.judge.reference_side.precision import in_float64
 from cutesmith.judge.transfer.tensors import copy_of
 from cutesmith.problems.precision_flags import convolutions_may_round
 
-SIGNED_DRAWS = 3
+RANDOM_DRAWS = 3
+INTEGER_DRAWS = 16  # the place of the largest of two numbers that tf32 may exchange stays in one of so many in 65536
 BLOCK = 64  # neighbours, which move alike
+LEAST_SHARE = 0.5  # of how far all move: what lies below the knee of a ReLU hardly moves in a few draws
 DROPPED_BITS = 53 - 11  # of float64's significand
 CONVOLUTION = torch.ops.aten.convolution.default
 
@@ -51,7 +53,9 @@ def rounded_factors(
     if not any(seen.may_round):
         return [None] * len(exact)
     moved = [_Moved.of(result) for result in exact]
-    for seed in (None, *torch.randint(1 << 31, (SIGNED_DRAWS,)).tolist()):
+    integers = any(result is not None and not result.is_floating_point() for result in exact)
+    draws = INTEGER_DRAWS if integers else RANDOM_DRAWS
+    for seed in (None, *torch.randint(1 << 31, (draws,)).tolist()):
         results = _results(function, values, _Rounding(seen.may_round, seed), wide=True)
         for one, result in zip(moved, results):
             one.add(result)
@@ -98,7 +102,7 @@ def _may_round(image: torch.Tensor, weight: torch.Tensor, *others: Any) -> bool:
 class _Rounding(TorchDispatchMode):  # type: ignore[no-untyped-call,unused-ignore]
     """Within it, factors of those convolutions that `which` names, in the order of calls, have 11 bits.
 
-    With a seed they are off by as much, in either direction.
+    With a seed they are off by up to half a unit in the last place, but for those that have no more bits.
     """
 
     def __init__(self, which: Sequence[bool], seed: int | None) -> None:
@@ -124,8 +128,9 @@ class _Rounding(TorchDispatchMode):  # type: ignore[no-untyped-call,unused-ignor
             return value + error
         if self.generator is None:
             self.generator = torch.Generator(value.device).manual_seed(self.seed)
-        signs = torch.randint(2, value.shape, generator=self.generator, dtype=torch.int8, device=value.device)
-        return value + error * (2 * signs - 1)
+        parts = torch.rand(value.shape, generator=self.generator, dtype=value.dtype, device=value.device)
+        half_unit = torch.exp2(torch.frexp(value).exponent.double() - 12)
+        return value + torch.where(error == 0, 0.0, half_unit * (2 * parts - 1))
 
 
 def to_tf32(value: torch.Tensor) -> torch.Tensor:
@@ -167,7 +172,9 @@ class _Moved:
             return RoundedFactors(torch.zeros(0), 0.0, tuple(self.others))
         if not self.rms:
             return None
-        return RoundedFactors(torch.maximum(self.farthest, _of_blocks(self.farthest)), self.rms)
+        nearby = _of_blocks(self.farthest)
+        least = torch.where(nearby > 0, LEAST_SHARE * self.rms, 0.0)
+        return RoundedFactors(torch.maximum(self.farthest, torch.maximum(nearby, least)), self.rms)
 
 
 def _of_blocks(distance: torch.Tensor) -> torch.Tensor:
