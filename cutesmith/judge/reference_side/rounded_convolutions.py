@@ -23,7 +23,7 @@ from cutesmith.problems.precision_flags import convolutions_may_round
 
 RANDOM_DRAWS = 3
 INTEGER_DRAWS = 16  # the place of the largest of two numbers that tf32 may exchange stays in one of so many in 65536
-BLOCK = 64  # neighbours, which move alike
+BLOCK = 64  # neighbours, of which it is luck that one hardly moved in a few draws
 LEAST_SHARE = 0.5  # of how far all move: what lies below the knee of a ReLU hardly moves in a few draws
 DROPPED_BITS = 53 - 11  # of float64's significand
 CONVOLUTION = torch.ops.aten.convolution.default
