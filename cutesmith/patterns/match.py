@@ -39,9 +39,6 @@ NEEDS_MODEL = (
 CONVERTS_FLOAT8 = 89
 """The first compute capability with instructions for float8."""
 
-MULTIPLIES_FLOAT8 = 90
-"""The compute capability for which products of float8 have a kernel of their own."""
-
 P = TypeVar("P", bound=PatternPlan[Any])
 
 
@@ -88,8 +85,11 @@ def whole_or_cut(graph: Graph, arch: str = "sm_90a", *, free_sizes: bool = False
     if not any(node.op == "contract" for node in graph.nodes()):
         return with_shared_kernels(_one_or_cut(graph))
     plan, others = _one_or_cut(graph), [with_vectors_as_rows(graph), with_long_sums_in_parts(graph), with_phases(graph)]
-    if parse_arch(arch).sm.number == MULTIPLIES_FLOAT8:
-        others += [with_float8_factors(graph), with_block_scales(graph)]
+    sm = parse_arch(arch).sm
+    if {"wgmma", "tcgen05.mma"} & {*sm.tensor_cores}:
+        others.append(with_float8_factors(graph))
+    if "wgmma" in sm.tensor_cores:
+        others.append(with_block_scales(graph))
     free = free_sizes and not graph.fixed_shapes
     for other in (other for other in others if other is not graph and not (free and other.fixed_shapes)):
         try:

@@ -77,7 +77,9 @@ class ContractionPlan(GraphPlan):
         sm = parse_arch(arch).sm
         problem, windowed = self.problem, by_windows(self.problem)
         if arithmetic_of(problem) is Arithmetic.FLOAT8:
-            return hopper_proposals(problem, sm) if sm == HOPPER else []
+            if sm != HOPPER:
+                return [] if any(blackwell_obstacles(problem, sm)) else blackwell_proposals(problem, sm)
+            return hopper_proposals(problem, sm)
         if not any(blackwell_obstacles(problem, sm)):
             return self._blackwell_or_general(sm)
         found = [] if any(obstacles(problem, sm)) else hopper_proposals(problem, sm)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from cutesmith.patterns.contraction.analysis import ContractionProblem
+from cutesmith.patterns.contraction.arithmetic import Arithmetic, arithmetic_of
 from cutesmith.patterns.contraction.blackwell.prediction import reasons
 from cutesmith.patterns.contraction.tma import lie_along_k, tma_context
 from cutesmith.patterns.graph.dtypes import ITEM_BYTES, STORAGE_TYPE
@@ -34,6 +35,7 @@ def blackwell_context(problem: ContractionProblem, c: BlackwellConfiguration) ->
         "ahead": False,
         "turned": False,
         "scales": (),
+        "tf32": arithmetic_of(problem) is Arithmetic.TF32,
         "read_bytes": [VECTOR_BYTES] * len(epilogue.operands),
         "vectors": {o.name: VECTOR_BYTES // ITEM_BYTES[o.dtype] for o in epilogue.operands},
         "factors": factors[:: -1 if c.swapped else 1],

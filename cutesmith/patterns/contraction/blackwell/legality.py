@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from cutesmith.devices import RESERVED_SMEM_PER_BLOCK, SmVersion
 from cutesmith.patterns.contraction.analysis import ContractionProblem, Matrix, Seen
 from cutesmith.patterns.contraction.arithmetic import Arithmetic, arithmetic_of
-from cutesmith.patterns.contraction.tma import MOST_TMA_BATCH_DIMS, tma_reaches
+from cutesmith.patterns.contraction.tma import MOST_TMA_BATCH_DIMS, lie_along_k, tma_reaches
 from cutesmith.patterns.graph.dtypes import ITEM_BYTES
 from cutesmith.patterns.pattern_plan import BlackwellConfiguration
 
@@ -34,8 +34,12 @@ def obstacles(problem: ContractionProblem, sm: SmVersion) -> Iterator[str]:
     """A sentence for each reason why this product needs another kernel, whatever the configuration."""
     if "tcgen05.mma" not in sm.tensor_cores:
         yield f"sm_{sm.number} has no tcgen05"
-    if arithmetic_of(problem) is not Arithmetic.HALF:
-        yield f"the kernel multiplies float16 and bfloat16, not {problem.a.dtype}"
+    arithmetic = arithmetic_of(problem)
+    if arithmetic not in (Arithmetic.HALF, Arithmetic.TF32, Arithmetic.FLOAT8):
+        exactly = " exactly" if arithmetic is Arithmetic.TF32_THRICE else ""
+        yield f"the kernel multiplies float16, bfloat16, float8 and tf32, not {problem.a.dtype}{exactly}"
+    if any(problem.scales):
+        yield "factors have scales of blocks"
     if isinstance(problem.b, Seen):
         yield "the kernel reads matrices, not windows over an image"
     if problem.k == 0:
@@ -57,6 +61,13 @@ def strip_registers(problem: ContractionProblem, columns: int) -> int:
     """Of a thread, for its row of a strip: sums, float32 results, and operands, of which rows' are one number."""
     operands = sum(ITEM_BYTES[o.dtype] for o in problem.epilogue.operands if any(o.varies[-2:]))
     return columns * (4 + 4 * len(problem.epilogue.outputs) + operands) // 4
+
+
+def _in_whole_lines(problem: ContractionProblem, c: BlackwellConfiguration) -> Iterator[bool]:
+    """Of each factor whether it lies along k, or a block's part of a tile is a multiple of 128 bytes along m or n."""
+    along_k = lie_along_k(problem)[:: -1 if c.swapped else 1]
+    for is_along_k, lines in zip(along_k, (c.rows, c.tile_n // (2 if c.pair else 1)), strict=True):
+        yield is_along_k or lines * ITEM_BYTES[problem.a.dtype] % 128 == 0
 
 
 def stage_bytes(problem: ContractionProblem, c: BlackwellConfiguration) -> int:
@@ -89,6 +100,8 @@ def refusals(problem: ContractionProblem, c: BlackwellConfiguration, sm: SmVersi
         yield f"{registers} registers a thread for {c.columns} columns spill"
     if c.tile_k % (depth := PRODUCT_BYTES // ITEM_BYTES[problem.a.dtype]):
         yield f"{c.tile_k} of k are not a multiple of {depth}"
+    if arithmetic_of(problem) is Arithmetic.TF32 and not all(_in_whole_lines(problem, c)):
+        yield "tcgen05 reads tf32 along m and n in lines of 128 bytes"
     if c.accumulators * c.tile_n > TENSOR_COLUMNS:
         yield f"the sums of {c.accumulators} tiles of {c.tile_n} columns: tensor memory has {TENSOR_COLUMNS} columns"
     if c.stages < 2:
