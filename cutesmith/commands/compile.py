@@ -21,7 +21,8 @@ Compile a kernel file for several architectures; no GPU is needed and none is us
 
 kernel_fn runs on the inputs of get_inputs() with every launch recorded instead of executed. For each kernel and
 architecture: registers, stack, spills, shared memory, grid, block and cluster, occupancy and what limits it, the widest
-global load and store, how many loads are issued before one is waited for, tensor-core and TMA instructions, what ptxas
+global load and store, how many loads are issued before one is waited for, accesses to shared memory in the inner loop (bytes asked for
+beside distinct ones, and bank conflicts, are `cutesmith emulate --profile`'s), tensor-core and TMA instructions, what ptxas
 changed (serialised wgmma), spills with their line and cause, registers by role after setmaxnreg, and what the hardware
 would refuse. Compiling says nothing of whether the result is right: that is `cutesmith verify`."""
 
@@ -88,6 +89,10 @@ def _kernel_lines(kernel: KernelReport) -> Iterator[str]:
             f"    {kernel.global_loads} global loads into registers, {kernel.loads_in_flight} before the first wait: "
             f"{kernel.bytes_in_flight} B in flight a thread, {of_an_sm} KB an SM"
         )
+    for loop in kernel.inner_loops:
+        accesses = ", ".join(f"{name} ×{count}" for name, count in loop.shared.items())
+        at = f" at {loop.place}" if loop.place else ""
+        yield f"    inner loop{at}: {loop.instructions} PTX instructions a step; shared memory: {accesses}"
     for title, counts in (("tensor cores", kernel.tensor_core_instructions), ("TMA", kernel.tma_instructions)):
         if counts:
             yield f"    {title}: " + ", ".join(f"{name} ×{count}" for name, count in counts.items())

@@ -17,6 +17,7 @@ import cutlass.cute  # noqa: F401  imported before the process is confined
 import torch
 
 from cutesmith.compiling.compile_errors import CompileError, describe_error
+from cutesmith.compiling.inner_loops import inner_loops
 from cutesmith.compiling.kernel_notes import kernel_notes
 from cutesmith.compiling.narrowing import Compiled, described, narrow_instructions, opcodes_in, unexplained
 from cutesmith.compiling.requests import CompiledFile, CompileFile
@@ -255,6 +256,7 @@ def _kernel_report(session: Session, launch: Launch, count: int, source: str) ->
         global_loads=kernel.global_loads.count,
         loads_in_flight=kernel.global_loads.in_flight,
         bytes_in_flight=kernel.global_loads.bytes_in_flight,
+        inner_loops=inner_loops(module.ptx, launch.kernel) if module else (),
         code_bytes=kernel.code_bytes,
         launches=count,
         refused=refusals(launch_shape(launch, kernel), sm),

@@ -53,6 +53,17 @@ def read_ptx(text: str) -> dict[str, PtxKernel]:
     return {name: _read_entry(name, body + shared) for kind, name, body in bodies if kind == "entry"}
 
 
+def entry_bodies(text: str) -> dict[str, tuple[str, int]]:
+    """The text of every entry by its mangled name, and the number of the line before its first one."""
+    functions = list(_FUNCTION.finditer(text))
+    ends = [match.start() for match in functions[1:]] + [len(text)]
+    return {
+        match["name"]: (text[match.start() : end], text.count("\n", 0, match.start()) + 1)
+        for match, end in zip(functions, ends, strict=True)
+        if match["kind"] == "entry"
+    }
+
+
 def _read_entry(name: str, body: str) -> PtxKernel:
     instructions = list(_instructions(body[body.find("{") + 1 :]))
     opcodes = [opcode for opcode, _ in instructions]

@@ -73,6 +73,18 @@ class EngineReport:
     undecided: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True)
+class InnerLoop:
+    """An innermost loop of a kernel: PTX instructions of a step, and its accesses to shared memory by full opcode.
+
+    `place`: the Python line of the first of these; empty where the compilation kept no lines.
+    """
+
+    place: str
+    instructions: int
+    shared: dict[str, int]
+
+
 @dataclass(frozen=True, kw_only=True)
 class KernelReport:
     """One device kernel on one architecture, as compiled and as launched (bytes, threads, registers a thread)."""
@@ -98,6 +110,7 @@ class KernelReport:
     global_loads: int = 0  # instructions of the machine code that load global memory into registers
     loads_in_flight: int = 0  # the most of these that are issued before one is waited for
     bytes_in_flight: int = 0  # of a thread, by those
+    inner_loops: tuple[InnerLoop, ...] = ()  # those that access shared memory
     code_bytes: int = 0
     launches: int = 1
     refused: tuple[str, ...] = ()  # what the hardware would refuse, one sentence each
