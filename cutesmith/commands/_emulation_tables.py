@@ -138,7 +138,22 @@ def _bound_lines(profile: EmulatedProfile, verdict: EmulateVerdict, gpu: str | N
         yield from _wrapped(
             f"lanes ask for {_bytes(asked)} of global memory, {times:.2g} × these tensors", "  ", "    "
         )
+        yield from _wrapped(_pipe_times(profile, verdict.output_elements), "  ", "    ")
         yield ""
+
+
+def _pipe_times(profile: EmulatedProfile, elements: int) -> str:
+    """How long issuing alone takes, and the special functions, on all multiprocessors; instructions a result."""
+    busiest = next(iter(profile.clocks.values()), 1.0)
+    told = [
+        f"{what} {profile.floor_us * profile.clocks[pipe] / busiest:.2g} µs"
+        for pipe, what in (("issue", "issuing takes"), ("special function", "special functions"))
+        if pipe in profile.clocks
+    ]
+    lanes = sum(profile.lane_instructions.values())
+    if elements:
+        told.append(f"{lanes / elements:.3g} lane-instructions an element of the results")
+    return f"{', '.join(told)} (all multiprocessors)"
 
 
 def _source_lines(profile: EmulatedProfile, path: str, *, most: int) -> Iterator[str]:

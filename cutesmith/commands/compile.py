@@ -21,10 +21,10 @@ Compile a kernel file for several architectures; no GPU is needed and none is us
 
 kernel_fn runs on the inputs of get_inputs() with every launch recorded instead of executed. For each kernel and
 architecture: registers, stack, spills, shared memory, grid, block and cluster, occupancy and what limits it, the widest
-global load and store, how many loads are issued before one is waited for, accesses to shared memory in the inner loop (bytes asked for
-beside distinct ones, and bank conflicts, are `cutesmith emulate --profile`'s), tensor-core and TMA instructions, what ptxas
-changed (serialised wgmma), spills with their line and cause, registers by role after setmaxnreg, and what the hardware
-would refuse. Compiling says nothing of whether the result is right: that is `cutesmith verify`."""
+global load and store, how many loads are issued before one is waited for, accesses to shared memory in the inner loop,
+tensor-core and TMA instructions, what ptxas changed (serialised wgmma), spills with their line and cause, registers by
+role after setmaxnreg, and what the hardware would refuse. Bytes asked for beside distinct ones, and bank conflicts, are
+in `cutesmith emulate --profile`. Compiling says nothing of whether the result is right: that is `cutesmith verify`."""
 
 EXAMPLES = (
     "cutesmith compile kernel.py                          sm_80, sm_90a and sm_100a",

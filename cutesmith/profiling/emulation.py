@@ -94,6 +94,7 @@ def concluded(blank: EmulateVerdict, reply: Emulated, log_tail: str) -> EmulateV
         inputs=reply.inputs,
         full_inputs=reply.full_inputs,
         tensor_bytes=reply.tensor_bytes,
+        output_elements=reply.output_elements,
         predictions=predictions_of(reply, blank.arch),
         launches=reply.launches,
         trace=reply.trace,

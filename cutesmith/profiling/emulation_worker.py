@@ -71,7 +71,7 @@ class Emulation:
             self.tracer = Tracer(wanted.block, wanted.warp, **shown)
         self.device: EmulatedDevice | None = None
         self.inputs = self.full_inputs = self.size = ""
-        self.tensor_bytes, self.shrunk = 0, 1.0
+        self.tensor_bytes, self.shrunk, self.output_elements = 0, 1.0, 0
         for path, source in request.sources.items():
             contract.hold(path, source)
         self.confinement = confine()
@@ -86,6 +86,7 @@ class Emulation:
             inputs=self.inputs,
             full_inputs=self.full_inputs,
             tensor_bytes=self.tensor_bytes,
+            output_elements=self.output_elements,
             shrunk=self.shrunk,
             launches=tuple(self._launch(number, report) for number, report in enumerate(reports)),
             trace=tuple(_step(step, self.path) for step in self.tracer.steps) if self.tracer else (),
@@ -130,6 +131,7 @@ class Emulation:
             returned = self.kernel_fn(*self.values)
             outputs = returned if isinstance(returned, tuple) else (returned,)
             self.tensor_bytes += _bytes_of(outputs)
+            self.output_elements = sum(one.numel() for one in outputs if isinstance(one, torch.Tensor))
 
     def _inputs(self, problem: Any, *, full: bool) -> list[Any]:
         """The inputs of `get_inputs()`; unless all are asked for, of its EMULATED_SIZES, or with fewer rows where the

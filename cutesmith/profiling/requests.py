@@ -71,6 +71,7 @@ class Emulated:
     inputs: str
     full_inputs: str
     tensor_bytes: int
+    output_elements: int
     shrunk: float  # how many times the bytes of `inputs` those of `get_inputs()` are; 1 where nothing was shrunk
     launches: tuple[EmulatedLaunch, ...]
     trace: tuple[TraceStep, ...]

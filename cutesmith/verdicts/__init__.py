@@ -18,8 +18,8 @@ from cutesmith.verdicts.checks import CompileVerdict as CompileVerdict
 from cutesmith.verdicts.checks import EngineFault as EngineFault
 from cutesmith.verdicts.checks import EngineFinding as EngineFinding
 from cutesmith.verdicts.checks import EngineReport as EngineReport
-from cutesmith.verdicts.checks import InnerLoop as InnerLoop
 from cutesmith.verdicts.checks import Finding as Finding
+from cutesmith.verdicts.checks import InnerLoop as InnerLoop
 from cutesmith.verdicts.checks import InputKind as InputKind
 from cutesmith.verdicts.checks import KernelReport as KernelReport
 from cutesmith.verdicts.checks import LintVerdict as LintVerdict

@@ -193,6 +193,7 @@ class EmulateVerdict(Verdict):
     inputs: str = ""
     full_inputs: str = ""
     tensor_bytes: int = 0  # of inputs and outputs
+    output_elements: int = 0
     predictions: tuple[Prediction, ...] = ()
     launches: tuple[EmulatedLaunch, ...] = ()
     trace: tuple[TraceStep, ...] = ()

@@ -106,6 +106,8 @@ def test_predictions_name_the_card_its_rate_and_the_whole_inputs(capsys, write_f
     text = " ".join(capsys.readouterr().out.split())
     assert "H100: bound by" in text and "at 2.98 TB/s (measured on an H100)" in text and "H200" not in text
     assert "the whole inputs have 4 × these bytes" in text
+    assert "issuing takes" in text and "lane-instructions an element of the results (all multiprocessors)" in text
+    assert fields["output_elements"] == 128
 
 
 def test_script_traces_from_another_folder(run_script, tmp_path):
