@@ -79,19 +79,17 @@ def plan(mEnds: cute.Tensor, rows: Int32, sRows: cute.Tensor, sTiles: cute.Tenso
 
 
 @cute.jit
-def expert_of(index: Int32, expert: Int32, sTiles: cute.Tensor, tiles_n: Int32):
-    """The expert of the cluster tile `index`, from that of an earlier tile on."""
+def tile_of(index: Int32, expert: Int32, sTiles: cute.Tensor, tiles_n: Int32, rank: Int32):
+    """(expert, m, n) of this block's part of the cluster tile `index`, from the expert of an earlier tile on.
+
+    Within an expert: down GROUP tiles, one to the right, …, then the next rows.
+    """
     while sTiles[expert + 1] * tiles_n <= index:
         expert += 1
-    return expert
-
-
-@cute.jit
-def tile_of(index: Int32, tiles_m: Int32, tiles_n: Int32):
-    """(m, n) of the cluster tile `index` of an expert: down GROUP tiles, one to the right, …, then the next rows."""
+    index, tiles_m = index - sTiles[expert] * tiles_n, sTiles[expert + 1] - sTiles[expert]
     group, within = index // (GROUP * tiles_n), index % (GROUP * tiles_n)
     height = cutlass.min(GROUP, tiles_m - group * GROUP)  # the last group may be lower
-    return group * GROUP + within % height, within // height
+    return expert, group * GROUP + within % height, within // height * CLUSTER + rank
 
 
 def stage_of(count: Int32, flip: int):
@@ -131,13 +129,12 @@ def grouped_kernel(
     sB = smem.allocate_tensor(dtype, sB_layout.outer, byte_alignment=1024, swizzle=sB_layout.inner)
     sC = smem.allocate_tensor(dtype, sC_layout.outer, byte_alignment=1024, swizzle=sC_layout.inner)
     sRows, sTiles = (smem.allocate_tensor(Int32, cute.make_layout(MOST_EXPERTS + 2), byte_alignment=16) for _ in "rt")
-    stage_bytes = (BM + BN) * BK * dtype.width // 8
     ring = pipeline.PipelineTmaAsync.create(
         num_stages=STAGES,
         producer_group=pipeline.CooperativeGroup(pipeline.Agent.Thread),
         # A stage is read by the four warps of one warpgroup, here and in the other block: its rows come from both.
         consumer_group=pipeline.CooperativeGroup(pipeline.Agent.Thread, 4 * CLUSTER),
-        tx_count=stage_bytes,
+        tx_count=(BM + BN) * BK * dtype.width // 8,
         cta_layout_vmnk=cute.make_layout((1, 1, CLUSTER, 1)),
         defer_sync=True,
     )
@@ -147,8 +144,7 @@ def grouped_kernel(
     cute.arch.sync_threads()
 
     # Cluster tiles: CLUSTER tiles side by side. This cluster does first, first + clusters, …
-    tiles_n = cute.ceil_div(mC.shape[1], CLUSTER * BN)
-    experts = cute.size(mEnds)
+    tiles_n, experts = cute.ceil_div(mC.shape[1], CLUSTER * BN), cute.size(mEnds)
     first, tiles = block // CLUSTER, sTiles[experts + 1] * tiles_n
     mine = (tiles - first + clusters - 1) // clusters
     steps = cute.ceil_div(mA.shape[1], BK)
@@ -160,13 +156,9 @@ def grouped_kernel(
             one, pair = cute.make_layout(1), cute.make_layout(CLUSTER)
             gB = cute.local_tile(mB, (BN, BK), (None, None, None))  # (BN, BK, tiles in N, k_tiles, experts)
             tBsB, tBgB = cpasync.tma_partition(tma_B, 0, one, cute.group_modes(sB, 0, 2), cute.group_modes(gB, 0, 2))
-            state, expert = stage_of(Int32(0), 1), Int32(0)
+            state, expert, both = stage_of(Int32(0), 1), Int32(0), Int16((1 << CLUSTER) - 1)
             for i in cutlass.range(mine, unroll=1):
-                index = first + i * clusters
-                expert = expert_of(index, expert, sTiles, tiles_n)
-                before = sTiles[expert]
-                m, n = tile_of(index - before * tiles_n, sTiles[expert + 1] - before, tiles_n)
-                n = n * CLUSTER + rank
+                expert, m, n = tile_of(first + i * clusters, expert, sTiles, tiles_n, rank)
                 # Tiles of an expert begin at its first row. Each block of the cluster loads half of A for both.
                 gA = cute.local_tile(cute.domain_offset((sRows[expert] + m * BM, 0), mA), (BM, BK), (0, None))
                 tAsA, tAgA = cpasync.tma_partition(
@@ -174,15 +166,9 @@ def grouped_kernel(
                 )
                 k_tiles = steps if expert < experts else 0  # rows behind all ends are zeros, and the last
                 for k in cutlass.range(k_tiles, unroll=1):
-                    ring.producer_acquire(state)  # waits until the stage is free, and announces stage_bytes
+                    ring.producer_acquire(state)  # waits until the stage is free, and announces its bytes
                     barrier = ring.producer_get_barrier(state)
-                    cute.copy(
-                        tma_A,
-                        tAgA[None, k],
-                        tAsA[None, state.index],
-                        tma_bar_ptr=barrier,
-                        mcast_mask=Int16((1 << CLUSTER) - 1),
-                    )
+                    cute.copy(tma_A, tAgA[None, k], tAsA[None, state.index], tma_bar_ptr=barrier, mcast_mask=both)
                     cute.copy(tma_B, tBgB[None, n, k, expert], tBsB[None, state.index], tma_bar_ptr=barrier)
                     state.advance()
             ring.producer_tail(state)  # the peer's last releases must find this block's barriers alive
@@ -196,12 +182,8 @@ def grouped_kernel(
         tCrB = tiled_mma.make_fragment_B(thr_mma.partition_B(sB))
         acc = cute.make_rmem_tensor(tiled_mma.partition_shape_C((BM, BN)), Float32)  # ((2, 2, BN / 8), BM / 64, 1)
         # The accumulators of a 64 x BN wgmma are those of 64 x EPI_N ones side by side.
-        slices = cute.make_tensor(
-            acc.iterator,
-            cute.make_layout(
-                ((2, 2, EPI_N // 8), BM // 64, 1, BN // EPI_N), stride=((1, 2, 4), BN // 2, 0, EPI_N // 2)
-            ),
-        )
+        shape, stride = ((2, 2, EPI_N // 8), BM // 64, 1, BN // EPI_N), ((1, 2, 4), BN // 2, 0, EPI_N // 2)
+        slices = cute.make_tensor(acc.iterator, cute.make_layout(shape, stride=stride))
         stmatrix = cute.make_copy_atom(warp.StMatrix8x8x16bOp(False, 4), dtype)
         copy_C = cute.make_tiled_copy_C(stmatrix, epi_mma).get_slice(lane)
         sC_mine = sC[None, None, turn]  # a buffer for each warpgroup
@@ -222,11 +204,7 @@ def grouped_kernel(
 
         expert = Int32(0)
         for i in cutlass.range(turn, mine, MATH_WARPGROUPS, unroll=1):
-            index = first + i * clusters
-            expert = expert_of(index, expert, sTiles, tiles_n)
-            before = sTiles[expert]
-            m, n = tile_of(index - before * tiles_n, sTiles[expert + 1] - before, tiles_n)
-            n = n * CLUSTER + rank
+            expert, m, n = tile_of(first + i * clusters, expert, sTiles, tiles_n, rank)
             k_tiles = steps if expert < experts else 0
             read, released = stage_of(i * steps, 0), stage_of(i * steps, 0)  # past the other warpgroup's stages
             acc.fill(0.0)
@@ -287,32 +265,24 @@ def row_major_smem(rows, columns, stages, dtype):
     return cute.tile_to_shape(warpgroup.make_smem_layout_atom(kind, dtype), (rows, columns, stages), order=(0, 1, 2))
 
 
-def wgmma(dtype, columns):
-    """A tiled MMA of one warpgroup: 64 x columns an instruction, both operands K-major in shared memory."""
-    major = OperandMajorMode.K
-    return sm90.make_trivial_tiled_mma(dtype, dtype, major, major, Float32, (1, 1, 1), tiler_mn=(64, columns))
-
-
 @cute.jit
 def grouped(mA: cute.Tensor, mB: cute.Tensor, mEnds: cute.Tensor, mC: cute.Tensor, clusters: cutlass.Constexpr, stream):
-    dtype = mA.element_type
+    dtype, major, one = mA.element_type, OperandMajorMode.K, (None, None, 0)
     mB = cute.make_tensor(mB.iterator, cute.select(mB.layout, mode=[1, 2, 0]))  # (N, K, experts)
-    sA_layout = row_major_smem(BM, BK, STAGES, dtype)
-    sB_layout = row_major_smem(BN, BK, STAGES, dtype)
+    sA_layout, sB_layout = row_major_smem(BM, BK, STAGES, dtype), row_major_smem(BN, BK, STAGES, dtype)
     sC_layout = row_major_smem(BM, EPI_N, MATH_WARPGROUPS, dtype)
-    one = (None, None, 0)
     tma_A, tA = cpasync.make_tiled_tma_atom(
         cpasync.CopyBulkTensorTileG2SMulticastOp(), mA, cute.slice_(sA_layout, one), (BM, BK), num_multicast=CLUSTER
     )
-    tma_B, tB = cpasync.make_tiled_tma_atom(
-        cpasync.CopyBulkTensorTileG2SOp(), mB, cute.slice_(sB_layout, one), (BN, BK)
-    )
-    tma_C, tC = cpasync.make_tiled_tma_atom(
-        cpasync.CopyBulkTensorTileS2GOp(), mC, cute.slice_(sC_layout, one), (BM, EPI_N)
+    load, store = cpasync.CopyBulkTensorTileG2SOp(), cpasync.CopyBulkTensorTileS2GOp()
+    tma_B, tB = cpasync.make_tiled_tma_atom(load, mB, cute.slice_(sB_layout, one), (BN, BK))
+    tma_C, tC = cpasync.make_tiled_tma_atom(store, mC, cute.slice_(sC_layout, one), (BM, EPI_N))
+    mma, epi_mma = (  # of one warpgroup: 64 x n an instruction, both operands K-major in shared memory
+        sm90.make_trivial_tiled_mma(dtype, dtype, major, major, Float32, (1, 1, 1), tiler_mn=(64, n))
+        for n in (BN, EPI_N)
     )
     grouped_kernel(
-        tma_A, tA, tma_B, tB, tma_C, tC, mC, mEnds, wgmma(dtype, BN), wgmma(dtype, EPI_N),
-        sA_layout, sB_layout, sC_layout, clusters,
+        tma_A, tA, tma_B, tB, tma_C, tC, mC, mEnds, mma, epi_mma, sA_layout, sB_layout, sC_layout, clusters
     ).launch(
         grid=(clusters * CLUSTER, 1, 1), block=(THREADS, 1, 1), cluster=(CLUSTER, 1, 1), stream=stream,
     )  # fmt: skip
@@ -321,8 +291,7 @@ def grouped(mA: cute.Tensor, mB: cute.Tensor, mEnds: cute.Tensor, mC: cute.Tenso
 @functools.cache
 def compiled(dtype: torch.dtype, clusters: int):
     """One kernel for all shapes: T is free, N and K are multiples of 8, as TMA wants strides of 16 bytes."""
-    t, experts = cute.sym_int(), cute.sym_int()
-    n, k = cute.sym_int(divisibility=8), cute.sym_int(divisibility=8)
+    t, experts, n, k = (cute.sym_int(divisibility=d) for d in (1, 1, 8, 8))
 
     def fake(*shape):
         order = tuple(reversed(range(len(shape))))
@@ -330,9 +299,8 @@ def compiled(dtype: torch.dtype, clusters: int):
 
     ends = make_fake_compact_tensor(Int32, (experts,))
     stream = make_fake_stream(use_tvm_ffi_env_stream=True)
-    return cute.compile(
-        grouped, fake(t, k), fake(experts, n, k), ends, fake(t, n), clusters, stream, options="--enable-tvm-ffi"
-    )
+    tensors = fake(t, k), fake(experts, n, k), ends, fake(t, n)
+    return cute.compile(grouped, *tensors, clusters, stream, options="--enable-tvm-ffi")
 
 
 @functools.cache

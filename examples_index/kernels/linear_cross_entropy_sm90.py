@@ -69,15 +69,7 @@ def merge(maximum: Float32, total: Float32, other_maximum: Float32, other_total:
 
 
 @cute.jit
-def reduce_rows(
-    acc: cute.Tensor,
-    coordinates: cute.Tensor,
-    mTarget: cute.Tensor,
-    mPairs: cute.Tensor,
-    mLogit: cute.Tensor,
-    classes: Int32,
-    tile_n: Int32,
-):
+def reduce_rows(acc, coordinates, mTarget, mPairs, mLogit, classes: Int32, tile_n: Int32):
     """The pair of each row of a tile to mPairs[tile_n], and the targets' logits that lie in it to mLogit."""
     lane = cute.arch.lane_idx()
     targets = cute.make_rmem_tensor((2, BM // 64), Int32)
@@ -173,7 +165,7 @@ def product_kernel(
             tBsB, tBgB = cpasync.tma_partition(
                 tma_B, rank, pair, cute.group_modes(sB, 0, 2), cute.group_modes(gB, 0, 2)
             )
-            state = stage_of(Int32(0), 1)
+            state, both = stage_of(Int32(0), 1), Int16((1 << CLUSTER) - 1)
             for i in cutlass.range(mine, unroll=1):
                 m, n = tile_of(first + i * clusters, tiles_m, tiles_n)
                 m = m * CLUSTER + rank
@@ -181,13 +173,7 @@ def product_kernel(
                     ring.producer_acquire(state)  # waits until the stage is free, and announces its bytes
                     barrier = ring.producer_get_barrier(state)
                     cute.copy(tma_A, tAgA[None, m, k], tAsA[None, state.index], tma_bar_ptr=barrier)
-                    cute.copy(
-                        tma_B,
-                        tBgB[None, n, k],
-                        tBsB[None, state.index],
-                        tma_bar_ptr=barrier,
-                        mcast_mask=Int16((1 << CLUSTER) - 1),
-                    )
+                    cute.copy(tma_B, tBgB[None, n, k], tBsB[None, state.index], tma_bar_ptr=barrier, mcast_mask=both)
                     state.advance()
             ring.producer_tail(state)  # the peer's last releases must find this block's barriers alive
 
@@ -233,15 +219,7 @@ def product_kernel(
 
 
 @cute.kernel
-def merge_kernel(
-    mPairs: cute.Tensor,
-    mLogit: cute.Tensor,
-    mTarget: cute.Tensor,
-    mLoss: cute.Tensor,
-    mLse: cute.Tensor,
-    classes: Int32,
-    ignore: Int32,
-):
+def merge_kernel(mPairs, mLogit, mTarget, mLoss, mLse, classes: Int32, ignore: Int32):
     """A lane a row: each warp merges every PARTS-th pair of it, the first warp the warps' pairs."""
     block, _, _ = cute.arch.block_idx()
     lane, warp = cute.arch.lane_idx(), cute.arch.warp_idx()
@@ -279,16 +257,7 @@ def row_major_smem(rows, columns, stages, dtype):
 
 @cute.jit
 def linear_cross_entropy(
-    mA: cute.Tensor,
-    mB: cute.Tensor,
-    mTarget: cute.Tensor,
-    mPairs: cute.Tensor,
-    mLogit: cute.Tensor,
-    mLoss: cute.Tensor,
-    mLse: cute.Tensor,
-    ignore: Int32,
-    clusters: cutlass.Constexpr,
-    stream,
+    mA, mB, mTarget, mPairs, mLogit, mLoss, mLse, ignore: Int32, clusters: cutlass.Constexpr, stream
 ):
     dtype, major, one = mA.element_type, OperandMajorMode.K, (None, None, 0)
     sA_layout, sB_layout = row_major_smem(BM, BK, STAGES, dtype), row_major_smem(BN, BK, STAGES, dtype)
