@@ -12,7 +12,7 @@ Prediction, not measured, for bf16 32768 rows in 64 groups, K 1536, N 4096, on a
 
 Arch: sm_90a
 Operation: grouped_gemm
-Features: tma, tma_multicast, wgmma, warp_specialization, pingpong, persistent, cluster, tile_scheduler, dynamic_shapes
+Features: tma, tma_multicast, wgmma, warp_specialization, pingpong, persistent, cluster, tile_scheduler, moe
 Start here when products of unequal sizes share a launch: mixture of experts, ragged batches, one weight a group.
 """
 

@@ -14,7 +14,7 @@ TB/s, and 4 MB of parts; half of that in int8.
 
 Arch: sm_80+
 Operation: attention
-Features: mma_sync, vectorized_copy, online_softmax, gqa, paged_kv, gather, predication, warp_shuffle, int8
+Features: mma_sync, vectorized_copy, online_softmax, gqa, decode, paged_kv, gather, predication, warp_shuffle, int8
 Start here when one query meets many keys, or an index table decides what a tile loads.
 """
 

@@ -38,7 +38,7 @@ $L__BB1_3:
 
 
 def test_an_innermost_loop_is_told_with_its_line_and_what_it_asks_of_shared_memory():
-    """The loop around it, a loop without such accesses and one of another entry are left out, and barriers do not count."""
+    """The loop around it, one without such accesses and one of another entry are left out; barriers do not count."""
     accesses = {"ld.shared.v4.b32": 2, "ldmatrix.sync.aligned.m8n8.x4.shared.b16": 1}
     assert inner_loops(PTX, "kernel") == (InnerLoop("kernel.py:31", 6, accesses),)
     assert inner_loops(PTX, "gone") == ()
