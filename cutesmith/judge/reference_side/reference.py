@@ -29,6 +29,7 @@ from cutesmith.judge.reference_side.cases import (
 )
 from cutesmith.judge.reference_side.comparison import tolerance_for
 from cutesmith.judge.reference_side.full_inputs import FullInputs
+from cutesmith.judge.reference_side.gpu_values import as_on_a_gpu
 from cutesmith.judge.reference_side.longer_cases import Longer
 from cutesmith.judge.reference_side.other_inputs import OtherInputs
 from cutesmith.judge.reference_side.precision import in_float64
@@ -66,6 +67,7 @@ class Reference:
 
     device: str = "cuda"
     loaded: Any = None
+    function: Callable[..., Any] = field(default=tuple)  # the problem's `reference_fn`
     size: str = ""  # of the inputs drawn last
     whole: FullInputs | None = None  # where get_inputs() is made smaller
     asked: str = ""  # what they stand for, where they were made smaller
@@ -117,9 +119,11 @@ class Reference:
         self.loaded = load_problem(path)
         if not hasattr(self.loaded.module, "reference_fn"):
             raise ContractError(f"{path} defines no reference_fn", hint=contract.PROBLEM_LINES)
+        function = self.loaded.reference_fn
+        self.function = function if self.device == "cuda" else as_on_a_gpu(function)
         seed_everything(request.seed)
         first = self._inputs(-1)
-        contract.check_arity(self.loaded.reference_fn, "reference_fn", first)
+        contract.check_arity(self.function, "reference_fn", first)
         for name in ("ALGORITHMIC_FLOPS", "ALGORITHMIC_BYTES"):
             contract.check_work(getattr(self.loaded.module, name, None), name, first)
         drawn = items_of(self.loaded.get_input_sets or tuple, "get_input_sets")
@@ -134,7 +138,7 @@ class Reference:
         full, native = self.whole.values if self.whole else first, self._native
         declared = getattr(self.loaded.module, "DOMAIN", None)
         self.other = OtherInputs.of(
-            self.loaded.reference_fn,
+            self.function,
             first,
             full,
             native,
@@ -202,7 +206,7 @@ class Reference:
         seed_everything(request.seed)
         found = None
         if self.whole and (request.longer or request.beyond):
-            found = self.whole.longer(request, self.loaded.reference_fn)
+            found = self.whole.longer(request, self.function)
             if not found.kept:
                 return requests.Drawn(accepted=False, why=found.why)
         name, changed = request.derive, ""
@@ -270,7 +274,7 @@ class Reference:
         if not (own or request.always):
             return requests.TypesSeen((), own_tolerance=False)
         values = [copy_of(value) for value in self.drawn[request.key]]
-        return requests.TypesSeen(tuple(types_seen(self.loaded.reference_fn, values)), own)
+        return requests.TypesSeen(tuple(types_seen(self.function, values)), own)
 
     def _refusal(self, values: list[Any]) -> str:
         """Why the reference does not take these inputs; empty when it does."""
@@ -297,7 +301,7 @@ class Reference:
 
     def _native(self, values: Sequence[Any]) -> tuple[list[torch.Tensor], bool]:
         """PyTorch's own result for copies of the inputs, and whether it is a tuple."""
-        outputs, is_tuple = native_outputs(self.loaded.reference_fn, [copy_of(value) for value in values])
+        outputs, is_tuple = native_outputs(self.function, [copy_of(value) for value in values])
         if self.device == "cuda":
             torch.cuda.synchronize()
         elif sum(output.nbytes for output in outputs) <= DERIVED_ELEMENTS * 8:
@@ -377,7 +381,7 @@ class Reference:
             for own in native
         ]
         results = compared(
-            self.loaded.reference_fn,
+            self.function,
             self._both,
             values,
             (actual, native, exact),
@@ -422,7 +426,7 @@ class Reference:
     def _exact(self, values: list[Any], native: list[torch.Tensor]) -> list[torch.Tensor | None]:
         """The float64 results, None for each where there is no such thing."""
         try:
-            returned = in_float64(self.loaded.reference_fn, [copy_of(value) for value in values])
+            returned = in_float64(self.function, [copy_of(value) for value in values])
         except UnavailableError:
             raise
         except Exception:  # noqa: BLE001 - not every operation exists in float64

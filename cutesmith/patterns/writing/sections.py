@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 
@@ -10,6 +11,8 @@ from cutesmith.patterns.writing.kernel_file import renamed
 from cutesmith.patterns.writing.naming import KERNEL_NAME
 from cutesmith.problems.contract import defined_names, module_scope, parse
 
+KEPT = 256
+"""Sections whose statements are remembered: a network has 50 launches."""
 Meaning = int
 """Equal for statements of the same text whose module-level names have equal meanings."""
 
@@ -32,43 +35,68 @@ class _File:
         """What a section adds to the file: the first all of it, a later one the statements that are new."""
         is_first = not self.known
         section = section.strip("\n")
-        meanings = _Meanings(parse(section, "section").body, function, self.numbers)
+        meanings = _Meanings(statements_of(section), function, self.numbers)
         names, kept = dict[str, str](), list[str]()
         for statement in meanings.statements:
             meaning = meanings.of(statement)
             if meaning not in self.known:
-                self.known[meaning] = {name: self._free(name, function) for name in _bound(statement)}
-                kept.append(_text(statement, section))
+                self.known[meaning] = {name: self._free(name, function) for name in statement.bound}
+                kept.append(statement.text)
             names |= self.known[meaning]
         self.taken |= set(names.values())
         renames = {old: new for old, new in names.items() if new != old} | {KERNEL_NAME: function}
-        return renamed(section if is_first else "\n\n\n".join(kept), renames)
+        return _renamed(section if is_first else "\n\n\n".join(kept), tuple(renames.items()))
 
     def _free(self, name: str, function: str) -> str:
         return name if name not in self.taken else _own_name(name, function)
 
 
+@dataclass(frozen=True)
+class _Statement:
+    """A statement: its lines, what it says whatever its comments are, the names that it binds and reads."""
+
+    text: str
+    says: str
+    bound: tuple[str, ...]
+    read: frozenset[str]
+    is_state: bool
+
+
+@functools.lru_cache(maxsize=KEPT)
+def statements_of(section: str) -> tuple[_Statement, ...]:
+    """The statements of a section; candidates differ in one launch, and have the sections of all others in common."""
+    parts = [part for each in parse(section, "section").body for part in _parts(each)]
+    return tuple(
+        _Statement(_text(part, section), ast.unparse(part), _bound(part), _read_names(part), _is_state(part))
+        for part in parts
+    )
+
+
+@functools.lru_cache(maxsize=KEPT)
+def _renamed(section: str, renames: tuple[tuple[str, str], ...]) -> str:
+    return renamed(section, dict(renames))
+
+
 class _Meanings:
     """What the statements of a section mean; `numbers` gives each meaning its own."""
 
-    def __init__(self, statements: list[ast.stmt], section: str, numbers: dict[Hashable, Meaning]) -> None:
-        self.statements, self.section = [part for each in statements for part in _parts(each)], section
-        self.numbers = numbers
-        self._binding = {name: statement for statement in self.statements for name in _bound(statement)}
+    def __init__(self, statements: tuple[_Statement, ...], section: str, numbers: dict[Hashable, Meaning]) -> None:
+        self.statements, self.section, self.numbers = statements, section, numbers
+        self._binding = {name: statement for statement in statements for name in statement.bound}
         self._found: dict[int, Meaning] = {}
 
-    def of(self, statement: ast.stmt) -> Meaning:
+    def of(self, statement: _Statement) -> Meaning:
         """The meaning of a statement.
 
         State, the kernel's own function and functions that call one another mean something else in each section.
         """
         if id(statement) not in self._found:
-            names = _bound(statement)
+            names = statement.bound
             self._found[id(statement)] = self._number(self.section, *names)  # for those that it calls and that call it
-            own = self.section if _is_state(statement) or KERNEL_NAME in names else ""
-            read = sorted((_read_names(statement) & self._binding.keys()) - set(names))
+            own = self.section if statement.is_state or KERNEL_NAME in names else ""
+            read = sorted((statement.read & self._binding.keys()) - set(names))
             meanings = (self.of(self._binding[name]) for name in read)
-            self._found[id(statement)] = self._number(ast.unparse(statement), own, *meanings)
+            self._found[id(statement)] = self._number(statement.says, own, *meanings)
         return self._found[id(statement)]
 
     def _number(self, *meaning: Hashable) -> Meaning:
@@ -84,8 +112,8 @@ def _is_state(statement: ast.stmt) -> bool:
     return isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Dict) and not statement.value.keys
 
 
-def _read_names(statement: ast.stmt) -> set[str]:
-    return {node.id for node in ast.walk(statement) if isinstance(node, ast.Name)}
+def _read_names(statement: ast.stmt) -> frozenset[str]:
+    return frozenset(node.id for node in ast.walk(statement) if isinstance(node, ast.Name))
 
 
 def _parts(statement: ast.stmt) -> list[ast.stmt]:

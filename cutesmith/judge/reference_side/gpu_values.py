@@ -1,0 +1,55 @@
+"""The values of PyTorch's GPU kernels, computed on a CPU, where those of its CPU kernels are others."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch.overrides import TorchFunctionMode
+
+
+def as_on_a_gpu(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, whose calls of torch on CPU tensors give what they give on a GPU."""
+
+    @functools.wraps(function)
+    def call(*arguments: Any, **named: Any) -> Any:
+        with OfAGpu():
+            return function(*arguments, **named)
+
+    return call
+
+
+class OfAGpu(TorchFunctionMode):  # type: ignore[misc,no-untyped-call,unused-ignore]
+    """Within it, `grid_sample` treats coordinates that are not finite as PyTorch's GPU kernel does."""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        if func is F.grid_sample:
+            return _grid_sample(*args, **(kwargs or {}))
+        return func(*args, **(kwargs or {}))
+
+
+def _grid_sample(
+    image: torch.Tensor,
+    grid: torch.Tensor,
+    mode: str = "bilinear",
+    padding_mode: str = "zeros",
+    align_corners: bool | None = None,
+) -> torch.Tensor:
+    """A point with such a coordinate lies outside of the image, or in its first column where there is no outside.
+
+    PyTorch's CPU kernels multiply what is outside by weights of NaN; on a GPU `safe_downgrade_to_int_range` and
+    `fmax` in `clip_coordinates` move the point first (ATen/native/cuda/GridSampler.cuh). Cubic weights are NaN on both.
+    """
+    if mode == "bicubic":
+        return F.grid_sample(image, grid, mode, padding_mode, align_corners)
+    lost = ~(grid if padding_mode == "reflection" else grid * max(image.shape[2:])).isfinite()
+    if padding_mode != "zeros":
+        lost = grid.isnan() if padding_mode == "border" else lost
+        return F.grid_sample(image, grid.masked_fill(lost, -1.0), mode, padding_mode, align_corners)
+    sampled = F.grid_sample(image, grid.masked_fill(lost, 0.0), mode, padding_mode, align_corners)
+    return sampled.masked_fill(lost.any(-1).unsqueeze(1), 0.0)
