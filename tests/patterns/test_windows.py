@@ -77,6 +77,8 @@ SLOW_CASES = {
     "nearest in a volume": (lambda x: F.interpolate(x, scale_factor=2), (VOLUME,)),
     "linear": (lambda x: F.interpolate(x, size=33, mode="linear"), (LINE,)),
     "bilinear bf16": (lambda x: F.interpolate(x, scale_factor=(1.5, 0.7), mode="bilinear"), (IMAGE.bfloat16(),)),
+    "bilinear by powers of two": (lambda x: F.interpolate(x, scale_factor=(4, 0.5), mode="bilinear"), (EVEN,)),
+    "bicubic by two": (lambda x: F.interpolate(x, scale_factor=2, mode="bicubic"), (IMAGE.double(),)),
     "trilinear": (lambda x: F.interpolate(x, size=(5, 9, 20), mode="trilinear"), (VOLUME,)),
     "bicubic": (lambda x: F.interpolate(x, size=(5, 30), mode="bicubic"), (IMAGE,)),
     "bicubic of float64": (

@@ -35,7 +35,7 @@ from cutesmith.runtime.tiling import TiledShape, Tiling
 _OWN = (
     "THREADS OUTPUTS TAPS STEP START DILATION VECTOR LEAD SEEN CHANNELS element epilogue load load_seen store "
     "group across first line base width values acc place places factor value tap last channel size count counts "
-    "inside take position part sample_at clamped weight_of access layout_of description sizes image LAUNCHERS "
+    "inside take position part Exact sample_at clamped weight_of access layout_of description sizes image LAUNCHERS "
     "compile_windows launch_windows windows_kernel e t"
 )
 RESERVED = SHARED_NAMES | set(_OWN.split())
