@@ -55,12 +55,24 @@ def is_conditional(source: Source, node: ast.AST, function: FunctionNode) -> boo
     for ancestor in source.ancestors(node):
         if ancestor is function:
             break
-        if isinstance(ancestor, (ast.If, ast.IfExp, ast.BoolOp, ast.ExceptHandler, ast.Lambda)):
+        skips = isinstance(ancestor, (ast.If, ast.IfExp, ast.BoolOp, ast.ExceptHandler, ast.Lambda))
+        if skips and not _asks_for_emptiness(ancestor):
             return True
     line = getattr(node, "lineno", 0)
     return any(
         isinstance(other, (ast.If, ast.Try))
+        and not _asks_for_emptiness(other)
         and other.lineno < line
         and any(isinstance(n, ast.Return) for n in ast.walk(other))
         for other in function.body
     )
+
+
+def _asks_for_emptiness(node: ast.AST) -> bool:
+    """Whether an `if` only tells empty tensors apart: `if x.numel():`, which keeps nothing that was compiled."""
+    if not isinstance(node, ast.If):
+        return False
+    names = [part for part in ast.walk(node.test) if isinstance(part, ast.Name)]
+    calls = [part for part in ast.walk(node.test) if isinstance(part, ast.Call)]
+    sizes = [call for call in calls if isinstance(call.func, ast.Attribute) and call.func.attr == "numel"]
+    return bool(sizes) and len(sizes) == len(calls) == len(names)

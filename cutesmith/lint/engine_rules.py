@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from cutesmith.lint.one_thread import BLOCK_INDEX, ELECT, GRID_SIZE, alone, called_helpers, election, is_index
 from cutesmith.lint.rule import Rule
@@ -131,6 +131,10 @@ COPIES = (COPY, "cutlass.cute.autovec_copy")
 COMMIT = "cutlass.cute.nvgpu.tcgen05.commit"
 PARTITION = ("cutlass.cute.nvgpu.cpasync.tma_partition",)
 PARTICIPANTS = ("make_participants", "make_producer", "make_consumer")
+PARTS = (
+    "partition_D", "retile", "zipped_divide", "logical_divide", "tiled_divide", "flat_divide", "local_tile",
+    "local_partition", "group_modes",
+)  # fmt: skip
 STORES = "cutlass.cute.arch.cp_async_bulk_commit_group"
 PIPELINE_CALLS = frozenset(
     "producer_acquire producer_commit producer_tail consumer_wait consumer_release producer_try_acquire "
@@ -222,10 +226,13 @@ def _tile_modes(source: Source, made: ast.expr) -> int:
 
 
 def follow(source: Source, node: ast.expr) -> ast.expr:
-    """The expression that a name stands for where it is bound once."""
+    """The expression that a name stands for where it is bound once, in `a, b = (f(m) for m in (x, y))` too."""
     home = source.scopes.scope_of(node).find(node.id) if isinstance(node, ast.Name) else None
     bound = home.bindings[node.id] if home is not None and isinstance(node, ast.Name) else []
-    return bound[0] if len(bound) == 1 and isinstance(bound[0], ast.expr) else node
+    if len(bound) == 1 and isinstance(bound[0], ast.expr):
+        return bound[0]
+    made = [value for value in _tuples(source, node) if len(bound) == 1] if isinstance(node, ast.Name) else []
+    return made[0].elt if len(made) == 1 and isinstance(made[0], ast.GeneratorExp) else node
 
 
 def _pipeline_call(source: Source, call: ast.Call, function: ast.Attribute) -> Iterator[Finding]:
@@ -276,8 +283,7 @@ def _store_without_fence(source: Source, function: FunctionNode) -> Iterator[Fin
     if any(FENCES.search(word) for word in _words(source)):
         return
     nodes = list(walk_function(function))
-    buffers = {name for node in nodes if (name := _shared_buffer(node))}
-    views = buffers | {name for node in nodes if (name := _view(node, buffers))}
+    views = _shared_tensors(nodes)
     commits, writes = [], []
     for node in nodes:
         if isinstance(node, ast.Call) and source.dotted(node.func) == STORES:
@@ -286,7 +292,7 @@ def _store_without_fence(source: Source, function: FunctionNode) -> Iterator[Fin
             writes += _copied(node, views)
         elif isinstance(node, ast.Assign):
             targets = [t.value for t in node.targets if isinstance(t, ast.Subscript)]
-            writes += [t for t in targets if isinstance(t, ast.Name) and t.id in buffers]
+            writes += [t for t in targets if isinstance(t, ast.Name) and t.id in views]
     if commits and writes:
         text = f"`{writes[0].id}` (line {writes[0].lineno}) is written by threads and stored by TMA, without a fence."
         yield finding(CS434, commits[0], text)
@@ -311,23 +317,50 @@ def _copied(call: ast.Call, views: set[str]) -> list[ast.Name]:
     return [name for name in names[:1] if name.id in views]
 
 
-def _shared_buffer(node: ast.AST) -> str:
-    """The name that a statement gives to a tensor in shared memory."""
-    if not (isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and len(node.targets) == 1):
-        return ""
-    call, target = node.value.func, node.targets[0]
+def _shared_tensors(nodes: Sequence[ast.AST]) -> set[str]:
+    """The names of tensors in shared memory, and of parts of them."""
+    pairs = [pair for node in nodes if isinstance(node, ast.Assign) for pair in _bound(node)]
+    found: set[str] = set()
+    while new := {name for name, value in pairs if name not in found and _in_shared(value, found)}:
+        found |= new
+    return found
+
+
+def _bound(node: ast.Assign) -> Iterator[tuple[str, ast.expr]]:
+    """Names and their values; of `a, b = (f(m) for m in (x, y))`, where f is a part of m, what m stands for."""
+    target, value = node.targets[0], node.value
+    if isinstance(target, ast.Name):
+        yield target.id, value
+    elif isinstance(target, ast.Tuple):
+        if isinstance(value, ast.GeneratorExp) and _base(value.elt) == _base(value.generators[0].target):
+            value = value.generators[0].iter
+        for part, made in zip(target.elts, value.elts if isinstance(value, ast.Tuple) else ()):
+            if isinstance(part, ast.Name):
+                yield part.id, made
+
+
+def _in_shared(value: ast.expr, known: set[str]) -> bool:
+    """Whether an expression allocates a tensor in shared memory, or is a part of one."""
+    call = value.func if isinstance(value, ast.Call) else None
     allocates = isinstance(call, ast.Attribute) and call.attr in ("allocate_tensor", "get_tensor")
-    return target.id if allocates and isinstance(target, ast.Name) else ""
+    return allocates or (_base(value) in known)
 
 
-def _view(node: ast.AST, buffers: set[str]) -> str:
-    """The name that a statement gives to a part of a buffer that a thread copies to: `thread.partition_D(buffer)`."""
-    if not (isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and len(node.targets) == 1):
-        return ""
-    call, target = node.value, node.targets[0]
-    parts = isinstance(call.func, ast.Attribute) and call.func.attr in ("partition_D", "retile")
-    held = any(isinstance(part, ast.Name) and part.id in buffers for part in call.args)
-    return target.id if parts and held and isinstance(target, ast.Name) else ""
+def _base(node: ast.expr) -> str:
+    """The name of the tensor that an expression is a part of: `s[None, 0]`, `cute.zipped_divide(s, tile)`."""
+    while not isinstance(node, ast.Name):
+        if isinstance(node, ast.Subscript):
+            node = node.value
+        elif (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and node.func.attr in PARTS
+            and node.args
+        ):
+            node = node.args[0]
+        else:
+            return ""
+    return node.id
 
 
 def _narrow_offset(source: Source, node: ast.BinOp) -> Iterator[Finding]:

@@ -72,6 +72,8 @@ PARTITION = "cpasync.tma_partition(tma, 0, cute.make_layout(1), sX, g)"
         (f"tile = (8, 8)\ng = cute.local_tile(mX, tiler=tile, coord=(b, None))\n{PARTITION}", "CS432"),
         (f"g = cute.local_tile(mX, (8, 8), (b, 0))\n{PARTITION.replace(' g)', ' gmem_tensor=g)')}", "CS432"),
         (f"g = cute.local_tile(mX, (64,), (b,))\n{PARTITION}", ""),
+        (f"g, h = (cute.local_tile(m, (8, 8), (b, 0)) for m in (mX, mX))\n{PARTITION}", "CS432"),
+        (f"g, h = (cute.local_tile(m, (64,), (b,)) for m in (mX, mX))\n{PARTITION}", ""),
         (f"{LINE}\nif cute.arch.lane_idx() == 0:\n    line.producer_acquire(mX)", "CS433"),
         (f"{LINE}\nwith cute.arch.elect_one():\n    line.consumer_release(mX)", "CS433"),
         (f"{LINE}\ngive, take = line.make_participants()\nif t == 0:\n    slot = give.acquire_and_advance()", "CS433"),
@@ -111,6 +113,11 @@ def test_a_fence_anywhere_in_the_file_is_trusted(write_file):
     parts = "mine = copy.get_slice(t).partition_D(buffer)\n    cute.copy(copy, mX, mine)"
     partitioned = HEAD + body.replace("buffer[t] = mX[t]", parts)
     assert "CS434" in {finding.rule for finding in lint_file(write_file(partitioned)).findings}
+    views = "mine, other = (cute.zipped_divide(s[None, 0], (4,)) for s in (buffer, mX))\n    "
+    viewed = HEAD + body.replace("buffer[t] = mX[t]", f"{views}cute.autovec_copy(mX, mine[None, t])")
+    assert "CS434" in {finding.rule for finding in lint_file(write_file(viewed)).findings}
+    read = HEAD + body.replace("buffer[t] = mX[t]", f"{views}cute.autovec_copy(mine[None, t], other)")
+    assert "CS434" not in {finding.rule for finding in lint_file(write_file(read)).findings}
     loaded = HEAD + body.replace("    buffer[t] = mX[t]\n", "")  # TMA itself wrote it
     assert "CS434" not in {finding.rule for finding in lint_file(write_file(loaded)).findings}
 

@@ -125,6 +125,8 @@ def test_caches_are_fine(name, rules_of):
         "def kernel_fn(x):\n    try:\n        f = cute.compile(host, x)\n    finally:\n        pass\n    f(x)\n",
         "def kernel_fn(x):\n    cute.compile[cute.KeepPTX(True)](host, x)(x)\n",
         "def kernel_fn(x):\n    if x.is_cuda:\n        cute.compile(host, x)(x)\n",
+        "def get(x):\n    return cute.compile(host, x)\ndef kernel_fn(x):\n    if x.numel():\n        get(x)(x)\n",
+        "def get(x):\n    return cute.compile(host, x)\ndef kernel_fn(x):\n    if not x.numel():\n        return x\n    get(x)(x)\n",  # noqa: E501
     ],
 )
 def test_compiling_at_every_call_is_found(code, rules_of):
