@@ -2,7 +2,8 @@
 
 Which size decides the trips is not known beforehand: the emulated GPU counts the phases of the ring's mbarriers
 (`emulator/machine/rings.py`), one size after another is changed, and what the trips then do says how long it has to
-be. Each case also runs with the first warps of a block ahead of the others, and with the last.
+be. Each case also runs with the first warps of a block ahead of the others, and with the last. Where no size adds
+trips, as blocks of a persistent kernel share what there is, a case runs on a GPU with few multiprocessors.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ MOST_CASES = 8  # with other sizes
 MOST_PROBES = 3  # sizes that are changed to see what decides the trips
 MOST_INSTRUCTIONS = 1 << 24  # lane-instructions of a case in one order
 MOST_GROWTH = 64  # of the elements, however few they are
+FEW = 2  # multiprocessors, for each block of a cluster
 
 
 @dataclass(frozen=True)
@@ -62,9 +64,10 @@ class RingCases:
                 self.seen = {size: base, other: probe.ring}
                 yield from self._on_both_sides(size)
                 return
-        yield self._tried({}).case  # its own trips at least, in other orders
-        if not base.wrapped:
-            yield self._never_wrapped("no size that was changed adds to its trips")
+        own = self._tried({})  # its own trips at least, in other orders
+        yield own.case
+        if own.case.passed and not base.wrapped:
+            yield from self._on_a_small_gpu("no size that was changed adds to its trips")
 
     def shorter(self) -> tuple[tuple[int, int], ...]:
         """A size that no output has, and the length with 2 stages + 1 trips where it has more than twice as many.
@@ -86,11 +89,21 @@ class RingCases:
         while (wanted := self._next()) and len(self.seen) < MOST_CASES:
             tried = self._tried({size: wanted})
             yield tried.case
-            if tried.ring is None or not tried.case.passed:
+            if not tried.case.passed:
+                return
+            if tried.ring is None:
                 break
             self.seen[wanted] = tried.ring
         if not self._wrapped:
-            yield self._never_wrapped("more trips take too long or are declined")
+            yield from self._on_a_small_gpu("more trips take too long or are declined")
+
+    def _on_a_small_gpu(self, why: str) -> Iterator[CaseReport]:
+        """The sizes of `get_inputs()` where fewer blocks share them; `why` no size alone showed a ring that wraps."""
+        tried = self._tried({}, FEW * self.turn.base.cluster)
+        yield tried.case
+        if tried.case.passed and (tried.ring is None or not tried.ring.wrapped):
+            name = "ring of mbarriers: more trips than stages"
+            yield CaseReport(name=name, inputs="", outcome=CaseOutcome.NOT_RUN, remark=why)
 
     @property
     def _wrapped(self) -> list[MbarrierRing]:
@@ -113,11 +126,6 @@ class RingCases:
         length, rest = divmod((trips - least.trips) * (more - few), most.trips - least.trips)
         return max(0, few + length) if not rest else 0
 
-    @staticmethod
-    def _never_wrapped(why: str) -> CaseReport:
-        name = "ring of mbarriers: more trips than stages"
-        return CaseReport(name=name, inputs="", outcome=CaseOutcome.NOT_RUN, remark=why)
-
     def _sizes(self) -> list[int]:
         """Distinct sizes above 1 of the inputs, those that no output has before the others, long ones first."""
         drawn = self.turn.draw(DERIVED)
@@ -128,10 +136,11 @@ class RingCases:
         """Whether no output has it."""
         return all(size not in output.shape for output in self.turn.base.steps[0].outputs)
 
-    def _tried(self, sizes: dict[int, int]) -> _Tried:
-        """One case with these sizes instead of others."""
+    def _tried(self, sizes: dict[int, int], multiprocessors: int = 0) -> _Tried:
+        """One case with these sizes instead of others, on a GPU with so many multiprocessors if not 0."""
         turn = self.turn
         changed = ", ".join(f"size {old} as {new}" for old, new in sizes.items()) or "the sizes of get_inputs()"
+        changed += f" on {multiprocessors} multiprocessors" if multiprocessors else ""
         name = f"ring of mbarriers: {changed}"
         drawn = turn.draw(DERIVED, resized=tuple(sizes.items()))
         case = CaseReport(name=name, inputs=drawn.summary)
@@ -142,7 +151,9 @@ class RingCases:
             why = f"{drawn.elements:,} elements take the emulated GPU too long"
             return _Tried(replace(case, outcome=CaseOutcome.NOT_RUN, remark=why))
         steps = (turn.step(0, drawn, reuse=False, poison=NAN_POISON),)
-        call = Run(steps, may_decline=bool(sizes), limited=True, fresh=bool(sizes) and self.fresh, orders=ORDERS)
+        others = bool(sizes or multiprocessors)
+        fresh = bool(sizes) and self.fresh or multiprocessors > 0
+        call = Run(steps, may_decline=others, limited=True, fresh=fresh, orders=ORDERS, multiprocessors=multiprocessors)
         try:
             reply = turn.run(name, drawn, call)
         except CandidateError as error:

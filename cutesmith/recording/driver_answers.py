@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from cutesmith.devices import MAX_THREADS_PER_BLOCK, RESERVED_SMEM_PER_BLOCK, WARP_SIZE, SmVersion
 from cutesmith.errors import UnavailableError
+from cutesmith.recording.gpu_size import multiprocessors
 from cutesmith.recording.patches import Patches
 
 DRIVER_VERSION = 13000
@@ -32,7 +33,7 @@ def device_attributes(sm: SmVersion) -> dict[int, int]:
         8: 48 << 10,  # shared memory a block without opt-in
         10: WARP_SIZE,
         12: sm.registers_per_sm,  # registers a block
-        16: sm.multiprocessors,
+        16: multiprocessors(sm),
         38: sm.l2_bytes,
         39: sm.threads_per_sm,
         75: major,

@@ -10,6 +10,7 @@ import torch
 
 from cutesmith.devices import DEFAULT_ARCH, MAX_THREADS_PER_BLOCK, WARP_SIZE, SmVersion, parse_arch
 from cutesmith.errors import UnavailableError
+from cutesmith.recording.gpu_size import multiprocessors
 
 _MEMORY_BYTES = 80 << 30
 _ANY = parse_arch(DEFAULT_ARCH).sm
@@ -86,15 +87,26 @@ def generator_class() -> type[torch.Generator]:
     return Generator
 
 
+class _Properties(types.SimpleNamespace):
+    """Properties of a device, whose number of multiprocessors is asked for each time."""
+
+    sm: SmVersion
+
+    @property
+    def multi_processor_count(self) -> int:
+        """Multiprocessors of the GPU."""
+        return multiprocessors(self.sm)
+
+
 def device_properties(sm: SmVersion) -> types.SimpleNamespace:
     """What `torch.cuda.get_device_properties` answers for a GPU of this SM version."""
     major, minor = sm.capability
-    return types.SimpleNamespace(
+    return _Properties(
+        sm=sm,
         name=f"{sm.products[0]} (recorded, sm_{sm.number})",
         major=major,
         minor=minor,
         total_memory=_MEMORY_BYTES,
-        multi_processor_count=sm.multiprocessors,
         warp_size=WARP_SIZE,
         max_threads_per_block=MAX_THREADS_PER_BLOCK,
         max_threads_per_multi_processor=sm.threads_per_sm,

@@ -53,6 +53,31 @@ def test_a_right_ring_passes_with_trips_on_both_sides(tmp_path):
     assert [int(remark.split()[0]) for remark in remarks] == [4, 8, 5, 9]
 
 
+KERNELS = Path(__file__).resolve().parents[2] / "examples_index" / "kernels"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("count", ["CONSUMERS // 32", "CONSUMERS"], ids=["warps", "threads"])
+def test_a_ring_of_a_persistent_kernel_wraps_on_a_small_gpu(tmp_path, count):
+    """Each of 396 blocks has one tile of the reduced inputs at most, and 82 of the whole ones, with four stages.
+
+    Its consumers release by warps; a ring that counts their threads waits for ever once it wraps.
+    """
+    text = (KERNELS / "tma_copy_pipeline_sm90.py").read_text()
+    old = "pipeline.Agent.Thread, CONSUMERS // 32)"
+    assert old in text
+    path = tmp_path / "kernel.py"
+    path.write_text(text.replace(old, f"pipeline.Agent.Thread, {count})"))
+    verdict = verify_kernel(path, OPTIONS, on="emulator")
+    name = "ring of mbarriers: the sizes of get_inputs() on 2 multiprocessors"
+    if count == "CONSUMERS":
+        assert name in verdict.summary and "still needs 124 of 128 arrivals" in verdict.summary
+    else:
+        assert verdict.passed, verdict.summary
+        (case,) = [case for case in verdict.cases if case.name == name]
+        assert int(case.remark.split()[0]) > 4 and "trips of 4 stages" in case.remark
+
+
 @dataclass(frozen=True)
 class Turn:
     """As much of a round as the choice of a shorter ring asks for: a product whose ring took some trips over 4096."""

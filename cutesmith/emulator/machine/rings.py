@@ -1,7 +1,8 @@
 """Rings of mbarriers as a launch uses them: how many stages, and how often a block goes through one.
 
 A ring is an array of neighbouring mbarriers that take as many arrivals; whether bytes were counted keeps apart the
-array that a copy engine fills from the one behind it that consumers empty. Faults of a ring (a phase that flips only
+array that a copy engine fills from the one behind it that consumers empty. Mbarriers that nothing has used yet belong
+to the array before them. Faults of a ring (a phase that flips only
 once it wraps, a release that is missing at the end) show on one side of trips = stages alone.
 """
 
@@ -43,9 +44,10 @@ class Mbarriers(Unit):
         pointers = sorted(self._counts)
         rows = [(pointer, self._counts[pointer], pointer in self._filled, over[pointer]) for pointer in pointers]
         table = np.array(rows, np.int64).reshape(-1, 4)
-        steps = np.diff(table, axis=0)
-        follows = (steps[:, 0] == _BARRIER_BYTES) & (steps[:, 1:3] == 0).all(axis=1)
-        starts = np.append(np.zeros(min(1, len(table)), np.int64), 1 + np.flatnonzero(~follows))
+        joins = np.append(False, (np.diff(table[:, :2], axis=0) == (_BARRIER_BYTES, 0)).all(axis=1))[: len(table)]
+        known = table[:, 2:].any(axis=1) | ~joins  # of the others, the last one before says whether bytes are counted
+        filled = table[np.maximum.accumulate(np.where(known, np.arange(len(table)), 0)), 2]
+        starts = np.flatnonzero(~joins | np.append(True, np.diff(filled) != 0)[: len(table)])
         places = (table[starts, 0] - wave.shared_start) % wave.shared.shape[1] - SHARED_BASE
         lengths = np.diff(np.append(starts, len(table)))
         ends = np.add.reduceat(table[:, 3], starts) if len(table) else lengths

@@ -63,8 +63,8 @@ class Ran:
     """Reports of the steps, and what the candidate changed of its process.
 
     `declined` or `stopped` say why there are none. On the emulated GPU, lane-instructions of a step, the blocks of
-    each of its launches, the ring of mbarriers that its kernels go round (emulator.machine.rings), and whether the
-    call at full size launches `other_kernels`, by their names.
+    each of its launches and of their largest `cluster`, the ring of mbarriers that its kernels go round
+    (emulator.machine.rings), and whether the call at full size launches `other_kernels`, by their names.
     """
 
     steps: tuple[StepReport, ...] = ()
@@ -73,6 +73,7 @@ class Ran:
     stopped: str = ""
     instructions: int = 0
     blocks: tuple[int, ...] = ()
+    cluster: int = 1
     ring: MbarrierRing | None = None
     other_kernels: bool = False
 
@@ -85,7 +86,7 @@ class Run(Request[Ran]):
     `limited`: so is a call that takes too many steps. `fresh`: load the file again, as one copy need not take several
     shapes. On the emulated GPU, `some_blocks`: execute some of a launch's blocks, if it is the only one; of blocks that
     wait for each other it holds `resident_blocks` at once, 0 for as many as a GPU; launches run in
-    so many `orders` at least.
+    so many `orders` at least; it says that it has so many `multiprocessors`, 0 for those of the usual product.
     """
 
     steps: tuple[Step, ...]
@@ -97,6 +98,7 @@ class Run(Request[Ran]):
     some_blocks: bool = False
     resident_blocks: int = 0
     orders: int = 1
+    multiprocessors: int = 0
 
 
 @dataclass(frozen=True)

@@ -37,6 +37,7 @@ from cutesmith.judge.candidate_side.requests import (
     StepReport,
 )
 from cutesmith.recording.cubin import source_name
+from cutesmith.recording.gpu_size import limited_to
 from cutesmith.sandbox.messages import Request
 from cutesmith.verdicts import ExitCode, Mechanism
 
@@ -84,12 +85,12 @@ class Trial(Candidate):
 
     def run(self, request: Run) -> Ran:
         """Run each step; what it cost, or why nothing came of it."""
-        if request.fresh:
-            with candidate_code(self.path):
-                self.kernel_fn = self.loaded_again()
-        before = self.launches()
+        usual, before = self.kernel_fn, self.launches()
         try:
             with self._restricted(request):
+                if request.fresh:
+                    with candidate_code(self.path):
+                        self.kernel_fn = self.loaded_again()
                 reply = super().run(request)
         except CandidateError as error:
             if request.limited and isinstance(error.__cause__, EndlessLoop):
@@ -102,6 +103,9 @@ class Trial(Candidate):
             if crash and not isinstance(error.__cause__, CutesmithError) and declines(error.__cause__):
                 error.mechanism = Mechanism.REFUSAL
             raise
+        finally:
+            if request.multiprocessors:  # what the file keeps by now is of another GPU
+                self.kernel_fn = usual
         if self.emulated is None:
             return reply
         launches, steps = self.emulated.launches[before:], len(request.steps)
@@ -112,7 +116,9 @@ class Trial(Candidate):
         ring = main_ring(ring for report in launches for ring in report.rings)
         ran = {source_name(report.launch.kernel) for report in launches}
         other = any(kernel.name not in ran for kernel in self.recorded.launches)
-        return replace(reply, instructions=instructions, blocks=blocks, ring=ring, other_kernels=other)
+        cluster = max((prod(report.launch.cluster) for report in launches), default=1)
+        seen = {"instructions": instructions, "blocks": blocks, "cluster": cluster, "ring": ring}
+        return replace(reply, **seen, other_kernels=other)
 
     @contextlib.contextmanager
     def _restricted(self, request: Run) -> Iterator[None]:
@@ -131,7 +137,8 @@ class Trial(Candidate):
             orders=max(usual.orders, request.orders),
         )
         try:
-            with self.emulated.some_blocks() if request.some_blocks else contextlib.nullcontext():
+            some = self.emulated.some_blocks() if request.some_blocks else contextlib.nullcontext()
+            with some, limited_to(request.multiprocessors):
                 yield
         finally:
             self.emulated.settings = usual
