@@ -170,6 +170,12 @@ def test_numbers_that_are_not_finite(tmp_path):
     torch.testing.assert_close(out.double(), as_tf32(x) @ as_tf32(w), rtol=1e-5, atol=1e-4, equal_nan=True)
 
 
+def test_no_tile_has_lines_of_float32_at_which_the_dsl_aborts():
+    problem = plan_of(torch.matmul, (X, W)).problem
+    (why,) = refusals(problem, replace(TILES, tile_n=208, columns=16), SM90)
+    assert "the DSL 4.8.1 aborts" in why and not [*refusals(problem, replace(TILES, tile_n=16, columns=16), SM90)]
+
+
 def meta(*shape):
     return torch.empty(shape, device="meta")
 

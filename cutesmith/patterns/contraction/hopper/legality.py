@@ -174,6 +174,8 @@ def refusals(problem: ContractionProblem, c: HopperConfiguration, sm: SmVersion)
     for contiguous_k, lines, parts in sides:
         if lines % (parts * (8 if contiguous_k else line)) and (parts > 1 or not contiguous_k):
             yield f"{lines} lines of an operand cannot be loaded by {parts} blocks"
+    if factor_bytes(problem, c) == 4 and c.tile_n > 16 and c.tile_n % 32:
+        yield f"the DSL 4.8.1 aborts at tiles of {c.tile_n} lines of float32: that is not a multiple of 32"
     if c.swapped and c.rows % min(line, 64):
         yield f"{c.rows} rows of a transposed result are not whole lines"
     if c.sums_apart and c.pingpong:
