@@ -130,6 +130,12 @@ class HopperAttentionConfiguration(Configuration):
         return 128 * (1 + self.warpgroups)
 
 
+def products_of_parts(parts: int) -> tuple[tuple[int, int], ...]:
+    """Which parts of both factors are multiplied, the smallest products first: those of the highest orders."""
+    pairs = ((a, b) for a in range(parts) for b in range(parts) if a + b < parts)
+    return tuple(sorted(pairs, key=sum, reverse=True))
+
+
 @dataclass(frozen=True)
 class HopperConfiguration(Configuration):
     """How sm_90a's kernel of a product cuts the result into tiles, and who multiplies them.
@@ -183,9 +189,8 @@ class HopperConfiguration(Configuration):
 
     @property
     def products(self) -> tuple[tuple[int, int], ...]:
-        """Which parts of the factors are multiplied, the smallest products first: those of the highest orders."""
-        pairs = ((a, b) for a in range(self.parts) for b in range(self.parts) if a + b < self.parts)
-        return tuple(sorted(pairs, key=sum, reverse=True))
+        """Which parts of the factors are multiplied."""
+        return products_of_parts(self.parts)
 
     @property
     def split_at_once(self) -> int:
@@ -211,7 +216,9 @@ class BlackwellConfiguration(Configuration):
     A block has a warp that loads, one whose thread starts the products, and four that write out. `pair`: two blocks
     make one tile of `tile_m` rows, of which each holds half; else a block does. `stages` hold `tile_k` of k each.
     Tensor memory holds the sums of `accumulators` tiles. A tile leaves by `columns` at a time. `swapped` computes the
-    transposed result, so that a few rows become the columns of tiles. Tiles go down `group` before they go right.
+    transposed result, so that a few rows become the columns of tiles. Tiles go down `group` before they go right. A
+    float32 number is the sum of `parts` numbers of bfloat16, into which launches split the factors; tensor memory then
+    holds the sums of `accumulators` k-tiles, which are added up in registers.
     """
 
     tile_m: int
@@ -223,6 +230,17 @@ class BlackwellConfiguration(Configuration):
     columns: int = 32
     swapped: bool = False
     group: int = 8
+    parts: int = 1
+
+    @property
+    def ahead(self) -> bool:
+        """Whether launches split the factors."""
+        return self.parts > 1
+
+    @property
+    def products(self) -> tuple[tuple[int, int], ...]:
+        """Which parts of the factors are multiplied."""
+        return products_of_parts(self.parts)
 
     @property
     def rows(self) -> int:

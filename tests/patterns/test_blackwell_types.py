@@ -53,6 +53,41 @@ def test_products_of_tf32(name, tmp_path):
     assert (found - expected).norm() < 1e-6 * expected.norm()  # numbers that are cut off would be 3e-4 away
 
 
+PARTS = Tiles(128, 64, 32, 3, accumulators=4, parts=3)
+EXACT_CASES = {
+    "linear": (linear_gelu, LINEAR, PARTS),
+    "pair": (torch.matmul, (normal(260, 100), normal(100, 136, seed=1)), replace(PARTS, tile_m=256, pair=True)),
+    "both_transposed": (lambda x, w: x.t() @ w.t(), (normal(100, 132), normal(136, 100, seed=1)), PARTS),
+    "few_rows_batches": (
+        torch.bmm,
+        (normal(2, 5, 100), normal(2, 100, 136, seed=1)),
+        replace(PARTS, tile_n=16, columns=16, swapped=True),
+    ),
+    "odd": (linear_gelu, (normal(67, 101), normal(69, 101, seed=1), normal(69, seed=2)), PARTS),
+}
+
+
+@pytest.mark.parametrize("name", [name if name == "pair" else pytest.param(name, marks=SLOW) for name in EXACT_CASES])
+def test_exact_products_of_float32(name, tmp_path):
+    function, inputs, tiles = EXACT_CASES[name]
+    plan = match(trace_function(function, inputs))
+    assert not [*obstacles(plan.problem, SM100), *refusals(plan.problem, tiles, SM100)]
+    with emulated_blackwell():
+        found = load(plan.render(tiles), tmp_path).kernel_fn(*map(move, inputs)).cpu()
+    expected = function(*(value.double() for value in inputs))
+    assert (found - expected).norm() < 1.5e-7 * expected.norm()
+
+
+@pytest.mark.slow
+def test_infinite_and_huge_numbers_have_no_parts(tmp_path):
+    x, w = normal(40, 100), normal(100, 136, seed=1)
+    x[3, 5], x[7, 9], w[2, 130], x[9, 0] = float("inf"), float("nan"), float("-inf"), 3.4e38
+    plan = match(trace_function(torch.matmul, (x, w)))
+    with emulated_blackwell():
+        found = load(plan.render(PARTS), tmp_path).kernel_fn(move(x), move(w)).cpu()
+    torch.testing.assert_close(found, x @ w, rtol=1e-5, atol=1e-4, equal_nan=True)
+
+
 FLOAT8_CASES = {
     "rows": (scaled_rows, inputs_of(200, 80, 272), FLOAT8),
     "mixed": (scaled_rows, inputs_of(260, 80, 144, E5M2, E4M3), Tiles(256, 128, 128, 3, pair=True)),
@@ -77,12 +112,17 @@ def test_products_of_float8(name, tmp_path):
     torch.testing.assert_close(found, expected, rtol=1e-2, atol=1e-2 * float(expected.abs().max()))
 
 
-def test_exact_float32_and_exact_sums_have_other_forms():
-    inputs = torch.empty(4096, 4096, device="meta"), torch.empty(4096, 4096, device="meta")
-    exact = match(trace_function(torch.matmul, inputs))
-    assert "float32 exactly" in next(obstacles(exact.problem, SM100))
-    assert isinstance(exact.configurations("sm_100a")[0], ContractionConfiguration)
-    assert isinstance(match(with_tf32(exact.graph)).configurations("sm_100a")[0], Tiles)
+def test_exact_float32_has_parts_where_splitting_pays():
+    for size, expected in ((4096, Tiles), (64, ContractionConfiguration)):
+        inputs = torch.empty(size, size, device="meta"), torch.empty(size, size, device="meta")
+        exact = match(trace_function(torch.matmul, inputs))
+        first = exact.configurations("sm_100a")[0]
+        assert isinstance(first, expected)
+        assert not isinstance(first, Tiles) or first.parts == 3
+        assert match(with_tf32(exact.graph)).configurations("sm_100a")[0].parts == 1
+
+
+def test_exact_sums_of_float8_have_another_form():
     of_float32 = plan_kernel(trace_function(scaled_to_float32, inputs_of(200, 80, 272)), "sm_100a")
     assert isinstance(of_float32, ChainPlan)  # a launch converts the factors to float16, whose products are exact
 

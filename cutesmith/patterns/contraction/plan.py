@@ -96,10 +96,10 @@ class ContractionPlan(GraphPlan):
         """The general form serves where copies that TMA needs would take longer."""
         problem = self.problem
         found = blackwell_proposals(problem, sm)
-        if not blackwell_copied_factors(problem) and not outputs_apart(problem):
+        if found and not (found[0].ahead or blackwell_copied_factors(problem) or outputs_apart(problem)):
             return found
         others = [c for c in proposals(problem) if not any(refusals(problem, c, sm))]
-        return found if self.seconds(found[0]) < self.seconds(others[0]) else others
+        return found if found and self.seconds(found[0]) < self.seconds(others[0]) else others
 
     def problem_for(self, configuration: Form) -> ContractionProblem:
         """As a configuration takes it: where images follow each other, their points are windows."""

@@ -17,7 +17,7 @@ VECTOR_BYTES = 16
 BLACKWELL_NAMES = frozenset(
     "BM BN BK STAGES ROWS EPI_N BUFFERS ACCUMULATORS TENSOR_COLUMNS EPILOGUE_WARPS LOAD_WARP MMA_WARP PAIR sm100 "
     "tcgen05 tiled_mma pair_layout TmemAllocator one_thread ready tmem address acc_layout slices copy_T mine_T tTtC "
-    "tTsums full done down for_tma load_vector vectors receivers tmem_load ctas".split()
+    "tTsums full done down for_tma load_vector vectors receivers tmem_load ctas totals sum_again broken".split()
 )
 """What the template binds beside `HOPPER_NAMES`, so that an argument of the problem needs another name."""
 
@@ -25,14 +25,15 @@ BLACKWELL_NAMES = frozenset(
 def blackwell_context(problem: ContractionProblem, c: BlackwellConfiguration) -> dict[str, object]:
     """The names of the template that depend on the form of sm_100a."""
     epilogue = problem.epilogue
-    shared = tma_context(problem, lie_along_k(problem), swapped=c.swapped)
+    others = ["bfloat16"] if c.ahead else []
+    shared = tma_context(problem, lie_along_k(problem), swapped=c.swapped, others=others)
     loaded = [o.loaded(f"r_{o.name}[{PLACES[shared['over'][o.name]]}]") for o in epilogue.operands]
-    factors = [STORAGE_TYPE[problem.a.dtype], STORAGE_TYPE[problem.b.dtype]]
+    factors = [STORAGE_TYPE["bfloat16" if c.ahead else side.dtype] for side in (problem.a, problem.b)]
     return shared | {
         "reasons": reasons(problem, c),
         "batched": bool(problem.batch),
         "joined": False,
-        "ahead": False,
+        "ahead": c.ahead,
         "turned": False,
         "scales": (),
         "tf32": arithmetic_of(problem) is Arithmetic.TF32,
@@ -40,5 +41,6 @@ def blackwell_context(problem: ContractionProblem, c: BlackwellConfiguration) ->
         "vectors": {o.name: VECTOR_BYTES // ITEM_BYTES[o.dtype] for o in epilogue.operands},
         "factors": factors[:: -1 if c.swapped else 1],
         "result_layout": "COL_MAJOR" if c.swapped else "ROW_MAJOR",
-        "call": epilogue.call("sums[v]", loaded, list(epilogue.coordinates)),
+        "precise": c.ahead,
+        "call": epilogue.call("totals[v, j]" if c.ahead else "sums[v]", loaded, list(epilogue.coordinates)),
     }

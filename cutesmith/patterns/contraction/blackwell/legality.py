@@ -35,17 +35,17 @@ def obstacles(problem: ContractionProblem, sm: SmVersion) -> Iterator[str]:
     if "tcgen05.mma" not in sm.tensor_cores:
         yield f"sm_{sm.number} has no tcgen05"
     arithmetic = arithmetic_of(problem)
-    if arithmetic not in (Arithmetic.HALF, Arithmetic.TF32, Arithmetic.FLOAT8):
-        exactly = " exactly" if arithmetic is Arithmetic.TF32_THRICE else ""
-        yield f"the kernel multiplies float16, bfloat16, float8 and tf32, not {problem.a.dtype}{exactly}"
+    if arithmetic is Arithmetic.FMA:
+        yield f"the kernel multiplies float16, bfloat16, float32 and float8, not {problem.a.dtype}"
     if any(problem.scales):
         yield "factors have scales of blocks"
     if isinstance(problem.b, Seen):
         yield "the kernel reads matrices, not windows over an image"
     if problem.k == 0:
         yield "there is nothing to sum up"
-    if len(problem.batch) > MOST_TMA_BATCH_DIMS:
-        yield f"{len(problem.batch)} batch dimensions: a tensor map has room for {MOST_TMA_BATCH_DIMS}"
+    most = MOST_TMA_BATCH_DIMS - (1 if arithmetic is Arithmetic.TF32_THRICE else 0)  # parts take one
+    if len(problem.batch) > most:
+        yield f"{len(problem.batch)} batch dimensions: a tensor map has room for {most}"
     for output in problem.epilogue.outputs:
         item = ITEM_BYTES[output.dtype]
         if item > 4:
@@ -73,7 +73,12 @@ def _in_whole_lines(problem: ContractionProblem, c: BlackwellConfiguration) -> I
 def stage_bytes(problem: ContractionProblem, c: BlackwellConfiguration) -> int:
     """What one stage of the ring holds of a block's: of a pair, each block loads half of both operands."""
     lines = (c.tile_m + c.tile_n) // (2 if c.pair else 1)
-    return lines * c.tile_k * ITEM_BYTES[problem.a.dtype]
+    return lines * c.tile_k * c.parts * factor_bytes(problem, c)
+
+
+def factor_bytes(problem: ContractionProblem, c: BlackwellConfiguration) -> int:
+    """Of what tcgen05 multiplies, as TMA loads it."""
+    return ITEM_BYTES["bfloat16" if c.ahead else problem.a.dtype]
 
 
 def other_bytes(problem: ContractionProblem, c: BlackwellConfiguration) -> int:
@@ -96,9 +101,11 @@ def refusals(problem: ContractionProblem, c: BlackwellConfiguration, sm: SmVersi
         yield f"tcgen05.mma has no {c.tile_n} columns, or they do not leave {c.columns} at a time"
     if c.columns not in STRIPS:
         yield f"{c.columns} columns do not leave at once"
-    if (registers := strip_registers(problem, c.columns)) > REGISTERS_FOR_STRIP:
-        yield f"{registers} registers a thread for {c.columns} columns spill"
-    if c.tile_k % (depth := PRODUCT_BYTES // ITEM_BYTES[problem.a.dtype]):
+    if c.ahead != (arithmetic_of(problem) is Arithmetic.TF32_THRICE):
+        yield "numbers of float32 are split into parts where they may not be rounded to tf32, and no others"
+    if (registers := strip_registers(problem, c.columns) + c.tile_n * c.ahead) > REGISTERS_FOR_STRIP:
+        yield f"{registers} registers a thread for {c.columns} columns and sums of k-tiles spill"
+    if c.tile_k % (depth := PRODUCT_BYTES // factor_bytes(problem, c)):
         yield f"{c.tile_k} of k are not a multiple of {depth}"
     if arithmetic_of(problem) is Arithmetic.TF32 and not all(_in_whole_lines(problem, c)):
         yield "tcgen05 reads tf32 along m and n in lines of 128 bytes"

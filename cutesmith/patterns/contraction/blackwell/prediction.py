@@ -39,6 +39,9 @@ LOADED_BYTES_PER_SECOND = 74 * 1.87e9
 STORED_BYTES_PER_SECOND = 12.9 * 1.87e9
 """Of a multiprocessor while all store: Hopper's."""
 
+ADDED_SECONDS = 1.2e-9
+"""Of a column of a k-tile's sums that is added to those of all: two cycles, an estimate."""
+
 STRIP_SECONDS = 1.5e-7
 """Of each strip of columns that leaves, for its load from tensor memory and its barriers: an estimate."""
 
@@ -72,17 +75,23 @@ def predict(problem: ContractionProblem, c: Tiles) -> Prediction:
     waves = max(1, math.ceil(tiles / at_once))
     multiply, load = _multiply_seconds(problem, c), stage_bytes(problem, c) / LOADED_BYTES_PER_SECOND
     step = max(multiply + STEP_SECONDS, load, LATENCY_SECONDS / max(1, c.stages - 1))
+    if c.ahead:
+        step = max(step, c.tile_n * ADDED_SECONDS)
     summed = math.ceil(problem.k / c.tile_k) * step
     stored = c.rows * c.tile_n * sum(ITEM_BYTES[output.dtype] for output in problem.epilogue.outputs)
     leaving = STRIP_SECONDS * c.tile_n / c.columns + stored / STORED_BYTES_PER_SECOND
-    tile = max(summed, leaving) if c.accumulators > 1 else summed + leaving
+    tile = max(summed, leaving) if c.accumulators > 1 and not c.ahead else summed + leaving
+    factors = problem.a.bytes + problem.b.bytes
+    parts = factors * (c.parts / 2 - 1) if c.ahead else 0.0  # half as long as their number, each
     work = {
         "loads from L2" if load > multiply else "multiplications": waves * tile + FILL_SECONDS + min(summed, leaving),
-        "bytes of device memory": problem.graph.moved_bytes / B200.bytes_per_second,
+        "bytes of device memory": (problem.graph.moved_bytes + parts) / B200.bytes_per_second,
     }
     seconds = LAUNCH_SECONDS + math.pow(math.fsum(part**SHARPNESS for part in work.values()), 1 / SHARPNESS)
-    moved = [2 * side.bytes for side in copied_factors(problem)]
-    moved += [2 * problem.batches * problem.m * problem.n * ITEM_BYTES[o.dtype] for o in outputs_apart(problem)]
+    moved = [2.0 * side.bytes for side in copied_factors(problem)]
+    if c.ahead:
+        moved = [side.bytes * (1 + c.parts / 2) for side in (problem.a, problem.b)]
+    moved += [2.0 * problem.batches * problem.m * problem.n * ITEM_BYTES[o.dtype] for o in outputs_apart(problem)]
     seconds += sum(COPY_SECONDS + each / B200.bytes_per_second for each in moved)
     return Prediction(seconds, tiles, waves, tiles / (waves * at_once), max(work, key=lambda name: work[name]))
 
@@ -92,7 +101,8 @@ def _multiply_seconds(problem: ContractionProblem, c: Tiles) -> float:
 
     At the peak a multiprocessor reads 128 rows of A in a quarter of the time of a product with 256 columns.
     """
-    peak = PEAK_SHARE * B200.flops_per_second[problem.a.dtype] / MULTIPROCESSORS
+    dtype = "bfloat16" if c.ahead else problem.a.dtype
+    peak = PEAK_SHARE * B200.flops_per_second[dtype] / MULTIPROCESSORS / len(c.products)
     shared = c.tile_n // 2 if c.pair else c.tile_n  # a block of a pair has half of B
     columns = max(c.tile_n, 64 + shared / 2)
     return 2 * c.rows * columns * c.tile_k / peak
@@ -116,6 +126,9 @@ def reasons(problem: ContractionProblem, c: Tiles) -> list[str]:
         lines.append("Two blocks make one product: each loads half of both operands.")
     if outputs_apart(problem):
         lines.append("A launch after it moves rows of the result together, which TMA stores apart.")
+    if c.ahead:
+        lines.append("Launches before it split each number of both factors into parts.")
+        return lines
     for matrix in copied_factors(problem):
         lines.append(f"{matrix.argument} is copied first, {matrix.bytes / 1e6:.3g} MB: TMA cannot read it in place.")
     return lines

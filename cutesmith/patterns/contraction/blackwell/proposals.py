@@ -7,9 +7,11 @@ from dataclasses import replace
 
 from cutesmith.devices import SmVersion
 from cutesmith.patterns.contraction.analysis import ContractionProblem
+from cutesmith.patterns.contraction.arithmetic import Arithmetic, arithmetic_of
 from cutesmith.patterns.contraction.blackwell.legality import (
     REGISTERS_FOR_STRIP,
     STRIPS,
+    TENSOR_COLUMNS,
     other_bytes,
     refusals,
     stage_bytes,
@@ -28,7 +30,7 @@ MOST_CANDIDATES = 12
 
 def proposals(problem: ContractionProblem, sm: SmVersion, most: int = MOST_CANDIDATES) -> list[Tiles]:
     """The configurations that can be a kernel, the least predicted time first; no more than `most`."""
-    forms = (_filled(problem, c, sm) for c in _candidates(problem))
+    forms = (_filled(problem, _for_dtype(problem, c), sm) for c in _candidates(problem))
     found = [c for c in forms if not any(refusals(problem, c, sm))]
     return sorted(found, key=lambda c: predict(problem, c).seconds)[:most]
 
@@ -43,6 +45,14 @@ def _candidates(problem: ContractionProblem) -> Iterator[Tiles]:
         n = next(n for n in (16, 32, 64, 96, 128) if n >= problem.m)
         columns = _widest_strip(problem, n)
         yield from (Tiles(128, n, k * line, 0, columns=columns, swapped=True) for k in (1, 2))
+
+
+def _for_dtype(problem: ContractionProblem, c: Tiles) -> Tiles:
+    """The same tile for the factors' type: exact products of float32 are those of three parts, 32 of k at a time."""
+    if arithmetic_of(problem) is not Arithmetic.TF32_THRICE:
+        return c
+    accumulators = min(4, TENSOR_COLUMNS // c.tile_n)
+    return replace(c, tile_k=32, columns=min(c.columns, 32), accumulators=accumulators, parts=3)
 
 
 def _widest_strip(problem: ContractionProblem, n: int) -> int:
