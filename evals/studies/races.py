@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import importlib.util
 import multiprocessing
+import os
 import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -117,10 +118,23 @@ def _compile_file(path: Path, arguments: Sequence[Any]) -> str:
     return ""
 
 
+def _compile_apart(path: Path, arguments: Sequence[Any]) -> str:
+    """The same in a process of its own: the DSL can abort, and a pool waits for ever for a process that has ended."""
+    reader, writer = os.pipe()
+    if (child := os.fork()) == 0:
+        os.write(writer, _compile_file(path, arguments).encode())
+        os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader) as said:
+        why = said.read()
+    _, status = os.waitpid(child, 0)
+    return why if status == 0 else f"the compiler's process ended with {os.waitstatus_to_exitcode(status)}"
+
+
 def compile_ahead(files: Sequence[tuple[Path, Sequence[Any]]], jobs: int) -> dict[Path, str]:
     """Why files failed, by file, each with the arguments of its kernel."""
     with multiprocessing.get_context("fork").Pool(jobs) as pool:
-        failed = pool.starmap(_compile_file, files, chunksize=1)
+        failed = pool.starmap(_compile_apart, files, chunksize=1)
     return {path: why for (path, _), why in zip(files, failed, strict=True) if why}
 
 
