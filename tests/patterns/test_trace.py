@@ -425,3 +425,11 @@ def test_the_length_of_a_sorted_line_is_told_apart_from_an_equal_size():
     graph = trace_function(lambda x: x.sort(dim=-1).values, [torch.empty(64, 64)])
     (node,) = graph.outputs
     assert [size.places for size in node.sizes] == [{(0, 0)}, {(0, 1)}]
+
+
+def test_mish_is_one_exponential_and_a_quotient():
+    x = torch.cat([torch.linspace(-110, 110, 20001), torch.tensor([0.0, -0.0, math.inf, math.nan, 1e-30, -3e38])])
+    graph = trace_function(F.mish, (x,))
+    assert [node.op for node in graph.nodes() if node.op in ("exp", "log1p", "tanh", "div")] == ["exp", "div"]
+    (ours,), exact = interpret(graph, [x], precision=torch.float32), F.mish(x.double())
+    torch.testing.assert_close(ours.double(), exact, rtol=5e-7, atol=1e-37, equal_nan=True)

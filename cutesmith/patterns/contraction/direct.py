@@ -21,14 +21,14 @@ PAD = 4
 """Elements after a line of weights in shared memory, which are written along k: other banks."""
 
 CLOCK = 1.755e9
-ISSUED = 4 * 0.7
-"""Instructions of warps a cycle of a multiprocessor, of 4 schedulers: an estimate."""
+ISSUED = 4 * 0.6
+"""Instructions of warps a cycle of a multiprocessor's 4 schedulers: by three convolutions of KernelBench on an H100."""
 
 SHAPES = ((16, 8), (32, 4), (24, 4), (16, 4), (8, 8), (32, 2), (8, 4))
 """(features, positions) of a thread: up to 128 sums in registers."""
 
-LINE_INSTRUCTIONS = 30
-"""Of a line of taps: where it begins, and how far the loops are."""
+LINE_INSTRUCTIONS, START_INSTRUCTIONS, END_INSTRUCTIONS = 30, 60, 6
+"""Of a line of taps: where it begins, and how far the loops are; of where a position's window begins; of a result."""
 
 
 def direct_proposals(problem: ContractionProblem, sm: SmVersion) -> list[DirectConfiguration]:
@@ -58,7 +58,7 @@ def shared_bytes(problem: ContractionProblem, c: DirectConfiguration) -> int:
 def direct_seconds(problem: ContractionProblem, c: DirectConfiguration) -> float:
     """Instructions of all warps, or accesses to L1 and shared memory, or all bytes; without the launch.
 
-    An access of a warp to L1 takes 1.5 cycles, as rows begin anywhere; one to shared memory 2. Nothing was measured.
+    An access of a warp to L1 takes 1.5 cycles, as rows begin anywhere; one to shared memory 2, estimates both.
     """
     assert isinstance(problem.b, Seen)
     windows = problem.b.windows
@@ -68,6 +68,7 @@ def direct_seconds(problem: ContractionProblem, c: DirectConfiguration) -> float
     lines = problem.k / windows.taps[-1]
     tap = c.features * c.positions + c.features / 4 + c.positions * (1 + checks)
     instructions = problem.k * tap + lines * (LINE_INSTRUCTIONS + 3 * c.positions)
+    instructions += c.positions * (START_INSTRUCTIONS + END_INSTRUCTIONS * c.features)
     accesses = problem.k * (1.5 * c.positions + 2 * c.features / 4)
     busy = max(instructions / ISSUED, accesses)
     return max(warps * busy / CLOCK, problem.graph.moved_bytes / BYTES_PER_SECOND)

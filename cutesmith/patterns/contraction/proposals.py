@@ -26,8 +26,12 @@ FLOPS_PER_SECOND = {
 LOADS_PER_SECOND = 16 * 1.7e9
 """Of a multiprocessor, an estimate: 32 lanes, each of which loads and then stores to shared memory."""
 
-GATHERED_AS = 6.0
-"""Loads that an element of a window takes as long as: six convolutions on an H100 took 3.7 to 11."""
+GATHERED_AS = 10.0
+"""Loads that an element of a window takes as long as: six convolutions on an H100 took 3.7 to 11, thirteen more, of few
+channels, 1.3 to 2.5 times what 6 predicted."""
+
+TILE_SECONDS = 0.5e-6
+"""Of a tile of windows beside its sums: phases of 3 to 12 k took 110 to 165 us on an H100 in 248 waves."""
 
 WAIT_SECONDS = 0.6e-6
 """For a k-tile whose elements are too narrow for cp.async (a 1 x 1 convolution of 1024 channels on an H100)."""
@@ -62,7 +66,9 @@ def predicted_seconds(problem: ContractionProblem, c: ContractionConfiguration) 
     waves, busy = math.ceil(blocks / SM_COUNT), min(1.0, blocks / SM_COUNT)
     arithmetic = waves * 2 * c.tile_m * c.tile_n * problem.k / (FLOPS_PER_SECOND[arithmetic_of(problem)] / SM_COUNT)
     gathered = GATHERED_AS if isinstance(problem.b, Seen) else 1 / problem.b.vector()
-    loads = waves * problem.k * (c.tile_m / problem.a.vector() + c.tile_n * gathered) / LOADS_PER_SECOND
+    depth = math.ceil(problem.k / c.tile_k) * c.tile_k
+    loads = waves * depth * (c.tile_m / problem.a.vector() + c.tile_n * gathered) / LOADS_PER_SECOND
+    loads += waves * TILE_SECONDS if isinstance(problem.b, Seen) else 0.0
     narrow = any(side.vector() * ITEM_BYTES[side.dtype] < 4 for side in (problem.a, problem.b))
     waits = math.ceil(problem.k / c.tile_k) * WAIT_SECONDS if narrow else 0.0
     return max(arithmetic + loads, waits, problem.graph.moved_bytes / (BYTES_PER_SECOND * max(busy, 1e-3)))

@@ -16,6 +16,19 @@ def softplus(low: Lowering, x: Node) -> Node:
     return build("add", build("maximum", x, 0.0), tail)
 
 
+def tanh_softplus(low: Lowering, x: Node) -> Node:
+    """tanh(log(1 + e^x)) as a quotient of sums of positive terms in t = e^-|x|: one exponential, and nothing cancels.
+
+    With y = 1 + e^x it is (y² - 1) / (y² + 1).
+    """
+    build = low.build
+    t = build("exp", build("neg", build("abs", x)))
+    is_positive = build("ge", x, 0.0)
+    above = build("where", is_positive, build("add", build("mul", t, 2.0), 1.0), build("mul", t, build("add", t, 2.0)))
+    more = build("where", is_positive, build("mul", build("mul", t, t), 2.0), 2.0)
+    return build("div", above, build("add", above, more))
+
+
 @lowers("softplus")
 def _softplus(low: Lowering, x: Node, beta: Operand = 1, threshold: Operand = 20) -> Node:
     build = low.build
@@ -115,7 +128,7 @@ _EXPRESSIONS: dict[str, Rule] = {
     "hardsigmoid": _hard_gate,
     "hardswish": lambda low, x: low.build("mul", x, _hard_gate(low, x)),
     "silu": lambda low, x: low.build("mul", x, low.build("sigmoid", x)),
-    "mish": lambda low, x: low.build("mul", x, low.build("tanh", softplus(low, x))),
+    "mish": lambda low, x: low.build("mul", x, tanh_softplus(low, x)),
     "leaky_relu": _leaky,
     "_prelu_kernel": _leaky,
 }
