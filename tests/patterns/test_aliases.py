@@ -103,6 +103,7 @@ CASES = {
         lambda x, h, c, w, v: torch.lstm_cell(x, (h, c), w, v),
         (normal(4, 8), normal(4, 8, seed=1), normal(4, 8, seed=2), normal(32, 8, seed=3), normal(32, 8, seed=4)),
     ),
+    "parts that are summed up": (lambda x: F.fold(x, (6, 7), 3, padding=1, stride=2), (normal(2, 36, 12),)),
     "causal mask": (
         lambda s, m: written(lambda y: y.__setitem__((slice(None), m.triu(1) > 0), -torch.inf))(s).softmax(-1),
         (normal(2, 6, 6), torch.ones(6, 6)),
@@ -117,6 +118,18 @@ def test_the_graph_computes_what_pytorch_does(name):
     for ours, theirs in zip(interpret(graph, inputs), as_list(function(*inputs)), strict=True):
         assert ours.dtype == theirs.dtype
         torch.testing.assert_close(ours, theirs, rtol=2e-5, atol=2e-5)
+
+
+def test_parts_that_are_read_and_written_many_times_do_not_multiply():
+    def function(x, count):
+        y = x.clone()
+        for start in range(count):
+            y[:, start:] += x[:, : x.shape[1] - start]
+        return y
+
+    few, many = (trace_function(lambda x, n=n: function(x, n), (normal(4, 32),)) for n in (6, 18))
+    assert sum(1 for _ in many.nodes()) < 4 * sum(1 for _ in few.nodes())
+    torch.testing.assert_close(interpret(many, (normal(4, 32),))[0], function(normal(4, 32), 18))
 
 
 @pytest.mark.parametrize("name", ["rotary embedding", "temporal shift"])
@@ -138,10 +151,7 @@ def test_kernels(name, tmp_path):
 
 REFUSED = {
     "a part of an argument": (lambda x: x[:, 0].fill_(1), "changes argument x in place"),
-    "values of each place": (
-        written(lambda y: y.__setitem__(y > 0, y[0])),
-        "values of their own to the places of a mask",
-    ),
+    "values of each place": (written(lambda y: y.__setitem__(y > 0, y[0])), "values of their own to the places"),
     "a mask beside an index": (
         written(lambda y: y.__setitem__((torch.tensor([0, 1], device=y.device)[:, None], y[0] > 0), 1)),
         "aten.index",

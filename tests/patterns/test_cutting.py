@@ -41,6 +41,16 @@ def attention(x, weight, bias):
     return (torch.softmax(q @ k.transpose(-1, -2) / 2, -1) @ v).transpose(1, 2).reshape(2, 5, 12)
 
 
+def sobel(x):
+    taps = torch.tensor([[1.0, 0, -1], [2, 0, -2], [1, 0, -1]], device=x.device)[None, None].to(x.dtype)
+    return (F.conv2d(x, taps, padding=1) ** 2 + F.conv2d(x, taps.mT, padding=1) ** 2).sqrt()
+
+
+def blurred(x):
+    taps = torch.exp(-((torch.arange(3, device=x.device).to(x.dtype) - 1) ** 2))
+    return F.conv1d(x, (taps / taps.sum()).expand(x.shape[1], 1, 3), groups=x.shape[1])
+
+
 def recurrent(kind, x, state, *weights):
     settings = (weights, True, 1, 0.0, False, False, False)  # biases, layers, dropout, training, both ways, batch first
     return kind(x, state, *settings)
@@ -55,6 +65,7 @@ def weights_of(gates, width=3, hidden=4):
     return [normal(gates * hidden, n, seed=n) for n in (width, hidden)] + [normal(gates * hidden) for _ in range(2)]
 
 
+SLOW = ("gru", "rnn", "taps_of_numbers", "three_factors")
 CASES = {
     "perceptron": (perceptron, (normal(8, 16), normal(16, 16), normal(16, 16), normal(16, 16))),
     "prologue": (lambda x: torch.relu(x) @ x.t(), (normal(9, 12),)),
@@ -71,6 +82,10 @@ CASES = {
     "gru": (partial(recurrent, torch.gru), (normal(2, 2, 3), normal(1, 2, 4), *weights_of(3))),
     "rnn": (partial(recurrent, torch.rnn_tanh), (normal(2, 2, 3), normal(1, 2, 4), *weights_of(1))),
     "expanded": (scanned_and_pooled, (normal(3, 6, 8),)),
+    "taps_of_numbers": (sobel, (normal(2, 1, 5, 6),)),
+    "taps_that_are_computed": (blurred, (normal(2, 3, 9),)),
+    "nothing_before": (lambda x: x.new_zeros(3, 2) @ x, (normal(2, 3),)),
+    "three_factors": (F.bilinear, (normal(6, 5), normal(6, 7), normal(4, 5, 7), normal(4))),
     "both_needed": (lambda x, w: (x @ w, F.gelu(x @ w).sum(-1)), (normal(8, 16), normal(16, 24))),
 }
 
@@ -91,7 +106,7 @@ def test_the_launches_compute_the_function(name):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.slow) if name in ("gru", "rnn") else name for name in CASES]
+    "name", [pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in CASES]
 )
 def test_the_file_computes_the_function(name, tmp_path):
     function, inputs = CASES[name]

@@ -270,3 +270,13 @@ def test_on_gpu(name, tmp_path):
     graph = trace_function(function, inputs)
     plan = match(graph)
     compare_on_gpu(plan, plan.configurations()[:3], inputs, interpret(graph, inputs), tmp_path, close(2e-6))
+
+
+def test_a_result_of_numbers_alone_takes_its_device_from_an_argument(tmp_path):
+    def function(x):
+        return torch.arange(x.shape[1], device=x.device).float() * 2
+
+    plan = match(trace_function(function, (normal(2, 300),)))
+    with emulated_device("sm_90a"):
+        found = first_kernel(plan, tmp_path).kernel_fn(move(normal(2, 300))).cpu()
+    assert found.equal(function(normal(2, 300)))

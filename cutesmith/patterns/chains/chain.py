@@ -245,6 +245,8 @@ def standing_alone(graph: Graph) -> tuple[Graph, tuple[Source, ...]]:
     places = {key: start + at for at, key in enumerate(laws)}
     numbered = with_nodes(graph, lambda node: _with_numbers(node, places))
     values = dict.fromkeys(place for node in numbered.nodes() for place in _read(node) if place < start)
+    if not any(graph.arguments[place].kind == "tensor" for place in values):  # it makes its values itself, on a device
+        values |= dict.fromkeys([place for place, each in enumerate(graph.arguments) if each.kind == "tensor"][:1])
     numbers = [Argument(f"size_{at}", "scalar", *_number(law, shapes)) for at, law in enumerate(laws.values())]
     kept = [*values, *places.values()]
     moved = {place: index for index, place in enumerate(kept)}

@@ -237,7 +237,9 @@ class _Writer:
             same = "" if whole.dtype == output.dtype else f", dtype={dtype}"
             order = ", memory_format=torch.contiguous_format" if self._is_contiguous(output) else ""
             return f"{output.name} = torch.empty_like({whole.name}{same}{order})"
-        device = f"{(*self.inputs, *self.taken)[0].name}.device"
+        known = [tensor.name for tensor in (*self.inputs, *self.taken)]
+        known += [name for name, each in zip(self.arguments, self.graph.arguments) if each.kind == "tensor"]
+        device = f"{known[0]}.device"
         return f"{output.name} = torch.empty({self._shape_code()}, dtype={dtype}, device={device})"
 
     def _is_contiguous(self, output: Tensor) -> bool:

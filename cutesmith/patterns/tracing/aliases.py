@@ -75,6 +75,15 @@ class Aliases:
             self._memories[tensor.untyped_storage()._cdata] = memory
         memory.aliases.append(alias)
 
+    def sees_written(self, tensor: torch.Tensor) -> bool:
+        """Whether the tensor is a view of what was written to in parts: it is read when its value is asked for."""
+        memory = self._memory(tensor)
+        if memory is None or memory.sizes is None or _region_in(memory.sizes, tensor) is None:
+            return False
+        alias = self._by_tensor[id(tensor)] = Alias(weakref.ref(tensor), None)
+        memory.aliases.append(alias)
+        return True
+
     def node_of(self, tensor: torch.Tensor) -> Node | None:
         """The value that the tensor has now; None for a tensor that is not known."""
         alias = self._by_tensor.get(id(tensor))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -101,6 +103,40 @@ def _place(coordinate: torch.Tensor, size: int, align_corners: bool) -> torch.Te
     return coordinate * ((size - 1) / 2 if align_corners else size / 2) + (size - 1) / 2
 
 
+def _col2im(
+    x: torch.Tensor, size: list[int], taps: list[int], dilation: list[int], padding: list[int], stride: list[int]
+) -> torch.Tensor:
+    """Each tap's columns are added to the places that it was read from; PyTorch has no decomposition of it."""
+    *batch, rows, _ = x.shape
+    channels, wide = rows // math.prod(taps), [each + 2 * around for each, around in zip(size, padding)]
+    spans = [apart * (count - 1) for apart, count in zip(dilation, taps)]
+    positions = [(each - span - 1) // step + 1 for each, span, step in zip(wide, spans, stride)]
+    columns, out = x.view(*batch, channels, *taps, *positions), x.new_zeros(*batch, channels, *wide)
+    for tap in itertools.product(*map(range, taps)):
+        starts = [place * apart for place, apart in zip(tap, dilation)]
+        ends = [start + step * (count - 1) + 1 for start, step, count in zip(starts, stride, positions)]
+        out[(..., *map(slice, starts, ends, stride))] += columns[(..., *tap, slice(None), slice(None))]
+    return out[(..., *(slice(around, around + each) for around, each in zip(padding, size)))]
+
+
+def _trilinear(
+    first: torch.Tensor,
+    second: torch.Tensor,
+    third: torch.Tensor,
+    first_lacks: list[int],
+    second_lacks: list[int],
+    third_lacks: list[int],
+    sums: list[int],
+    unroll: int = 1,
+) -> torch.Tensor:
+    """Two of the factors as a product of matrices, where the third lacks a dimension that is summed over."""
+    rank = first.dim() + len(first_lacks)
+    names = [[dim for dim in range(rank) if dim not in lacks] for lacks in (first_lacks, second_lacks, third_lacks)]
+    inner = [dim for dim in range(rank) if dim not in sums or dim in names[2]]
+    product = torch.einsum(first, names[0], second, names[1], inner)
+    return torch.einsum(product, inner, third, names[2], [dim for dim in range(rank) if dim not in sums])
+
+
 _GRID_SAMPLER = torch.ops.aten.grid_sampler_2d.default
 _LSTM = torch.ops.aten.lstm.input
 _ARGUMENTS: dict[Any, Callable[..., tuple[Any, ...]]] = {
@@ -111,6 +147,9 @@ _ARGUMENTS: dict[Any, Callable[..., tuple[Any, ...]]] = {
 _OURS: dict[Any, Callable[..., Any]] = {
     _GRID_SAMPLER: _grid_sampler_2d,
     _LSTM: _lstm,
+    torch.ops.aten._is_all_true.default: lambda x: x.all(),
+    torch.ops.aten._trilinear.default: _trilinear,
+    torch.ops.aten.col2im.default: _col2im,
     torch.ops.aten.kthvalue.default: _kthvalue,
     torch.ops.aten.median.dim: _median,
     torch.ops.aten.median.default: lambda x: _median(x.flatten(), 0)[0],

@@ -160,6 +160,8 @@ class Recorder(LightMode):  # type: ignore[no-untyped-call,unused-ignore]
             if rule is None:
                 return self._decomposed(func, args, named)
             result = self._run(func, args, named)
+            if all(map(self.aliases.sees_written, _flat(result))):
+                return result
             nodes = self._lowered(rule, args, named, result)
         except UnmatchedError as refusal:
             return self._refused(func, args, named, refusal)

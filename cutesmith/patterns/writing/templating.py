@@ -46,7 +46,7 @@ def launcher_key(tensors: Sequence[str], sized: Sequence[str] = ()) -> list[str]
     """
     parts = [f"{name}.{part}" for name in tensors for part in ("shape", "stride()", "dtype")]
     pointers = " | ".join(f"{name}.data_ptr()" for name in tensors)
-    return [*parts, *(f"{name}.shape" for name in sized), f"({pointers}) & 15"]
+    return [*parts, *(f"{name}.shape" for name in sized), *([f"({pointers}) & 15"] if tensors else [])]
 
 
 def size_checks(names: Sequence[str], graph: Graph, places: Collection[Place]) -> list[str]:
