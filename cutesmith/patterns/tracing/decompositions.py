@@ -112,11 +112,14 @@ def _col2im(
     spans = [apart * (count - 1) for apart, count in zip(dilation, taps)]
     positions = [(each - span - 1) // step + 1 for each, span, step in zip(wide, spans, stride)]
     columns, out = x.view(*batch, channels, *taps, *positions), x.new_zeros(*batch, channels, *wide)
+    rest = [slice(None)] * len(size)
     for tap in itertools.product(*map(range, taps)):
         starts = [place * apart for place, apart in zip(tap, dilation)]
         ends = [start + step * (count - 1) + 1 for start, step, count in zip(starts, stride, positions)]
-        out[(..., *map(slice, starts, ends, stride))] += columns[(..., *tap, slice(None), slice(None))]
-    return out[(..., *(slice(around, around + each) for around, each in zip(padding, size)))]
+        places: list[Any] = [..., *map(slice, starts, ends, stride)]
+        out[tuple(places)] += columns[tuple([..., *tap, *rest])]
+    image: list[Any] = [..., *(slice(around, around + each) for around, each in zip(padding, size))]
+    return out[tuple(image)]
 
 
 def _trilinear(
