@@ -117,7 +117,8 @@ def _col2im(
         starts = [place * apart for place, apart in zip(tap, dilation)]
         ends = [start + step * (count - 1) + 1 for start, step, count in zip(starts, stride, positions)]
         places: list[Any] = [..., *map(slice, starts, ends, stride)]
-        out[tuple(places)] += columns[tuple([..., *tap, *rest])]
+        columns_of_tap: list[Any] = [..., *tap, *rest]
+        out[tuple(places)] += columns[tuple(columns_of_tap)]
     image: list[Any] = [..., *(slice(around, around + each) for around, each in zip(padding, size))]
     return out[tuple(image)]
 
