@@ -51,6 +51,10 @@ SLOW_CASES = {
     ),
     "groups": (lambda x, w, b: F.conv2d(x, w, b, groups=2), (image(2, 4, 7, 6), weights(6, 2, 3, 3), normal(6))),
     "depthwise": (lambda x, w: F.conv2d(x, w, groups=5, padding=1), (image(2, 5, 8, 8), weights(5, 1, 3, 3))),
+    "one_kernel_for_all_groups": (
+        lambda x, w: F.conv2d(x, w.expand(x.shape[1], 1, 3, 3), groups=x.shape[1]),
+        (image(2, 3, 8, 8), weights(1, 1, 3, 3)),
+    ),
     "stride_of_points": (lambda x, w: F.conv2d(x, w, stride=2), (image(2, 4, 7, 6), weights(6, 4, 1, 1))),
     "fp64": (lambda x, w: F.conv2d(x, w, padding=1), (image(1, 3, 5, 6, dtype=F64), weights(4, 3, 3, 3, dtype=F64))),
     "fp16_same": (

@@ -177,6 +177,8 @@ def _convolution(graph: Graph, names: list[str], product: Node, writer: Function
     for side in (factors, image):
         if side.op != "input":
             raise UnmatchedError(f"{side.where} is computed before the product", operation=side.where)
+    if factors.shape[:-2] != product.shape[1:-2]:
+        raise UnmatchedError(f"{product.where} shares its weights among groups", operation=product.where)
     channels = image.shape[-windows.rank - 1]
     if channels > MOST_CHANNELS or product.shape[-2] > MOST_CHANNELS:
         raise UnmatchedError(f"{product.where} has many channels a group", operation=product.where)
