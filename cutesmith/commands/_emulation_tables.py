@@ -61,7 +61,8 @@ def _launch_lines(number: int, launch: EmulatedLaunch, verdict: EmulateVerdict) 
     ended = "" if launch.completed else "; a fault ended it"
     yield f"  {_count(launch.instructions)} lane-instructions in {waves}, {launch.seconds:.2f} s of CPU time{ended}"
     for ring in launch.rings:
-        unseen = "; it never wrapped" if ring.filled and ring.trips <= ring.stages else ""
+        more = ": the main loop did not run full, as it would with --full" if verdict.full_inputs else ""
+        unseen = f"; it never wrapped{more}" if ring.filled and ring.trips <= ring.stages else ""
         yield f"  {ring.stages} mbarriers from byte {ring.first} of shared memory: {ring.trips} phases{unseen}"
     if launch.printed:
         yield "  printed:"

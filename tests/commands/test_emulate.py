@@ -14,6 +14,7 @@ from cutesmith.profiling.emulation import concluded, emulate_kernel, emulator
 from cutesmith.profiling.requests import Emulate, Prepare, Start
 from cutesmith.sandbox.worker import Worker
 from cutesmith.verdicts import EmulatedFault, EmulatedLaunch, EmulateVerdict, ExitCode
+from cutesmith.verdicts.emulation import MbarrierRing
 from tests.kernel_files import kernel_file
 
 ROOT = Path(__file__).parents[2]
@@ -200,3 +201,23 @@ def test_table_of_faults():
     assert "    a\n    b\n" in text
     whole = "race at k.py:8: nothing orders the two (thread (1, 0, 0), block (0, 0, 0)); the other access is at k.py:5"
     assert f"{whole}; 3 times" in " ".join(text.split())
+
+
+@pytest.mark.parametrize(
+    ("trips", "full", "told"),
+    [
+        (3, "float32[4]", "3 phases; it never wrapped: the main loop did not run full, as it would with --full"),
+        (3, "", "3 phases; it never wrapped"),
+        (9, "float32[4]", "9 phases"),
+    ],
+)
+def test_a_ring_that_never_wrapped_is_told_with_what_would_run_it_full(trips, full, told):
+    launch = EmulatedLaunch(
+        kernel="k", grid=(7, 1, 1), block=(32, 1, 1), cluster=(1, 1, 1), instructions=1, waves=1, seconds=0.5,
+        completed=True, rings=(MbarrierRing(first=0, stages=4, filled=True, trips=trips),),
+    )  # fmt: skip
+    verdict = EmulateVerdict(
+        exit_code=ExitCode.PASSED, summary="", path="k.py", arch="sm_90a", full_inputs=full, launches=(launch,)
+    )
+    (line,) = (line for line in table(verdict) if "mbarriers" in line)
+    assert line.endswith(told)
