@@ -60,6 +60,11 @@ CASES = {
     "turns": (linear_gelu, LINEAR, replace(TILES, tile_n=128, pingpong=True, cluster_m=2)),
     "right_in_registers": (torch.matmul, (X, W), replace(TILES, swapped=True, cluster_m=2, columns=64)),
     "left_in_registers": (lambda x, w: x.t() @ w.t(), (normal(100, 132), normal(68, 100, seed=1)), TILES),
+    "turns_in_registers": (
+        lambda x, w, b: F.relu(x @ w + b),
+        (X, normal(100, 264, seed=1), normal(264, seed=2)),
+        replace(TILES, swapped=True, pingpong=True),
+    ),
     "right_turned": (torch.matmul, (X, W), replace(TILES, tile_n=128, cluster_n=2)),
     "left_turned": (lambda x, w: x.t() @ w.t(), (normal(100, 132), normal(68, 100, seed=1)), WINDOWS),
     "right_turned_left_in_registers": (
@@ -173,7 +178,15 @@ def test_numbers_that_are_not_finite(tmp_path):
 def test_no_tile_has_lines_of_float32_at_which_the_dsl_aborts():
     problem = plan_of(torch.matmul, (X, W)).problem
     (why,) = refusals(problem, replace(TILES, tile_n=208, columns=16), SM90)
-    assert "the DSL 4.8.1 aborts" in why and not [*refusals(problem, replace(TILES, tile_n=16, columns=16), SM90)]
+    assert "the DSL 4.8.1 aborts" in why
+    assert not [*refusals(problem, replace(TILES, tile_n=16, columns=16), SM90)]
+
+
+def test_factors_in_registers_count_beside_the_sums():
+    problem = plan_of(torch.matmul, (X, normal(100, 264, seed=1))).problem
+    tiles = Tiles(128, 192, 32, 3, pingpong=True, swapped=True)
+    assert ["224 registers" in why for why in refusals(problem, tiles, SM90)] == [True]
+    assert not [*refusals(problem, replace(tiles, tile_n=128), SM90)]
 
 
 def meta(*shape):

@@ -180,8 +180,6 @@ def refusals(problem: ContractionProblem, c: HopperConfiguration, sm: SmVersion)
         yield f"{c.rows} rows of a transposed result are not whole lines"
     if c.sums_apart and c.pingpong:
         yield "where sums of a k-tile are apart, the warpgroups share a tile"
-    if from_registers(problem, c) and c.pingpong:
-        yield "where registers are loaded from shared memory, that hides behind the other half of a tile"
     is_float8 = arithmetic_of(problem) is Arithmetic.FLOAT8
     if c.promoted != is_float8 and not (is_float8 and problem.short_sums is ShortSums.WHOLE):
         yield "sums of float8 are short, and of no other type"
@@ -190,8 +188,9 @@ def refusals(problem: ContractionProblem, c: HopperConfiguration, sm: SmVersion)
     if problem.scaled_k % c.tile_k:
         yield f"scales change within {c.tile_k} of k"
     registers = c.sums_per_thread + sum(scales.count for scales in tile_scales(problem, c))
+    registers += c.rows * c.tile_k // 128 if from_registers(problem, c) else 0
     if registers > (128 if c.splits else 208):
-        yield f"{registers} registers a thread for sums and their scales spill"
+        yield f"{registers} registers a thread for sums, their scales and factors spill"
     if c.stages < 2:
         yield "loads need a second stage"
     if (needed := shared_bytes(problem, c)) > sm.smem_per_block:

@@ -104,9 +104,12 @@ def predict(problem: ContractionProblem, c: Tiles) -> Prediction:
     waves = max(1, math.ceil(tiles * c.split / resident))  # a result without elements has no tile
     # A wgmma of 64 x n x 32 bytes takes n / 2 cycles, or as long as its operands take to read, 128 bytes a cycle.
     depth = 32 if is_float8 else 8 if tf32 else 16
-    # Loads of A's registers from shared memory meet twice at each bank.
-    left = 32 if from_registers(problem, c) else 16
-    multiply = c.tile_m / 64 * max(c.tile_n / 2, left + c.tile_n / 4) * c.tile_k / depth * len(c.products)
+    # A's registers are loaded from shared memory with two accesses a bank, before the products or beside those of the
+    # other half of the tile.
+    registers = from_registers(problem, c)
+    first = 32 if registers and c.pingpong else 0
+    multiply = first + max(c.tile_n / 2, (32 - first if registers else 16) + c.tile_n / 4)
+    multiply *= c.tile_m / 64 * c.tile_k / depth * len(c.products)
     load = _load_cycles(problem, c, rows, columns)
     waits = (multiply * at_once + STEP_CYCLES, load * at_once, LATENCY_CYCLES / max(1, c.stages - 1))
     step = _norm(waits, STEP_SHARPNESS) + (PARTS_CYCLES if c.splits else 0.0)

@@ -70,7 +70,9 @@ def _for_dtype(problem: ContractionProblem, c: Tiles) -> Iterator[Tiles]:
     if arithmetic is Arithmetic.TF32:
         whole = replace(c, tile_k=c.tile_k // 2)
         for form in (whole, replace(whole, swapped=not c.swapped)) if turned_factors(problem, whole) else (whole,):
-            yield replace(form, pingpong=form.pingpong and not from_registers(problem, form))
+            yield form
+            if form.pingpong and from_registers(problem, form):
+                yield replace(form, pingpong=False)
     elif arithmetic is Arithmetic.TF32_THRICE:
         split = replace(c, tile_k=32, pingpong=False, parts=3)
         yield from (split, replace(split, ahead=True))
