@@ -52,7 +52,7 @@ _OWN = (
     "transposed vector_at tile_of tile_layout operand_layout copy_of_tile load_tile split_float32 LAUNCHERS vectors "
     "contiguous_k tiled_mma op sizes window_starts seen_at load_windows starts taps FEATURES POSITIONS DEPTH TAPS sA "
     "feature weight weights seen base start is_line steps step channel line line_0 line_1 offset tap inside element "
-    "wild f i k"
+    "wild f i k round_to_tf32"
 )
 Form = ContractionConfiguration | DirectConfiguration | HopperConfiguration | BlackwellConfiguration
 HOPPER = parse_arch("sm_90a").sm

@@ -10,6 +10,7 @@ from cutesmith.patterns.graph.contractions import contract
 from cutesmith.patterns.graph.nodes import Node
 from cutesmith.patterns.graph.views import push_permute
 from cutesmith.patterns.tracing.lowering.dispatch import Lowering, lowers
+from cutesmith.problems.precision_flags import convolutions_may_round
 
 Sizes = Sequence[int]
 
@@ -32,7 +33,8 @@ def _convolution(
 ) -> Node:
     """x (N, C, *sizes), weight (out, C / groups, *taps), or (C, out / groups, *taps) where transposed, in any dtype.
 
-    The sums are float32's own for float32: what PyTorch's flag for cuDNN allows is less exact.
+    Factors of float32 may round to tf32 where PyTorch's flag for cuDNN allows that. Depthwise convolutions may not:
+    PyTorch computes those itself.
     """
     build, rank, shape = low.build, len(stride), tuple(low.shapes[0])
     taps, channels = weight.shape[2:], x.shape[1] // groups
@@ -59,7 +61,9 @@ def _convolution(
     if last:
         weight = push_permute(build, weight, [0, *range(2, 2 + rank), 1])
     factors = build.reshape(weight, (*batch[1:], outputs, depth))
-    product = contract(build, factors, seen, low.dtype)
+    depthwise = not transposed and groups == x.shape[1] > 1
+    tf32 = x.dtype == "float32" and not depthwise and convolutions_may_round()
+    product = contract(build, factors, seen, low.dtype, tf32=tf32)
     if bias is not None:
         product = build("add", product, build.reshape(bias, (*batch[1:], outputs, 1)), dtype=low.dtype)
     return build.reshape(product, shape)
