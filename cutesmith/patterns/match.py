@@ -85,6 +85,8 @@ def whole_or_cut(graph: Graph, arch: str = "sm_90a", *, free_sizes: bool = False
     if not any(node.op == "contract" for node in graph.nodes()):
         return with_shared_kernels(_one_or_cut(graph))
     plan, others = _one_or_cut(graph), [with_vectors_as_rows(graph), with_long_sums_in_parts(graph), with_phases(graph)]
+    if parse_arch(arch).sm == contraction.HOPPER:
+        others.append(with_phases(graph, channels_last=True))
     sm = parse_arch(arch).sm
     if {"wgmma", "tcgen05.mma"} & {*sm.tensor_cores}:
         others.append(with_float8_factors(graph))

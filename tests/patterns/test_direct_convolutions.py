@@ -103,6 +103,12 @@ def test_few_channels_are_direct_and_many_are_not():
     assert not isinstance(first_choice((128, 256, 64, 64), (256, 256, 3, 3)), DirectConfiguration)
 
 
+def test_images_with_channels_last_are_not_direct():
+    image = normal(2, 3, 50, 50).to(memory_format=torch.channels_last)
+    graph = trace_function(lambda x, w: F.conv2d(x, w), (image, normal(16, 3, 3, 3)))
+    assert direct_proposals(match(graph).problem, HOPPER) == []
+
+
 def test_other_orders_of_weights_and_products_of_matrices_are_not_direct():
     last = trace_function(
         lambda x, w: F.conv2d(x, w), (normal(1, 64, 5, 5), normal(4, 64, 2, 2).to(memory_format=torch.channels_last))

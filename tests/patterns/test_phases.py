@@ -114,6 +114,26 @@ def test_large_ones_go_by_phases_whose_products_are_hopper_s():
     assert isinstance(plan.launches[1].plan.configurations("sm_90a")[0], HopperConfiguration)
 
 
+def test_an_image_is_copied_once_for_the_products_of_all_phases():
+    plan = plan_of_sizes(turned(2, stride=2, padding=1), (128, 64, 128, 128), (64, 64, 3, 3))
+    products = [launch for launch in plan.launches if launch.plan.pattern == "contraction"]
+    copies = [launch for launch in plan.launches if launch.plan.graph.outputs[0].shape == (128, 128, 128, 64)]
+    assert [launch.plan.pattern for launch in copies] == ["elementwise"]
+    assert len(products) == 4
+    assert all(launch.plan.problem.b.strides[1] == 1 and launch.plan.problem.b.shape[1] == 64 for launch in products)
+
+
+@pytest.mark.slow
+def test_results_of_an_image_with_its_channels_last(tmp_path):
+    function, inputs = turned(2, stride=2, padding=1), drawn((1, 16, 6, 7), (16, 8, 3, 3))
+    graph = with_phases(trace_function(function, inputs), channels_last=True)
+    assert with_phases(graph, channels_last=True) is graph
+    plan = with_shared_kernels(cut(graph, AROUND_PRODUCTS))
+    with emulated_device("sm_90a"):
+        out = load(plan.render(plan.configurations("sm_90a")[0]), tmp_path).kernel_fn(*map(move, inputs)).cpu()
+    close(3e-6, of_largest=True)(out, *exactly(function, inputs))
+
+
 PROBLEM = """
 import torch
 

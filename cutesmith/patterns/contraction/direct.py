@@ -44,6 +44,8 @@ def direct_refusals(problem: ContractionProblem, c: DirectConfiguration, sm: SmV
         yield "the product is not a convolution that is summed up in float32"
         return
     windows = problem.b.windows
+    if problem.b.strides[-1] != 1 and problem.b.shape[-1] != 1:
+        yield "neighbouring positions do not see neighbours in memory"
     if windows.is_spread or windows.taps_first:
         yield "windows see elements that are spread, or weights have their taps first"
     if (needed := shared_bytes(problem, c)) > min(sm.smem_per_block, 96 * 1024):

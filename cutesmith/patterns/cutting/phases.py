@@ -13,7 +13,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from cutesmith.patterns.graph.attributes import Interleaving, Phase, View, Windows
+from cutesmith.patterns.graph.attributes import Interleaving, Phase, View, Viewed, Windows
 from cutesmith.patterns.graph.builder import IN_MEMORY, GraphBuilder
 from cutesmith.patterns.graph.dtypes import compute_dtype
 from cutesmith.patterns.graph.nodes import Graph, Node, with_nodes
@@ -21,6 +21,9 @@ from cutesmith.patterns.graph.views import push_permute
 
 MOST_POSITIONS = 64
 """Of one block: a thread puts the positions of one in order."""
+
+LEAST_CHANNELS = 16
+"""Of an image that is copied for TMA."""
 
 
 @dataclass(frozen=True)
@@ -89,14 +92,18 @@ class Group:
     positions: int
 
 
-def with_phases(graph: Graph) -> Graph:
-    """The graph with products for the phases of transposed convolutions that stride; right for the traced sizes."""
+def with_phases(graph: Graph, *, channels_last: bool = False) -> Graph:
+    """The graph with products for the phases of transposed convolutions that stride; right for the traced sizes.
+
+    `channels_last`: images are stored with their channels side by side first, once for all phases, whose products on
+    Hopper would each copy them so. The graph itself where it has no such image.
+    """
     build, changed = GraphBuilder(), set[int]()
 
     def maybe(node: Node) -> Node:
         build.origin = node.origin
-        if node.op == "contract" and node.inputs[1].op == "windows" and _has_phases(Windows.of(node.inputs[1])):
-            result = _by_phases(build, node)
+        if node.op == "contract" and node.inputs[1].op == "windows" and _has_phases(node.inputs[1], channels_last):
+            result = _by_phases(build, node, channels_last)
         elif not any(id(child) in changed for child in node.inputs):
             return node
         elif node.op == "reshape":
@@ -112,24 +119,38 @@ def with_phases(graph: Graph) -> Graph:
     return replace(rewritten, fixed_shapes=True) if changed else graph
 
 
-def _has_phases(windows: Windows) -> bool:
-    return windows.is_spread and math.prod(windows.divisor) <= MOST_POSITIONS
-
-
-def _by_phases(build: GraphBuilder, node: Node) -> Node:
-    """The product of weights and windows as those of its phases, put in order."""
-    factors, seen = node.inputs
+def _has_phases(seen: Node, channels_last: bool) -> bool:
+    """Whether windows are of phases; with `channels_last` of an image that several products would copy."""
     windows, image = Windows.of(seen), seen.inputs[0]
-    lead, (channels, *sizes) = image.shape[: -windows.rank - 1], image.shape[-windows.rank - 1 :]
-    whole = build.reshape(factors, (*factors.shape[:-1], channels, *windows.taps))
-    whole = whole if whole.op in IN_MEMORY else build.stored(whole)
-    strides = [
+    if not windows.is_spread or math.prod(windows.divisor) > MOST_POSITIONS:
+        return False
+    at = len(image.shape) - windows.rank - 1
+    is_copied = image.shape[at] >= LEAST_CHANNELS and Viewed.of(image).stride[at] != 1
+    return not channels_last or (is_copied and math.prod(len(list(s.groups())) for s in _strides(seen)) > 1)
+
+
+def _strides(seen: Node) -> list[Stride]:
+    """Of each dimension of an image that windows see."""
+    windows, sizes = Windows.of(seen), seen.inputs[0].shape[-Windows.of(seen).rank :]
+    return [
         Stride(windows.law(dim).of(size), taps, windows.divisor[dim], -windows.dilation[dim], -windows.start[dim])
         for dim, (size, taps) in enumerate(zip(sizes, windows.taps, strict=True))
     ]
+
+
+def _by_phases(build: GraphBuilder, node: Node, channels_last: bool) -> Node:
+    """The product of weights and windows as those of its phases, put in order."""
+    factors, seen = node.inputs
+    windows, image = Windows.of(seen), seen.inputs[0]
+    lead, channels = image.shape[: -windows.rank - 1], image.shape[-windows.rank - 1]
+    whole = build.reshape(factors, (*factors.shape[:-1], channels, *windows.taps))
+    whole = whole if whole.op in IN_MEMORY else build.stored(whole)
+    strides = _strides(seen)
     shape = (*lead, node.shape[-2], *(stride.positions for stride in strides))
     groups = [list(stride.groups()) for stride in strides]
-    products = [_product(build, node, whole, strides, chosen) for chosen in itertools.product(*groups)]
+    if channels_last:
+        image = _with_channels_last(build, image, len(lead))
+    products = [_product(build, node, image, whole, strides, chosen) for chosen in itertools.product(*groups)]
     order = Interleaving(tuple(map(_phases, strides, groups)))
     result = build.node("interleave", products, shape, compute_dtype(node.dtype), order)
     return build.reshape(build.retype(result, node.dtype), node.shape)
@@ -149,10 +170,19 @@ def _phases(stride: Stride, groups: Sequence[Group]) -> tuple[Phase | None, ...]
     return tuple(found)
 
 
-def _product(build: GraphBuilder, node: Node, weight: Node, strides: Sequence[Stride], groups: Sequence[Group]) -> Node:
+def _with_channels_last(build: GraphBuilder, image: Node, at: int) -> Node:
+    """The image, whose channels are dimension `at`, from a copy in which they lie side by side."""
+    rank = len(image.shape)
+    turned = push_permute(build, image, [*range(at), *range(at + 1, rank), at])
+    stored = build.stored(build.node("cast", (turned,), turned.shape, turned.dtype))
+    return push_permute(build, stored, [*range(at), rank - 1, *range(at, rank - 1)])
+
+
+def _product(
+    build: GraphBuilder, node: Node, image: Node, weight: Node, strides: Sequence[Stride], groups: Sequence[Group]
+) -> Node:
     """The stored product of the phases of a group along each dimension: (…, phases, outputs, places)."""
-    seen = node.inputs[1]
-    image, rank, first = seen.inputs[0], len(groups), len(weight.shape) - len(groups)
+    rank, first = len(groups), len(weight.shape) - len(groups)
     for dim, (stride, group) in enumerate(zip(strides, groups, strict=True), first):
         weight = _of_phases(build, weight, dim, stride.taps_apart, group)
     *lead, outputs, channels = weight.shape[:first]
