@@ -23,6 +23,7 @@ import sys
 import time
 import warnings
 from fnmatch import fnmatch
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,9 @@ WGMMA = {"wgmma 256x256x256": 256, "wgmma 1024x1024x1024": 1024}
 WGMMA_KERNEL = Path(__file__).resolve().parents[2] / "tests" / "kernels" / "gemm_wgmma.py"
 """Its operands are copied by threads: goals are 3 s, and 30 s without the sanitizer."""
 TMA = {"TMA copy 32 MB": (16384, 512)}
+ATTENTION = {"Hopper attention 512x512x64": (1, 1, 512, 64)}
+"""Batch, heads, queries and keys, columns; its goal is 10 s."""
+ATTENTION_KERNEL = Path(__file__).resolve().parents[2] / "examples_index" / "kernels" / "flash_attention_sm90.py"
 CALLS = 3
 
 
@@ -48,7 +52,7 @@ def main() -> int:
     """Run the points, print the table, write it."""
     options = parse()
     rows = {}
-    for name in [*TASKS, *GEMM, *WGMMA, *TMA]:
+    for name in [*TASKS, *GEMM, *WGMMA, *ATTENTION, *TMA]:
         if fnmatch(name, options.only):
             rows[name] = in_process(name, options)
             print(line(name, rows[name]), flush=True)
@@ -125,9 +129,12 @@ def point(name: str) -> tuple[list[Any], Any]:
     torch.manual_seed(0)
     if name in GEMM:
         return gemm_inputs(torch.bfloat16, False, GEMM[name]), lambda: multiply
-    if name in WGMMA:
-        from cutesmith.problems.loading import load_file
+    from cutesmith.problems.loading import load_file
 
+    if name in ATTENTION:
+        inputs = [torch.randn(ATTENTION[name]).bfloat16() for _ in range(3)]
+        return inputs, lambda: partial(load_file(ATTENTION_KERNEL).kernel_fn, causal=False)
+    if name in WGMMA:
         size = WGMMA[name]
         inputs = [torch.randn(size, size).bfloat16() for _ in range(2)]
         return inputs, lambda: load_file(WGMMA_KERNEL).kernel_fn
