@@ -262,3 +262,16 @@ def test_what_is_flipped_twice_is_itself_and_other_flips_are_launches():
 def test_scans_of_scans_are_launches_of_their_own():
     plan = plan_kernel(trace_function(lambda x: torch.softmax(x, 1).cumsum(0).cumsum(1), (ODD,)), "sm_90a")
     assert [launch.plan.pattern for launch in plan.launches] == ["rows", "scans", "scans"]
+
+
+def test_pairs_look_back_by_smaller_tiles():
+    """As an H100 measured: two words of a log-sum-exp leave less room for elements in registers."""
+    row = torch.empty(64 << 20, device="meta")
+    first = {
+        name: match(trace_function(lambda x, f=name: getattr(x, f)(0), (row,))).configurations()[0]
+        for name in ("cumsum", "logcumsumexp")
+    }
+    assert {name: (c.decoupled, c.vectors, c.along) for name, c in first.items()} == {
+        "cumsum": (True, 8, 8),
+        "logcumsumexp": (True, 4, 8),
+    }

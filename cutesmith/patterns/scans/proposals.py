@@ -51,7 +51,9 @@ def _decoupled(problem: ScanProblem, vector: int) -> list[ScansConfiguration]:
     """Tiles that look back; a recurrence, whose products may leave the range of their type, walks along its lines."""
     if problem.is_linear:
         return []
-    return [ScansConfiguration(32, warps, 1, vector, vectors, decoupled=True) for vectors, warps in DECOUPLED]
+    # One row of 64 million log-sum-exps, pairs of two words: 345 us by 8 vectors, 289 by 4; places 504 and 498.
+    shapes = sorted(DECOUPLED, key=lambda shape: shape[0]) if problem.companion else DECOUPLED
+    return [ScansConfiguration(32, warps, 1, vector, vectors, decoupled=True) for vectors, warps in shapes]
 
 
 def _along_seconds(c: ScansConfiguration, lines: int, length: int, memory: float) -> float:
