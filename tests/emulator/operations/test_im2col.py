@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from cutesmith.emulator.engines.tensor_maps import decode
+from cutesmith.emulator.faults import UnsupportedInstruction
 from cutesmith.recording.tensor_map_calls import MAP_BYTES, encode_im2col
 from tests.emulator.machine.launches import address_of, emulate
 from tests.emulator.operations.test_tensor_copies import OUT, SETUP, WAIT, coordinates, tensor_map
@@ -80,6 +81,14 @@ def test_lines_and_solids(spatial):
     described = image_map(array, 9, 8, (-1,) * spatial, (-1,) * spatial, (1,) * spatial)
     tile = load(array, described, (0, *[-1] * spatial, 0), taps).reshape(9, 8)
     assert (tile == lowered(array, 1, taps, (1,) * spatial)[:9]).all()
+
+
+@pytest.mark.parametrize("mode", ["im2col::w", "im2col::w::128"])
+def test_modes_that_go_along_the_width_alone_are_refused_by_name(mode):
+    code = f"cp.async.bulk.tensor.4d.shared::cta.global.{mode}.mbarrier::complete_tx::bytes [%r3], [%d2, {{0, 0, 0, 0}}], [%r2], {{0, 0}};\nret;"  # noqa: E501
+    plain = tensor_map(np.zeros((2, 4, 4, 8), np.float16), (8, 2, 2, 1)).encode()
+    with pytest.raises(UnsupportedInstruction, match=rf"\.{mode}"):
+        emulate(SETUP + code, np.zeros(64), np.zeros((2, 4, 4, 8), np.float16), maps=[plain])
 
 
 def test_a_map_of_the_other_mode_is_a_finding():

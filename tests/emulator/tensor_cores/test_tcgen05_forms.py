@@ -299,6 +299,7 @@ def test_products_of_a_sparse_matrix_that_is_weight_stationary(a, m):
 
 WORD = instruction_descriptor(1, 1, 1, 128, 16)
 WS = instruction_descriptor(1, 1, 1, 128, 64)
+SCALED = 1 << 7 | 1 << 10 | 16 // 8 << 17 | 1 << 23 | 1 << 27  # e2m1, 128 x 16, scale factors UE8M0
 BYTES_WORD = instruction_descriptor(0, 0, 1, 128, 16)
 FAULTS = {
     "a shift from lane 5": (
@@ -363,6 +364,18 @@ def test_a_shift_that_no_one_waits_for_is_a_race():
         (
             mma("sp.cta_group::1.kind::f16", "[%t0]", "%da", "%db", "[%t0]", WORD - (4 << 24) | 4, 0),
             "where metadata lie",
+        ),
+        (
+            mma("cta_group::1.kind::mxf4.block_scale", "[%t0]", "[%t0]", "%db", SCALED, "[%t0], [%t0]", 0),
+            "A of e2m1 in tensor memory, two in a byte",
+        ),
+        (
+            mma("cta_group::1.kind::mxf4.block_scale", "[%t0]", "%da", "%db", SCALED | 1 << 31, "[%t0], [%t0]", 0),
+            "the longer K of sm_103",
+        ),
+        (
+            "tcgen05.ld.red.sync.aligned.16x32bx2.x2.min.u32 {%t2, %t3}, %r6, [%t1], 4;",
+            "tcgen05.ld",
         ),
     ],
 )  # fmt: skip
