@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from cutesmith.emulator.device import emulated_device
-from cutesmith.patterns.contraction.direct import direct_proposals
+from cutesmith.patterns.contraction.direct import direct_proposals, is_padded
 from cutesmith.patterns.contraction.plan import HOPPER, match
 from cutesmith.patterns.graph.attributes import Windows
 from cutesmith.patterns.pattern_plan import DirectConfiguration
@@ -101,6 +101,20 @@ def test_few_channels_are_direct_and_many_are_not():
     assert first_choice((128, 3, 16, 64, 64), (16, 3, 3, 3, 3)) == DirectConfiguration(16, 8, 128)
     assert isinstance(first_choice((128, 8, 256, 256), (64, 8, 3, 3)), DirectConfiguration)
     assert not isinstance(first_choice((128, 256, 64, 64), (256, 256, 3, 3)), DirectConfiguration)
+
+
+@pytest.mark.parametrize(
+    ("function", "padded"),
+    [
+        (lambda x, w: F.conv2d(x, w, stride=2, dilation=2), False),
+        (lambda x, w: F.conv2d(x, w, padding=(0, 1)), True),
+        (lambda x, w: F.conv_transpose2d(x, w.transpose(0, 1), padding=2), False),
+        (lambda x, w: F.conv_transpose2d(x, w.transpose(0, 1), padding=1), True),
+    ],
+)
+def test_windows_that_see_places_without_an_element_are_known(function, padded):
+    graph = trace_function(function, (normal(1, 3, 9, 12), normal(8, 3, 3, 3)))
+    assert is_padded(match(graph).problem) == padded
 
 
 def test_images_with_channels_last_are_not_direct():

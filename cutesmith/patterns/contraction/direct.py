@@ -78,8 +78,13 @@ def direct_seconds(problem: ContractionProblem, c: DirectConfiguration) -> float
 
 def is_padded(problem: ContractionProblem) -> bool:
     """Whether windows may see places where no element is."""
-    assert problem.windows is not None
-    return any(low < 0 or high > 0 for low, high in problem.windows.corners)
+    assert isinstance(problem.b, Seen)
+    windows, sizes = problem.b.windows, problem.b.shape[-problem.b.windows.rank :]
+    for dim, (size, reach) in enumerate(zip(sizes, windows.reaches, strict=True)):
+        last = (windows.law(dim).of(size) - 1) * windows.step[dim]
+        if min(0, reach) < windows.start[dim] or last + max(0, reach) - windows.start[dim] >= size:
+            return True
+    return False
 
 
 def direct_context(problem: ContractionProblem, c: DirectConfiguration) -> dict[str, object]:
