@@ -19,8 +19,8 @@ from cutesmith.patterns.graph.dtypes import compute_dtype
 from cutesmith.patterns.graph.nodes import Graph, Node, with_nodes
 from cutesmith.patterns.graph.views import push_permute
 
-MOST_POSITIONS = 64
-"""Of one block: a thread puts the positions of one in order."""
+MOST_POSITIONS = 50
+"""Of one block: a thread puts the positions of one in order, in a loop that is unrolled; the DSL warns of 64."""
 
 LEAST_CHANNELS = 16
 """Of an image that is copied for TMA."""
