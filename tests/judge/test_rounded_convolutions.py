@@ -69,7 +69,7 @@ class Problem:
         self.folder, self.reference = folder, Reference()
         self.reference.start(Start("cpu"))
         self.reference.load(Load("cpu", str(path), 1))
-        self.reference.loaded.module.reference_fn = function
+        self.reference.function = function
 
     def says(self, x, output, **asked):
         return said_of(self.reference, self.folder, x, output, **asked)
@@ -269,3 +269,27 @@ def test_flags_are_as_before_afterwards(apart):
     finally:
         if apart:
             CUDNN.rnn.fp32_precision = CUDNN.conv.fp32_precision
+
+
+def test_tf32_passes_where_products_of_zeros_decide_about_nan(tmp_path):
+    """Every result is NaN with the products of zeros around the image, which PyTorch multiplies in float64."""
+    torch.manual_seed(11)
+    image, taps = torch.randn(2, 6, 8, 8), torch.randn(6, 1, 3, 3)
+    taps[2, 0, 0, 0] = math.nan
+
+    def function(taps, bits=52):
+        seen = functional.conv2d(image.to(taps), taps, padding=1, groups=6)
+        return functional.conv2d(to_bits(seen, bits), to_bits(weights(8, 6, 1, 1).to(taps), bits))
+
+    problem = Problem(tmp_path, function)
+    assert in_float64(function, [taps]).isnan().all() and function(taps).isfinite().any()
+    said = [problem.says(taps, function(taps, bits), derived=True).violation for bits in (24, 11, 8)]
+    assert [bool(violation) for violation in said] == [False, False, True]
+
+
+def test_sums_at_the_largest_number_may_overflow_by_tf32(tmp_path):
+    largest = torch.finfo(torch.float32).max
+    x = torch.full((1, 1, 9, 9), largest * (1 - 2.0**-12))
+    problem = Problem(tmp_path, lambda x: functional.conv2d(x, torch.ones(1, 1, 1, 1).to(x) * (1 + 2.0**-13)))
+    for output, right in ((torch.inf, True), (largest, True), (largest / 2, False), (-torch.inf, False)):
+        assert (problem.says(x, torch.full_like(x, output), derived=True).violation is None) is right

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import torch
 
 from cutesmith.judge.reference_side.comparison import Comparison, Tolerance, compare, is_lost, native_excess
+from cutesmith.judge.reference_side.convolution_taps import ByTaps
 from cutesmith.judge.reference_side.rounded_convolutions import rounded_factors
 from cutesmith.judge.reference_side.sensitivity import (
     FEW,
@@ -104,6 +105,9 @@ def _excused(
     excusing = _excusing_few(reference_fn, values, native, exact, _excusing_pytorch(compute, values, native, stated))
     if both := open_elements(reference_fn, values):
         sides, excusing = _excusing_zeros(sides, excusing, both)
+        if rounding:
+            with ByTaps(multiplies=False):  # also of the values without products of zeros
+                excusing = _allowing_tf32(reference_fn, values, native, sides[2], excusing)
     results = results if excusing == stated and not both else _compare_all(sides, excusing)
     if not _fits_widened([*values, *exact]) or not any(result.violation for result in results):
         return results

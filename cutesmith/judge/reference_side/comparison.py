@@ -382,7 +382,8 @@ class _Totals:
         out, own = actual.double(), native.double()
         rounded = exact.to(self.dtype).double()
         largest = torch.finfo(self.dtype).max
-        edge = (exact.abs() / largest - 1).abs() <= self.tolerance.rtol
+        moved = self._rounded_room(begin, out)
+        edge = (exact.abs() / largest - 1).abs() <= (moved / largest).clamp(min=self.tolerance.rtol)
         out = torch.where(edge & out.isinf(), out.sign() * largest, out)
         target = torch.where(rounded.isfinite() | edge, exact, own)
         special = ~(out.isfinite() & target.isfinite())
@@ -405,8 +406,7 @@ class _Totals:
         allowed = allowed.clamp(min=BACKWARD * self.tolerance.moved)
         room = self._room(begin, difference)
         allowed = torch.maximum(allowed, room)
-        if self.tolerance.rounded:
-            allowed = torch.maximum(allowed, ROUNDED_ROOM * self.tolerance.rounded.farthest[begin:][: out.numel()])
+        allowed = torch.maximum(allowed, moved)
         self.max_abs = max(self.max_abs, float(difference.max()))
         self.max_rel = max(self.max_rel, float(torch.where(reference > 0, difference / reference, 0.0).max()))
         self.max_ulp = max(self.max_ulp, float((difference / unit).max()))
@@ -426,6 +426,11 @@ class _Totals:
     def _room(self, begin: int, difference: torch.Tensor) -> torch.Tensor:
         room = self.tolerance.room
         return torch.zeros_like(difference) if room is None else room[begin : begin + difference.numel()]
+
+    def _rounded_room(self, begin: int, out: torch.Tensor) -> torch.Tensor:
+        """What tf32 in convolutions excuses of each element of a chunk."""
+        rounded = self.tolerance.rounded
+        return torch.zeros_like(out) if rounded is None else ROUNDED_ROOM * rounded.farthest[begin:][: out.numel()]
 
     def rms_error(self) -> float:
         """Root mean square of the error over that of the reference."""
