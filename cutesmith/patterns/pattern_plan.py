@@ -218,7 +218,8 @@ class BlackwellConfiguration(Configuration):
     Tensor memory holds the sums of `accumulators` tiles. A tile leaves by `columns` at a time. `swapped` computes the
     transposed result, so that a few rows become the columns of tiles. Tiles go down `group` before they go right. A
     float32 number is the sum of `parts` numbers of bfloat16, into which launches split the factors; tensor memory then
-    holds the sums of `accumulators` k-tiles, which are added up in registers.
+    holds the sums of `accumulators` k-tiles, which are added up in registers. `joined`: the positions of all images
+    follow each other in tiles, as on Hopper.
     """
 
     tile_m: int
@@ -231,6 +232,7 @@ class BlackwellConfiguration(Configuration):
     swapped: bool = False
     group: int = 8
     parts: int = 1
+    joined: bool = False
 
     @property
     def ahead(self) -> bool:

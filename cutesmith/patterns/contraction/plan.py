@@ -7,15 +7,16 @@ sums up in registers, and the epilogue reads its operands and writes its outputs
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from cutesmith.devices import SmVersion, parse_arch
 from cutesmith.errors import UnmatchedError
 from cutesmith.patterns.contraction.analysis import ContractionProblem, analyse, by_windows
 from cutesmith.patterns.contraction.arithmetic import Arithmetic, arithmetic_of
 from cutesmith.patterns.contraction.blackwell.kernel import BLACKWELL_NAMES, blackwell_context
-from cutesmith.patterns.contraction.blackwell.legality import copied_factors as blackwell_copied_factors
+from cutesmith.patterns.contraction.blackwell.legality import needs_launches as blackwell_needs_launches
 from cutesmith.patterns.contraction.blackwell.legality import obstacles as blackwell_obstacles
 from cutesmith.patterns.contraction.blackwell.legality import shared_bytes as blackwell_shared_bytes
 from cutesmith.patterns.contraction.blackwell.prediction import predict as blackwell_predict
@@ -30,7 +31,7 @@ from cutesmith.patterns.contraction.hopper.prediction import LAUNCH_SECONDS, pre
 from cutesmith.patterns.contraction.hopper.proposals import proposals as hopper_proposals
 from cutesmith.patterns.contraction.legality import refusals, shared_bytes, threads
 from cutesmith.patterns.contraction.proposals import predicted_seconds, proposals
-from cutesmith.patterns.contraction.tma import given_by_columns, outputs_apart
+from cutesmith.patterns.contraction.tma import given_by_columns
 from cutesmith.patterns.graph.attributes import Reshaping
 from cutesmith.patterns.graph.dtypes import ITEM_BYTES
 from cutesmith.patterns.graph.nodes import Graph, views_of
@@ -55,9 +56,23 @@ _OWN = (
     "wild f i k round_to_tf32"
 )
 Form = ContractionConfiguration | DirectConfiguration | HopperConfiguration | BlackwellConfiguration
+Own = HopperConfiguration | BlackwellConfiguration
 HOPPER = parse_arch("sm_90a").sm
 RESERVED = SHARED_NAMES | set(_OWN.split()) | HOPPER_NAMES | BLACKWELL_NAMES
 """Names that an argument of the problem may not have in the generated kernel."""
+
+
+@dataclass(frozen=True)
+class OwnForm:
+    """What an architecture's own form of a product says of itself; `needs_launches`: others beside the kernel."""
+
+    obstacles: Callable[[ContractionProblem, SmVersion], Iterator[str]]
+    proposals: Callable[[ContractionProblem, SmVersion], Sequence[Own]]
+    needs_launches: Callable[[ContractionProblem, Any], bool]
+
+
+HOPPER_FORM = OwnForm(obstacles, hopper_proposals, lambda p, c: bool(copied_factors(p, c) or moved_outputs(p, c)))
+BLACKWELL_FORM = OwnForm(blackwell_obstacles, blackwell_proposals, blackwell_needs_launches)
 
 
 @dataclass(frozen=True)
@@ -73,43 +88,29 @@ class ContractionPlan(GraphPlan):
         return direct if direct and (not tiled or self.seconds(direct[0]) < self.seconds(tiled[0])) else tiled
 
     def _tiled(self, arch: str) -> Sequence[Form]:
-        """Tiles that the architecture can run; of its own form where that serves."""
+        """Tiles that the architecture can run; of its own form where that serves, with the launches that it needs."""
         sm = parse_arch(arch).sm
         problem, windowed = self.problem, by_windows(self.problem)
-        if arithmetic_of(problem) is Arithmetic.FLOAT8:
-            if sm != HOPPER:
-                return [] if any(blackwell_obstacles(problem, sm)) else blackwell_proposals(problem, sm)
-            return hopper_proposals(problem, sm)
-        if not any(blackwell_obstacles(problem, sm)):
-            return self._blackwell_or_general(sm)
-        found = [] if any(obstacles(problem, sm)) else hopper_proposals(problem, sm)
-        if found and not copied_factors(problem, found[0]) and not moved_outputs(problem, found[0]):
+        own = BLACKWELL_FORM if "tcgen05.mma" in sm.tensor_cores else HOPPER_FORM
+        found = [] if any(own.obstacles(problem, sm)) else [*own.proposals(problem, sm)]
+        if arithmetic_of(problem) is Arithmetic.FLOAT8 or (found and not own.needs_launches(problem, found[0])):
             return found
-        if windowed is not problem and not any(obstacles(windowed, sm)):
-            found += [c for c in hopper_proposals(windowed, sm) if c.joined]
+        if windowed is not problem and not any(own.obstacles(windowed, sm)):
+            found += [c for c in own.proposals(windowed, sm) if c.joined]
             found = sorted(dict.fromkeys(found), key=self.seconds)
         others = [c for c in proposals(problem) if not any(refusals(problem, c, sm))]
         with_copies = self.seconds(found[0]) if found else math.inf
         return found if with_copies < self.seconds(others[0]) else others
 
-    def _blackwell_or_general(self, sm: SmVersion) -> Sequence[Form]:
-        """The general form serves where copies that TMA needs would take longer."""
-        problem = self.problem
-        found = blackwell_proposals(problem, sm)
-        if found and not (found[0].ahead or blackwell_copied_factors(problem) or outputs_apart(problem)):
-            return found
-        others = [c for c in proposals(problem) if not any(refusals(problem, c, sm))]
-        return found if found and self.seconds(found[0]) < self.seconds(others[0]) else others
-
     def problem_for(self, configuration: Form) -> ContractionProblem:
         """As a configuration takes it: where images follow each other, their points are windows."""
-        joined = isinstance(configuration, HopperConfiguration) and configuration.joined
+        joined = isinstance(configuration, HopperConfiguration | BlackwellConfiguration) and configuration.joined
         return by_windows(self.problem) if joined else self.problem
 
     def seconds(self, configuration: Form) -> float:
         """Predicted for an H200, of tcgen05 for a B200."""
         if isinstance(configuration, BlackwellConfiguration):
-            return blackwell_predict(self.problem, configuration).seconds
+            return blackwell_predict(self.problem_for(configuration), configuration).seconds
         if isinstance(configuration, HopperConfiguration):
             return predict(self.problem_for(configuration), configuration).seconds
         if isinstance(configuration, DirectConfiguration):
@@ -130,7 +131,7 @@ class ContractionPlan(GraphPlan):
             smem, tile = direct_shared_bytes(self.problem, c), (c.features, c.threads * c.positions)
             return Tiling(threads=c.threads, tile=tile, smem_bytes=smem, settings=c.to_dict())
         if isinstance(c, BlackwellConfiguration):
-            smem = blackwell_shared_bytes(self.problem, c)
+            smem = blackwell_shared_bytes(self.problem_for(c), c)
             return Tiling(threads=c.threads, tile=(c.tile_m, c.tile_n), smem_bytes=smem, settings=c.to_dict())
         return Tiling(
             threads=threads(c),
@@ -156,10 +157,9 @@ def _context(problem: ContractionProblem, configuration: Form) -> dict[str, obje
     epilogue = problem.epilogue
     own = {*(operand.name for operand in epilogue.operands), *(output.name for output in epilogue.outputs)}
     views = ViewNames({*problem.arguments, *RESERVED, *own})
-    is_hopper = isinstance(configuration, HopperConfiguration)
     by_tma = isinstance(configuration, HopperConfiguration | BlackwellConfiguration)
     codes = [problem.a.code, (given_by_columns(problem) if by_tma else None) or problem.b.code]
-    by_taps = problem.windows is not None and is_hopper
+    by_taps = problem.windows is not None and by_tma
     if problem.windows and by_taps:
         count = math.prod(problem.windows.taps)
         last = problem.windows.taps_first or count == 1  # TMA reads a step of one tap too

@@ -5,6 +5,7 @@ from __future__ import annotations
 from cutesmith.patterns.contraction.analysis import ContractionProblem
 from cutesmith.patterns.contraction.arithmetic import Arithmetic, arithmetic_of
 from cutesmith.patterns.contraction.blackwell.prediction import reasons
+from cutesmith.patterns.contraction.im2col import im2col_context
 from cutesmith.patterns.contraction.tma import lie_along_k, tma_context
 from cutesmith.patterns.graph.dtypes import ITEM_BYTES, STORAGE_TYPE
 from cutesmith.patterns.pattern_plan import BlackwellConfiguration
@@ -17,7 +18,8 @@ VECTOR_BYTES = 16
 BLACKWELL_NAMES = frozenset(
     "BM BN BK STAGES ROWS EPI_N BUFFERS ACCUMULATORS TENSOR_COLUMNS EPILOGUE_WARPS LOAD_WARP MMA_WARP PAIR sm100 "
     "tcgen05 tiled_mma pair_layout TmemAllocator one_thread ready tmem address acc_layout slices copy_T mine_T tTtC "
-    "tTsums full done down for_tma load_vector vectors receivers tmem_load ctas totals sum_again broken".split()
+    "tTsums full done down for_tma load_vector vectors receivers tmem_load ctas totals sum_again broken "
+    "rows_A rows_atom rows_A_layout rows_B_layout".split()
 )
 """What the template binds beside `HOPPER_NAMES`, so that an argument of the problem needs another name."""
 
@@ -29,18 +31,24 @@ def blackwell_context(problem: ContractionProblem, c: BlackwellConfiguration) ->
     shared = tma_context(problem, lie_along_k(problem), swapped=c.swapped, others=others)
     loaded = [o.loaded(f"r_{o.name}[{PLACES[shared['over'][o.name]]}]") for o in epilogue.operands]
     factors = [STORAGE_TYPE["bfloat16" if c.ahead else side.dtype] for side in (problem.a, problem.b)]
-    return shared | {
-        "reasons": reasons(problem, c),
-        "batched": bool(problem.batch),
-        "joined": False,
-        "ahead": c.ahead,
-        "turned": False,
-        "scales": (),
-        "tf32": arithmetic_of(problem) is Arithmetic.TF32,
-        "read_bytes": [VECTOR_BYTES] * len(epilogue.operands),
-        "vectors": {o.name: VECTOR_BYTES // ITEM_BYTES[o.dtype] for o in epilogue.operands},
-        "factors": factors[:: -1 if c.swapped else 1],
-        "result_layout": "COL_MAJOR" if c.swapped else "ROW_MAJOR",
-        "precise": c.ahead,
-        "call": epilogue.call("totals[v, j]" if c.ahead else "sums[v]", loaded, list(epilogue.coordinates)),
-    }
+    transposed = problem.windows is not None and problem.windows.is_transposed
+    return (
+        shared
+        | im2col_context(problem.windows)
+        | {
+            "reasons": reasons(problem, c),
+            "batched": bool(problem.batch) and not c.joined,
+            "joined": c.joined,
+            "ahead": c.ahead,
+            "turned": False,
+            "scales": (),
+            "tf32": arithmetic_of(problem) is Arithmetic.TF32,
+            "read_bytes": [VECTOR_BYTES] * len(epilogue.operands),
+            "vectors": {o.name: VECTOR_BYTES // ITEM_BYTES[o.dtype] for o in epilogue.operands},
+            "factors": factors[:: -1 if c.swapped else 1],
+            "result_layout": "COL_MAJOR" if c.swapped else "ROW_MAJOR",
+            "precise": c.ahead or transposed,
+            "line": c.tile_k * ITEM_BYTES[problem.a.dtype],
+            "call": epilogue.call("totals[v, j]" if c.ahead else "sums[v]", loaded, list(epilogue.coordinates)),
+        }
+    )

@@ -7,7 +7,9 @@ from collections.abc import Iterator
 from cutesmith.devices import RESERVED_SMEM_PER_BLOCK, SmVersion
 from cutesmith.patterns.contraction.analysis import ContractionProblem, Matrix, Seen
 from cutesmith.patterns.contraction.arithmetic import Arithmetic, arithmetic_of
-from cutesmith.patterns.contraction.tma import MOST_TMA_BATCH_DIMS, lie_along_k, tma_reaches
+from cutesmith.patterns.contraction.epilogue import Output
+from cutesmith.patterns.contraction.im2col import can_join, copied_of_windows, obstacles_of_windows
+from cutesmith.patterns.contraction.tma import MOST_TMA_BATCH_DIMS, lie_along_k, outputs_apart, tma_reaches
 from cutesmith.patterns.graph.dtypes import ITEM_BYTES
 from cutesmith.patterns.pattern_plan import BlackwellConfiguration
 
@@ -40,7 +42,9 @@ def obstacles(problem: ContractionProblem, sm: SmVersion) -> Iterator[str]:
     if any(problem.scales):
         yield "factors have scales of blocks"
     if isinstance(problem.b, Seen):
-        yield "the kernel reads matrices, not windows over an image"
+        yield from obstacles_of_windows(problem, problem.b)
+        if arithmetic is Arithmetic.TF32_THRICE:
+            yield "a tensor map of windows has no dimension left for parts"
     if problem.k == 0:
         yield "there is nothing to sum up"
     most = MOST_TMA_BATCH_DIMS - (1 if arithmetic is Arithmetic.TF32_THRICE else 0)  # parts take one
@@ -52,8 +56,10 @@ def obstacles(problem: ContractionProblem, sm: SmVersion) -> Iterator[str]:
             yield f"{output.name} has elements of {item} bytes"
 
 
-def copied_factors(problem: ContractionProblem) -> list[Matrix]:
+def copied_factors(problem: ContractionProblem) -> list[Matrix | Seen]:
     """The factors that TMA cannot read: a launch copies them before the product, in lines that start where TMA can."""
+    if isinstance(problem.b, Seen):
+        return copied_of_windows(problem, problem.b)
     return [side for side in (problem.a, problem.b) if isinstance(side, Matrix) and not tma_reaches(side)]
 
 
@@ -68,6 +74,16 @@ def _in_whole_lines(problem: ContractionProblem, c: BlackwellConfiguration) -> I
     along_k = lie_along_k(problem)[:: -1 if c.swapped else 1]
     for is_along_k, lines in zip(along_k, (c.rows, c.tile_n // (2 if c.pair else 1)), strict=True):
         yield is_along_k or lines * ITEM_BYTES[problem.a.dtype] % 128 == 0
+
+
+def moved_outputs(problem: ContractionProblem, c: BlackwellConfiguration) -> list[Output]:
+    """The outputs whose rows do not start where TMA can write: a launch moves rows together after the product."""
+    return list(problem.epilogue.outputs) if c.joined else outputs_apart(problem)
+
+
+def needs_launches(problem: ContractionProblem, c: BlackwellConfiguration) -> bool:
+    """Whether others run beside the kernel: factors are split or copied first, or results moved together after it."""
+    return c.ahead or bool(copied_factors(problem) or moved_outputs(problem, c))
 
 
 def stage_bytes(problem: ContractionProblem, c: BlackwellConfiguration) -> int:
@@ -94,6 +110,12 @@ def shared_bytes(problem: ContractionProblem, c: BlackwellConfiguration) -> int:
 
 def refusals(problem: ContractionProblem, c: BlackwellConfiguration, sm: SmVersion) -> Iterator[str]:
     """A sentence for each reason why the template cannot be rendered so, or would not run."""
+    if isinstance(problem.b, Seen) and (not c.swapped or c.pair):
+        yield "positions of windows are rows of tiles of one block"
+    if isinstance(problem.b, Seen) and c.tile_k * ITEM_BYTES[problem.a.dtype] > 128:
+        yield f"{c.tile_k} channels are more than a line of 128 bytes"
+    if c.joined and not can_join(problem):
+        yield "positions of several images cannot follow each other"
     if c.rows != ROWS:
         yield f"{c.rows} rows a block: tensor memory has {ROWS}"
     unit = 32 if c.pair else 16
@@ -107,6 +129,9 @@ def refusals(problem: ContractionProblem, c: BlackwellConfiguration, sm: SmVersi
         yield f"{registers} registers a thread for {c.columns} columns and sums of k-tiles spill"
     if c.tile_k % (depth := PRODUCT_BYTES // factor_bytes(problem, c)):
         yield f"{c.tile_k} of k are not a multiple of {depth}"
+    own = c.tile_n // (2 if c.pair else 1)
+    if arithmetic_of(problem) is Arithmetic.TF32 and own > 16 and own % 32:
+        yield f"the DSL 4.8.1 aborts at {own} lines of float32 a block: that is not a multiple of 32"
     if arithmetic_of(problem) is Arithmetic.TF32 and not all(_in_whole_lines(problem, c)):
         yield "tcgen05 reads tf32 along m and n in lines of 128 bytes"
     if c.accumulators * c.tile_n > TENSOR_COLUMNS:

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 
 from cutesmith.devices import parse_arch
 from cutesmith.patterns.contraction.analysis import ContractionProblem
-from cutesmith.patterns.contraction.blackwell.legality import copied_factors, stage_bytes
-from cutesmith.patterns.contraction.tma import outputs_apart
+from cutesmith.patterns.contraction.blackwell.legality import copied_factors, moved_outputs, stage_bytes
 from cutesmith.patterns.graph.dtypes import ITEM_BYTES
 from cutesmith.patterns.pattern_plan import BlackwellConfiguration as Tiles
 from cutesmith.timing.roofline import B200
@@ -69,15 +68,17 @@ class Prediction:
 
 def predict(problem: ContractionProblem, c: Tiles) -> Prediction:
     """What a configuration takes: waves of tiles, as long as their products, loads or stores; or all bytes."""
-    rows, columns = (problem.n, problem.m) if c.swapped else (problem.m, problem.n)
-    tiles = math.ceil(rows / c.tile_m) * math.ceil(columns / c.tile_n) * problem.batches
+    images = problem.batches if c.joined else 1  # that make up the rows of one product
+    rows, columns = (images * problem.n, problem.m) if c.swapped else (problem.m, problem.n)
+    tiles = math.ceil(rows / c.tile_m) * math.ceil(columns / c.tile_n) * (problem.batches // images)
     at_once = MULTIPROCESSORS // (2 if c.pair else 1)
     waves = max(1, math.ceil(tiles / at_once))
     multiply, load = _multiply_seconds(problem, c), stage_bytes(problem, c) / LOADED_BYTES_PER_SECOND
     step = max(multiply + STEP_SECONDS, load, LATENCY_SECONDS / max(1, c.stages - 1))
     if c.ahead:
         step = max(step, c.tile_n * ADDED_SECONDS)
-    summed = math.ceil(problem.k / c.tile_k) * step
+    taps = math.prod(problem.windows.taps) if problem.windows else 1  # loaded one by one
+    summed = taps * math.ceil(problem.k // taps / c.tile_k) * step
     stored = c.rows * c.tile_n * sum(ITEM_BYTES[output.dtype] for output in problem.epilogue.outputs)
     leaving = STRIP_SECONDS * c.tile_n / c.columns + stored / STORED_BYTES_PER_SECOND
     tile = max(summed, leaving) if c.accumulators > 1 and not c.ahead else summed + leaving
@@ -91,7 +92,7 @@ def predict(problem: ContractionProblem, c: Tiles) -> Prediction:
     moved = [2.0 * side.bytes for side in copied_factors(problem)]
     if c.ahead:
         moved = [side.bytes * (1 + c.parts / 2) for side in (problem.a, problem.b)]
-    moved += [2.0 * problem.batches * problem.m * problem.n * ITEM_BYTES[o.dtype] for o in outputs_apart(problem)]
+    moved += [2.0 * problem.batches * problem.m * problem.n * ITEM_BYTES[o.dtype] for o in moved_outputs(problem, c)]
     seconds += sum(COPY_SECONDS + each / B200.bytes_per_second for each in moved)
     return Prediction(seconds, tiles, waves, tiles / (waves * at_once), max(work, key=lambda name: work[name]))
 
@@ -124,7 +125,9 @@ def reasons(problem: ContractionProblem, c: Tiles) -> list[str]:
     ]
     if c.pair:
         lines.append("Two blocks make one product: each loads half of both operands.")
-    if outputs_apart(problem):
+    if c.joined:
+        lines.append("Images follow each other in tiles: the rows of one alone would leave them half empty.")
+    if moved_outputs(problem, c):
         lines.append("A launch after it moves rows of the result together, which TMA stores apart.")
     if c.ahead:
         lines.append("Launches before it split each number of both factors into parts.")

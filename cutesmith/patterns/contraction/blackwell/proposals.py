@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 
 from cutesmith.devices import SmVersion
-from cutesmith.patterns.contraction.analysis import ContractionProblem
+from cutesmith.patterns.contraction.analysis import ContractionProblem, Seen
 from cutesmith.patterns.contraction.arithmetic import Arithmetic, arithmetic_of
 from cutesmith.patterns.contraction.blackwell.legality import (
     REGISTERS_FOR_STRIP,
@@ -18,6 +20,8 @@ from cutesmith.patterns.contraction.blackwell.legality import (
     strip_registers,
 )
 from cutesmith.patterns.contraction.blackwell.prediction import predict
+from cutesmith.patterns.contraction.im2col import can_join
+from cutesmith.patterns.graph.attributes import Windows
 from cutesmith.patterns.graph.dtypes import ITEM_BYTES
 from cutesmith.patterns.pattern_plan import BlackwellConfiguration as Tiles
 
@@ -37,6 +41,9 @@ def proposals(problem: ContractionProblem, sm: SmVersion, most: int = MOST_CANDI
 
 def _candidates(problem: ContractionProblem) -> Iterator[Tiles]:
     line = 128 // ITEM_BYTES[problem.a.dtype]
+    if isinstance(problem.b, Seen):
+        yield from _over_windows(problem, problem.b.windows, line)
+        return
     for n in (256, 224, 192, 160, 128, 96, 64):
         columns = _widest_strip(problem, n)
         yield Tiles(128, n, line, 0, columns=columns)
@@ -45,6 +52,15 @@ def _candidates(problem: ContractionProblem) -> Iterator[Tiles]:
         n = next(n for n in (16, 32, 64, 96, 128) if n >= problem.m)
         columns = _widest_strip(problem, n)
         yield from (Tiles(128, n, k * line, 0, columns=columns, swapped=True) for k in (1, 2))
+
+
+def _over_windows(problem: ContractionProblem, windows: Windows, line: int) -> Iterator[Tiles]:
+    """Positions are rows of tiles; of few channels a shorter part is read, since taps are loaded apart."""
+    channels = problem.k // math.prod(windows.taps)
+    depths = [depth for depth in (line, line // 2, line // 4) if depth == line or channels % (2 * depth)]
+    for n, depth, joined in itertools.product((256, 192, 128, 96, 64), depths, (False, True)):
+        if not joined or can_join(problem):
+            yield Tiles(128, n, depth, 0, columns=_widest_strip(problem, n), swapped=True, joined=joined)
 
 
 def _for_dtype(problem: ContractionProblem, c: Tiles) -> Tiles:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from cutesmith.patterns.contraction.analysis import ContractionProblem
 from cutesmith.patterns.contraction.epilogue import Operand, Output
@@ -15,8 +15,8 @@ from cutesmith.patterns.contraction.hopper.legality import (
 )
 from cutesmith.patterns.contraction.hopper.prediction import blocks_at_once, reasons
 from cutesmith.patterns.contraction.hopper.scales import tile_scales
+from cutesmith.patterns.contraction.im2col import im2col_context
 from cutesmith.patterns.contraction.tma import tma_context
-from cutesmith.patterns.graph.attributes import Windows
 from cutesmith.patterns.graph.dtypes import ITEM_BYTES, STORAGE_TYPE
 from cutesmith.patterns.pattern_plan import HopperConfiguration
 
@@ -67,54 +67,33 @@ def hopper_context(problem: ContractionProblem, c: HopperConfiguration) -> dict[
     scales = sorted(tile_scales(problem, c), key=lambda each: each.side)
     transposed = problem.windows is not None and problem.windows.is_transposed
     precise = c.parts > 1 or bool(scales) or transposed
-    return shared | {
-        "reasons": reasons(problem, c),
-        "blocks_per_sm": blocks_at_once(problem, c),
-        "rows": c.rows,
-        "split_stages": SPLIT_STAGES,
-        "batched": bool(problem.batch) and not c.joined,
-        "joined": c.joined,
-        "ahead": c.ahead,
-        "scales": scales,
-        "precise": precise,
-        "read_bytes": [
-            *(ITEM_BYTES[each.matrix.dtype] for each in problem.scales if each is not None),
-            *(2 * ITEM_BYTES[operand.dtype] for operand in epilogue.operands),  # pairs
-        ],
-        "factors": ["BFloat16" if c.ahead else STORAGE_TYPE[dtype] for dtype in factors[::order]],
-        "loads_columns_early": _loads_columns_early(c, [o for o in epilogue.operands if over[o.name] == "n"]),
-        "store_ops": [_store_op(output, c) for output in epilogue.outputs],
-        "layouts": [*layouts[::order], "COL_MAJOR" if c.swapped else "ROW_MAJOR"],
-        "tf32": is_tf32(problem, c),
-        "turned": bool(turned_factors(problem, c)),
-        "registers": from_registers(problem, c),
-        "whd": _im2col(problem.windows) if problem.windows else None,
-        "tap_places": ", ".join(_places(problem.windows.taps)) if problem.windows else "",
-        "call": epilogue.call("total" if c.split > 1 or precise else "sums[v]", loaded, list(epilogue.coordinates)),
-    }
-
-
-def _places(taps: Sequence[int]) -> Iterator[str]:
-    """Where the window's element number `tap` is along each dimension, the last one first."""
-    before = 1
-    for at, count in enumerate(taps[::-1]):
-        place = f"tap // {before}" if before > 1 else "tap"
-        yield place if at == len(taps) - 1 else f"{place} % {count}"
-        before *= count
-
-
-def _im2col(windows: Windows) -> dict[str, tuple[int, ...]]:
-    """What a tensor map is told of windows, the last dimension of the image first."""
-    corners, reaches = windows.corners[::-1], windows.reaches[::-1]
-    return {
-        "first": tuple(first for first, _ in corners),
-        "last": tuple(last for _, last in corners),
-        "before": tuple(-first for first, _ in corners),
-        "after": tuple(last + abs(reach) for (_, last), reach in zip(corners, reaches, strict=True)),
-        "step": windows.step[::-1],
-        "first_tap": tuple(max(0, -reach) for reach in reaches),
-        "dilation": windows.dilation[::-1],
-    }
+    return (
+        shared
+        | im2col_context(problem.windows)
+        | {
+            "reasons": reasons(problem, c),
+            "blocks_per_sm": blocks_at_once(problem, c),
+            "rows": c.rows,
+            "split_stages": SPLIT_STAGES,
+            "batched": bool(problem.batch) and not c.joined,
+            "joined": c.joined,
+            "ahead": c.ahead,
+            "scales": scales,
+            "precise": precise,
+            "read_bytes": [
+                *(ITEM_BYTES[each.matrix.dtype] for each in problem.scales if each is not None),
+                *(2 * ITEM_BYTES[operand.dtype] for operand in epilogue.operands),  # pairs
+            ],
+            "factors": ["BFloat16" if c.ahead else STORAGE_TYPE[dtype] for dtype in factors[::order]],
+            "loads_columns_early": _loads_columns_early(c, [o for o in epilogue.operands if over[o.name] == "n"]),
+            "store_ops": [_store_op(output, c) for output in epilogue.outputs],
+            "layouts": [*layouts[::order], "COL_MAJOR" if c.swapped else "ROW_MAJOR"],
+            "tf32": is_tf32(problem, c),
+            "turned": bool(turned_factors(problem, c)),
+            "registers": from_registers(problem, c),
+            "call": epilogue.call("total" if c.split > 1 or precise else "sums[v]", loaded, list(epilogue.coordinates)),
+        }
+    )
 
 
 def _loads_columns_early(c: HopperConfiguration, operands: Sequence[Operand]) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 
 from cutesmith.devices import RESERVED_SMEM_PER_BLOCK, SmVersion
@@ -10,16 +9,11 @@ from cutesmith.patterns.contraction.analysis import ContractionProblem, Matrix, 
 from cutesmith.patterns.contraction.arithmetic import Arithmetic, arithmetic_of
 from cutesmith.patterns.contraction.epilogue import Output
 from cutesmith.patterns.contraction.hopper.scales import tile_scales
-from cutesmith.patterns.contraction.tma import MOST_TMA_BATCH_DIMS, TMA_BYTES, lie_along_k, outputs_apart, tma_reaches
+from cutesmith.patterns.contraction.im2col import can_join, copied_of_windows, obstacles_of_windows
+from cutesmith.patterns.contraction.tma import MOST_TMA_BATCH_DIMS, lie_along_k, outputs_apart, tma_reaches
 from cutesmith.patterns.graph.attributes import ShortSums
 from cutesmith.patterns.graph.dtypes import ITEM_BYTES
 from cutesmith.patterns.pattern_plan import HopperConfiguration
-
-MOST_STEPS = 8
-"""Elements from a window to the next."""
-
-MOST_BEGIN = {2: 128, 3: 16}
-"""Elements that a window over so many dimensions begins outside of the image at most; it reaches twice as far."""
 
 SPLIT_STAGES = 2
 """Tiles of the right factor in parts of bfloat16."""
@@ -43,28 +37,13 @@ def obstacles(problem: ContractionProblem, sm: SmVersion) -> Iterator[str]:
     if problem.k == 0:
         yield "there is nothing to sum up"
     if isinstance(problem.b, Seen):
-        yield from _obstacles_of_windows(problem, problem.b)
+        yield from obstacles_of_windows(problem, problem.b)
     if len(problem.batch) > MOST_TMA_BATCH_DIMS:
         yield f"{len(problem.batch)} batch dimensions: a tensor map has room for {MOST_TMA_BATCH_DIMS}"
     for output in problem.epilogue.outputs:
         item = ITEM_BYTES[output.dtype]
         if item > 4:
             yield f"{output.name} has elements of {item} bytes"
-
-
-def _obstacles_of_windows(problem: ContractionProblem, seen: Seen) -> Iterator[str]:
-    """What a tensor map of windows over an image cannot say (CUDA driver API, cuTensorMapEncodeIm2col)."""
-    windows = seen.windows
-    if windows.rank not in MOST_BEGIN or len(problem.batch) != 1 or len(problem.product.inputs[0].shape) != 2:
-        yield "windows are those of one group over two or three dimensions"
-        return
-    most, reaches = MOST_BEGIN[windows.rank], [abs(reach) for reach in windows.reaches]
-    if windows.is_spread:
-        yield "there are places between the elements that windows see"
-    if max(windows.step) > MOST_STEPS or max(reaches) >= 2 * most:
-        yield f"windows step by more than {MOST_STEPS}, or reach further than {2 * most - 1}"
-    if any(not -most < first <= 0 or not -most <= last < most for first, last in windows.corners):
-        yield "windows begin or end too far outside of the image"
 
 
 def is_tf32(problem: ContractionProblem, c: HopperConfiguration) -> bool:
@@ -75,11 +54,7 @@ def is_tf32(problem: ContractionProblem, c: HopperConfiguration) -> bool:
 def copied_factors(problem: ContractionProblem, c: HopperConfiguration) -> list[Matrix | Seen]:
     """The factors that TMA or wgmma cannot read: a launch copies them first, in lines that start where TMA can."""
     if isinstance(problem.b, Seen):
-        windows, channels = problem.b.windows, problem.b.shape[-1 - problem.b.windows.rank]
-        in_place = windows.taps_first and channels * ITEM_BYTES[problem.a.dtype] % TMA_BYTES == 0
-        in_place = (in_place or math.prod(windows.taps) == 1) and tma_reaches(problem.a)
-        weights = [] if in_place else [problem.a]
-        return weights + ([] if _channels_reach(problem.b) else [problem.b])
+        return copied_of_windows(problem, problem.b)
     turned = turned_factors(problem, c)
     sides = [side for side in (problem.a, problem.b) if isinstance(side, Matrix)]
     return [side for side in sides if side in turned or not tma_reaches(side)]
@@ -91,23 +66,9 @@ def turned_factors(problem: ContractionProblem, c: HopperConfiguration) -> list[
     return [side for side, is_major, k in along_k if isinstance(side, Matrix) and is_major and side.contiguous != k]
 
 
-def _channels_reach(seen: Seen) -> bool:
-    """Whether the channels of an image lie side by side, and TMA can read them."""
-    at = len(seen.shape) - 1 - seen.windows.rank
-    others = [step for dim, step in enumerate(seen.strides) if dim != at and seen.shape[dim] != 1]
-    return seen.strides[at] == 1 and all(step * ITEM_BYTES[seen.dtype] % TMA_BYTES == 0 for step in others)
-
-
 def moved_outputs(problem: ContractionProblem, c: HopperConfiguration) -> list[Output]:
     """The outputs whose rows do not start where TMA can write: a launch moves rows together after the product."""
     return list(problem.epilogue.outputs) if c.joined else outputs_apart(problem)
-
-
-def can_join(problem: ContractionProblem) -> bool:
-    """Whether images may follow each other in tiles: what the epilogue reads is the same at all positions."""
-    epilogue = problem.epilogue
-    same = all(operand.rank <= 2 and not operand.varies[-1] for operand in epilogue.operands)
-    return isinstance(problem.b, Seen) and problem.n > 1 and same and not epilogue.coordinates
 
 
 def k_major(problem: ContractionProblem, c: HopperConfiguration) -> tuple[bool, bool]:

@@ -11,7 +11,6 @@ from cutesmith.devices import RESERVED_SMEM_PER_BLOCK, SmVersion
 from cutesmith.patterns.contraction.analysis import ContractionProblem, Seen
 from cutesmith.patterns.contraction.arithmetic import Arithmetic, arithmetic_of
 from cutesmith.patterns.contraction.hopper.legality import (
-    can_join,
     from_registers,
     other_bytes,
     refusals,
@@ -19,6 +18,7 @@ from cutesmith.patterns.contraction.hopper.legality import (
     turned_factors,
 )
 from cutesmith.patterns.contraction.hopper.prediction import predict
+from cutesmith.patterns.contraction.im2col import can_join
 from cutesmith.patterns.graph.attributes import ShortSums
 from cutesmith.patterns.graph.dtypes import ITEM_BYTES
 from cutesmith.patterns.pattern_plan import HopperConfiguration as Tiles
