@@ -13,9 +13,9 @@ class Arithmetic(enum.Enum):
     """The instructions of the main loop.
 
     HALF: mma.sync of fp16 or bf16. TF32: of factors rounded to tf32, where PyTorch's flags allow that. TF32_THRICE:
-    three products of a number's upper and lower halves, as exact as float32 itself; on Hopper six of bfloat16 parts.
-    FLOAT8: wgmma of float8, whose sums the function allows. FMA: one multiplication and one addition a thread, for
-    float64 and integers.
+    three products of a number's upper and lower halves, as exact as float32 itself; on Hopper and Blackwell six of
+    bfloat16 parts. FLOAT8: wgmma or tcgen05 of float8, whose sums the function allows. FMA: one multiplication and one
+    addition a thread, for float64 and integers.
     """
 
     HALF = "half"
