@@ -29,12 +29,13 @@ sample = as_on_a_gpu(F.grid_sample)
         ("border", -math.inf, 9.0),
         ("reflection", math.nan, 9.0),
         ("reflection", math.inf, 9.0),  # fmod(Inf, size) is NaN
+        ("reflection", 3e38, 9.0),
     ],
 )
 def test_points_that_are_not_finite_are_where_the_gpu_kernel_puts_them(mode, rank, padding, coordinate, expected):
     image = IMAGE if rank == 2 else IMAGE.unsqueeze(2)
     point = torch.tensor([coordinate, LOW, 0.0][:rank]).view(1, *[1] * rank, rank)
-    for dtype in (torch.float32, torch.float64):
+    for dtype in (torch.float32, torch.float64) if abs(coordinate) != 3e38 else (torch.float32,):
         got = sample(image.to(dtype), point.to(dtype), mode, padding, align_corners=False)
         assert got.dtype is dtype and got.tolist() == torch.full_like(got, expected).tolist()
 
@@ -49,6 +50,14 @@ def test_other_points_and_images_are_untouched():
             torch.testing.assert_close(
                 sample(image, grid, mode, padding, align_corners=True), own, rtol=0, atol=0, equal_nan=True
             )
+
+
+def test_cudnn_gives_nan_where_it_samples_and_pytorch_s_own_kernel_nothing():
+    """As measured on an H100."""
+    point = torch.tensor([math.nan, LOW]).view(1, 1, 1, 2)
+    assert sample(IMAGE, point, align_corners=True).isnan().all()
+    assert not sample(IMAGE, point, mode="nearest", align_corners=True).any()
+    assert not sample(IMAGE.expand(1, 1025, 4, 4), point, align_corners=True).any()
 
 
 def test_a_point_with_one_coordinate_that_is_nan_leaves_its_neighbours_alone():

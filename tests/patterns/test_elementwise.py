@@ -13,10 +13,11 @@ import torch.nn.functional as F
 from cutesmith.emulator.device import emulated_device
 from cutesmith.errors import UnmatchedError
 from cutesmith.patterns.elementwise.plan import match
+from cutesmith.patterns.match import plan_kernel
 from cutesmith.patterns.tracing.trace import trace_function
 from cutesmith.recording.open_session import session
 from tests.patterns.interpret import interpret
-from tests.patterns.running import close, compare_on_gpu, first_kernel, like, load, move, normal
+from tests.patterns.running import as_list, close, compare_on_gpu, first_kernel, like, load, move, normal
 
 
 def plan_of(function, *inputs):
@@ -278,3 +279,18 @@ def test_a_result_of_numbers_alone_takes_its_device_from_an_argument(tmp_path):
     with emulated_device("sm_90a"):
         found = first_kernel(plan, tmp_path).kernel_fn(move(normal(2, 300))).cpu()
     assert found.equal(function(normal(2, 300)))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float64, torch.int8, torch.bool])
+def test_a_tensor_of_one_number_has_its_own_type(dtype, tmp_path):
+    """Of the sum of no elements, too: the fuzz's seed 13386 got float32 for float16."""
+
+    def function(x):
+        return torch.full_like(x, 1), x[:0].sum(0, keepdim=True, dtype=x.dtype).repeat(2, 1)
+
+    x = torch.ones(4, 6, dtype=dtype)
+    plan = plan_kernel(trace_function(function, [x]), "sm_90a")
+    with emulated_device("sm_90a"):
+        found = as_list(first_kernel(plan, tmp_path).kernel_fn(move(x)))
+    for ours, expected in zip(found, function(x), strict=True):
+        assert (ours.dtype, ours.tolist()) == (expected.dtype, expected.tolist())

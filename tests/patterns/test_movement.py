@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from cutesmith.emulator.device import emulated_device
+from cutesmith.judge.reference_side.gpu_values import as_on_a_gpu
 from cutesmith.patterns.match import plan_kernel
 from cutesmith.patterns.tracing.trace import trace_function
 from tests.patterns.interpret import interpret
@@ -85,3 +86,13 @@ def test_points_outside_of_an_image_are_left_out_whatever_it_holds(mode, corners
     function = lambda x, g: F.grid_sample(x, g, mode=mode, align_corners=corners)  # noqa: E731
     (found,) = interpret(trace_function(function, (image, grid)), (image, grid))
     torch.testing.assert_close(found, function(image.double(), grid.double()).float(), equal_nan=True)
+
+
+@pytest.mark.parametrize("mode", ["bilinear", "nearest"])
+@pytest.mark.parametrize("corners", [False, True])
+def test_coordinates_that_are_not_finite_give_what_they_give_on_a_gpu(mode, corners):
+    image, grid = normal(2, 3, 5, 4), 0.5 * normal(2, 6, 7, 2, seed=1)
+    grid[:, 0, :3, 0] = torch.tensor([math.nan, math.inf, -math.inf])
+    function = lambda x, g: F.grid_sample(x, g, mode=mode, align_corners=corners)  # noqa: E731
+    (found,) = interpret(trace_function(function, (image, grid)), (image, grid))
+    torch.testing.assert_close(found, as_on_a_gpu(function)(image, grid), rtol=1e-5, atol=1e-5, equal_nan=True)

@@ -10,6 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch.overrides import TorchFunctionMode
 
+CUDNN_CHANNELS = 1024  # of an image, at most (cond_cudnn_grid_sampler in ATen/native/GridSamplerUtils.h)
+
 
 def as_on_a_gpu(function: Callable[..., Any]) -> Callable[..., Any]:
     """The function, whose calls of torch on CPU tensors give what they give on a GPU."""
@@ -43,13 +45,16 @@ def _grid_sample(
     """A point with such a coordinate lies outside of the image, or in its first column where there is no outside.
 
     PyTorch's CPU kernels multiply what is outside by weights of NaN; on a GPU `safe_downgrade_to_int_range` and
-    `fmax` in `clip_coordinates` move the point first (ATen/native/cuda/GridSampler.cuh). Cubic weights are NaN on both.
+    `fmax` in `clip_coordinates` move the point first (ATen/native/cuda/GridSampler.cuh). Cubic weights are NaN on both,
+    and so are those of cuDNN, which samples images with zeros around and aligned corners. An H100 gives the same.
     """
-    if mode == "bicubic":
+    by_cudnn = (mode, padding_mode, align_corners, image.dim()) == ("bilinear", "zeros", True, 4)
+    if mode == "bicubic" or (by_cudnn and image.shape[1] <= CUDNN_CHANNELS):
         return F.grid_sample(image, grid, mode, padding_mode, align_corners)
-    lost = ~(grid if padding_mode == "reflection" else grid * max(image.shape[2:])).isfinite()
+    sizes = grid.new_tensor(image.shape[:1:-1])
+    places = (grid + 1) / 2 * (sizes - 1) if align_corners else ((grid + 1) * sizes - 1) / 2
+    lost = places.isnan() if padding_mode == "border" else ~places.isfinite()
     if padding_mode != "zeros":
-        lost = grid.isnan() if padding_mode == "border" else lost
         return F.grid_sample(image, grid.masked_fill(lost, -1.0), mode, padding_mode, align_corners)
     sampled = F.grid_sample(image, grid.masked_fill(lost, 0.0), mode, padding_mode, align_corners)
     return sampled.masked_fill(lost.any(-1).unsqueeze(1), 0.0)

@@ -11,6 +11,7 @@ import torch
 
 BILINEAR, NEAREST = 0, 1
 ZEROS = 0
+CUDNN_CHANNELS = 1024  # of an image, at most: with zeros around and aligned corners PyTorch lets cuDNN sample it
 
 
 def decomposition_of(func: Any, *, composite: bool) -> Callable[..., Any] | None:
@@ -90,12 +91,14 @@ def _grid_sampler_2d(
         return seen(places[0].round(), places[1].round(), None)
     (top, low), (left, right) = ((place.floor(), place.floor() + 1) for place in places)
     (y, x) = places
-    return (
+    total = (
         seen(top, left, (low - y) * (right - x))
         + seen(top, right, (low - y) * (x - left))
         + seen(low, left, (y - top) * (right - x))
         + seen(low, right, (y - top) * (x - left))
     )
+    by_cudnn = align_corners and channels <= CUDNN_CHANNELS  # its weights are NaN where a coordinate is not finite
+    return torch.where(y.isfinite() & x.isfinite(), total, torch.nan) if by_cudnn else total
 
 
 def _place(coordinate: torch.Tensor, size: int, align_corners: bool) -> torch.Tensor:

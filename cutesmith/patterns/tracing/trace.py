@@ -223,13 +223,13 @@ class _Run:
         if not isinstance(value, torch.Tensor):
             raise ContractError(f"output {index} of reference_fn is {type(value).__name__}, not a tensor")
         node = self.recorder.node_of(value)
-        if dtype_name(value.dtype) not in PROMOTION:
+        if (dtype := dtype_name(value.dtype)) not in PROMOTION:
             raise UnmatchedError(f"output {index} has dtype {value.dtype}", hint=NEEDS_MODEL)
         self.build.origin = node.origin
-        node = self.build.storable(self.build.operand(node, dtype_name(value.dtype)))
-        return self.build.materialise(
-            self.build.expand(self.build.retype(node, dtype_name(value.dtype)), tuple(value.shape))
-        )
+        node = self.build.retype(self.build.storable(self.build.operand(node, dtype)), dtype)
+        whole = self.build.materialise(self.build.expand(node, tuple(value.shape)))
+        # A number has the type that is computed with, whatever the tensor is that it fills.
+        return whole if whole.dtype == dtype else self.build.node("cast", whole.inputs, whole.shape, dtype)
 
 
 def _facade() -> AbstractContextManager[Any]:
