@@ -11,9 +11,10 @@ import torch.nn.functional as F
 from cutesmith.devices import parse_arch
 from cutesmith.emulator.device import emulated_device
 from cutesmith.emulator.faults import FaultKind
+from cutesmith.patterns.contraction.analysis import by_windows
 from cutesmith.patterns.contraction.hopper.legality import copied_factors, obstacles, refusals, turned_factors
 from cutesmith.patterns.contraction.hopper.proposals import proposals
-from cutesmith.patterns.contraction.plan import match
+from cutesmith.patterns.contraction.plan import HOPPER, match
 from cutesmith.patterns.cutting.rewriting import with_tf32
 from cutesmith.patterns.pattern_plan import HopperConfiguration as Tiles
 from cutesmith.patterns.tracing.trace import trace_function
@@ -220,3 +221,12 @@ def test_of_two_factors_that_do_not_lie_along_k_the_smaller_one_is_turned(functi
     first = proposals(problem, SM90)[0]
     assert [side.argument for side in turned_factors(problem, first)] == turned
     assert [side.argument for side in copied_factors(problem, first)] == turned
+
+
+def test_weights_of_windows_that_lie_along_the_outputs_are_turned_as_weights():
+    weights = normal(32, 64, 1, 1, seed=1).transpose(0, 1)
+    plan = match(with_tf32(trace_function(F.conv2d, [normal(2, 32, 8, 9), weights])))
+    windowed = by_windows(plan.problem)
+    joined = replace(proposals(windowed, HOPPER)[0], joined=True)
+    assert windowed.a.contiguous == -2 and turned_factors(windowed, joined) == []
+    assert "launch_turn(factor: cute.Tensor, copy: cute.Tensor, wide: cutlass.Constexpr, stream)" in plan.render(joined)

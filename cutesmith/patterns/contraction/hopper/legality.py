@@ -61,7 +61,12 @@ def copied_factors(problem: ContractionProblem, c: HopperConfiguration) -> list[
 
 
 def turned_factors(problem: ContractionProblem, c: HopperConfiguration) -> list[Matrix]:
-    """The matrices whose copy has lines along another dimension: wgmma reads tf32 of shared memory along k only."""
+    """The matrices whose copy has lines along another dimension: wgmma reads tf32 of shared memory along k only.
+
+    The weights of windows are none of them: their copy has its channels side by side in any case.
+    """
+    if isinstance(problem.b, Seen):
+        return []
     along_k = zip((problem.a, problem.b), k_major(problem, c), (-1, -2), strict=True)
     return [side for side, is_major, k in along_k if isinstance(side, Matrix) and is_major and side.contiguous != k]
 
