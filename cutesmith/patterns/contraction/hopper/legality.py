@@ -63,7 +63,7 @@ def copied_factors(problem: ContractionProblem, c: HopperConfiguration) -> list[
 def turned_factors(problem: ContractionProblem, c: HopperConfiguration) -> list[Matrix]:
     """The matrices whose copy has lines along another dimension: wgmma reads tf32 of shared memory along k only.
 
-    The weights of windows are none of them: their copy has its channels side by side in any case.
+    Weights of windows do not count: their copy has its channels side by side in any case.
     """
     if isinstance(problem.b, Seen):
         return []
