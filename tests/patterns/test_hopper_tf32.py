@@ -13,6 +13,7 @@ from cutesmith.emulator.device import emulated_device
 from cutesmith.emulator.faults import FaultKind
 from cutesmith.patterns.contraction.analysis import by_windows
 from cutesmith.patterns.contraction.hopper.legality import copied_factors, obstacles, refusals, turned_factors
+from cutesmith.patterns.contraction.hopper.prediction import predict
 from cutesmith.patterns.contraction.hopper.proposals import proposals
 from cutesmith.patterns.contraction.plan import HOPPER, match
 from cutesmith.patterns.cutting.rewriting import with_tf32
@@ -54,6 +55,10 @@ POINTS = normal(3, 36, 7, 8), weights(40, 36, 1, 1, dtype=torch.float32), normal
 
 def padded(x, w, b):
     return F.relu(F.conv2d(x, w, b, padding=1))
+
+
+def meta(*shape):
+    return torch.empty(shape, device="meta")
 
 
 CASES = {
@@ -190,8 +195,19 @@ def test_factors_in_registers_count_beside_the_sums():
     assert not [*refusals(problem, replace(tiles, tile_n=128), SM90)]
 
 
-def meta(*shape):
-    return torch.empty(shape, device="meta")
+def test_a_transposed_convolution_has_few_sums_a_thread():
+    problem = plan_of(turned, TURNED_FLOAT32).problem
+    tiles = replace(WINDOWS, tile_m=192, tile_n=128, pingpong=True)
+    assert ["192 sums a thread" in why for why in refusals(problem, tiles, SM90)] == [True]
+    assert not [*refusals(problem, replace(tiles, tile_m=128, pingpong=False), SM90)]
+
+
+def test_channels_beyond_the_image_s_are_predicted_to_take_time():
+    seconds = []
+    for channels in (8, 6):
+        inputs = meta(64, channels, 64, 64), meta(64, channels, 3, 3)
+        seconds.append(predict(plan_of(F.conv2d, inputs).problem, replace(WINDOWS, tile_k=8, stages=10)).seconds)
+    assert seconds[1] > 1.1 * seconds[0]
 
 
 def test_tf32_is_proposed_where_pytorch_allows_it_alone():

@@ -18,6 +18,10 @@ from cutesmith.patterns.pattern_plan import HopperConfiguration
 SPLIT_STAGES = 2
 """Tiles of the right factor in parts of bfloat16."""
 
+MOST_SUMS_AGAIN = 64
+"""Of a transposed convolution, whose code is that long for each. Two of 192 took 2.8 and 3.8 times as long as predicted
+on an H100, five of 32 took 1.2 to 1.4 times as long."""
+
 BARRIER_BYTES = 512
 """For the barriers of the ring and for what aligning the tiles to 1024 bytes skips at most beside them."""
 
@@ -157,6 +161,8 @@ def refusals(problem: ContractionProblem, c: HopperConfiguration, sm: SmVersion)
     registers += c.rows * c.tile_k // 128 if from_registers(problem, c) else 0
     if registers > (128 if c.splits else 208):
         yield f"{registers} registers a thread for sums, their scales and factors spill"
+    if problem.windows is not None and problem.windows.is_transposed and c.sums_per_thread > MOST_SUMS_AGAIN:
+        yield f"{c.sums_per_thread} sums a thread, with code to make each again: more than {MOST_SUMS_AGAIN} are slow"
     if c.stages < 2:
         yield "loads need a second stage"
     if (needed := shared_bytes(problem, c)) > sm.smem_per_block:
