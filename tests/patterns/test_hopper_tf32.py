@@ -246,3 +246,10 @@ def test_weights_of_windows_that_lie_along_the_outputs_are_turned_as_weights():
     joined = replace(proposals(windowed, HOPPER)[0], joined=True)
     assert windowed.a.contiguous == -2 and turned_factors(windowed, joined) == []
     assert "launch_turn(factor: cute.Tensor, copy: cute.Tensor, wide: cutlass.Constexpr, stream)" in plan.render(joined)
+
+
+def test_a_transposed_convolution_that_does_not_stride_sums_nothing_again():
+    inputs = [normal(2, 64, 8, 9), normal(128, 64, 3, 3, seed=1).transpose(0, 1)]
+    plan = match(with_tf32(trace_function(lambda x, w: F.conv_transpose2d(x, w), inputs)))
+    assert plan.problem.windows.is_transposed
+    assert "plain_sum" not in plan.render(proposals(plan.problem, HOPPER)[0])
