@@ -66,8 +66,8 @@ def hopper_context(problem: ContractionProblem, c: HopperConfiguration) -> dict[
     factors = [problem.a.dtype, problem.b.dtype]
     scales = sorted(tile_scales(problem, c), key=lambda each: each.side)
     transposed = problem.windows is not None and problem.windows.is_transposed
-    # Zeros around an image may be multiplied, as in any convolution. To sum up again in registers is 540 KB of code for
-    # tiles of 192 x 128: kernels of tf32 took 2.8 and 3.8 times as long as predicted (KernelBench's 1/69, 1/71, an H100).
+    # Zeros around an image may be multiplied, as in any convolution. To sum up again in registers is 540 KB of code
+    # for tiles of 192 x 128: kernels of tf32 took 2.8 and 3.8 times as long as predicted (KernelBench 1/69, 1/71).
     precise = c.parts > 1 or bool(scales) or (transposed and not is_tf32(problem, c))
     return (
         shared
