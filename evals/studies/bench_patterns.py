@@ -47,6 +47,7 @@ from cutesmith.patterns.contraction.plan import ContractionPlan  # noqa: E402
 from cutesmith.patterns.contraction.proposals import proposals  # noqa: E402
 from cutesmith.patterns.cutting.machine import H200  # noqa: E402
 from cutesmith.patterns.cutting.rewriting import with_tf32  # noqa: E402
+from cutesmith.patterns.graph.attributes import Contraction  # noqa: E402
 from cutesmith.patterns.graph.nodes import Graph  # noqa: E402
 from cutesmith.patterns.match import whole_or_cut  # noqa: E402
 from cutesmith.patterns.pattern_plan import HopperConfiguration  # noqa: E402
@@ -64,6 +65,9 @@ MOST_WRONG = {
     torch.float8_e4m3fn: 6e-3,
 }  # norm of the error over that of the result
 
+
+ROUNDED = 5e-4
+"""Of a function whose float32 factors may be rounded to tf32, also where cuDNN did not: 2.0e-4 to 2.9e-4 were seen."""
 
 MOST_OF_EAGERS = 2.0
 """Times eager's own error, which is that of tf32 where it convolves float32, as PyTorch's flag for cuDNN lets it."""
@@ -89,6 +93,8 @@ class Built:
     files: dict[str, Path] = field(default_factory=dict)
     predicted_us: float = 0.0
     refused: str = ""
+    is_rounded: bool = False
+    """Whether PyTorch's flags allow that factors of float32 are rounded to tf32."""
 
 
 _chosen: list[tuple[str, Case]] = []
@@ -101,7 +107,10 @@ def build(number: int, folder: Path, more: dict[str, Path], general: bool) -> Bu
     case, built = _chosen[number][1], Built()
     if case.configurations:
         try:
-            plan = whole_or_cut(graph_of(case))
+            graph = graph_of(case)
+            products = (node for node in graph.nodes() if node.op == "contract")
+            built.is_rounded = any(Contraction.of(node).tf32 for node in products)
+            plan = whole_or_cut(graph)
             built.predicted_us = H200.seconds(plan) * 1e6
             for configuration in plan.configurations(ARCH)[: case.configurations]:
                 key = str(tuple(configuration.to_dict().values()))
@@ -180,6 +189,8 @@ def run_case(
     most = case.tolerance or MOST_WRONG[next(a.dtype for a in case.arguments if isinstance(a, Tensor))]
     if isinstance(own := errors["eager"], float):
         most = max(most, MOST_OF_EAGERS * own)
+    if built.is_rounded:
+        most = max(most, ROUNDED)
     for name, error in errors.items():
         if isinstance(error, str) or (name in kernels and not error < most):
             del contenders[name]
