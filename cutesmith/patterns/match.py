@@ -82,6 +82,7 @@ def whole_or_cut(graph: Graph, arch: str = "sm_90a", *, free_sizes: bool = False
 
     `free_sizes`: of the ways that hold for other sizes as far as the graph does.
     """
+    graph = replace(graph, free_sizes=free_sizes)
     if not any(node.op == "contract" for node in graph.nodes()):
         return with_shared_kernels(_one_or_cut(graph))
     plan, others = _one_or_cut(graph), [with_vectors_as_rows(graph), with_long_sums_in_parts(graph), with_phases(graph)]

@@ -23,11 +23,14 @@ from typing import NamedTuple
 from cutesmith.emulator.program.abi import Array
 
 
-class Engine(enum.StrEnum):
+class Engine(str, enum.Enum):
     """What works beside the threads; the values are its names in findings."""
 
     COPY = "the copy engine"
     TENSOR_CORE = "the tensor core"
+
+    def __str__(self) -> str:
+        return self.value
 
 
 class Channel(NamedTuple):

@@ -46,7 +46,7 @@ def _grid_sample(
 
     PyTorch's CPU kernels multiply what is outside by weights of NaN; on a GPU `safe_downgrade_to_int_range` and
     `fmax` in `clip_coordinates` move the point first (ATen/native/cuda/GridSampler.cuh). Cubic weights are NaN on both,
-    and so are those of cuDNN, which samples images with zeros around and aligned corners. An H100 gives the same.
+    and so are those of cuDNN, which samples images with zeros around and aligned corners.
     """
     by_cudnn = (mode, padding_mode, align_corners, image.dim()) == ("bilinear", "zeros", True, 4)
     if mode == "bicubic" or (by_cudnn and image.shape[1] <= CUDNN_CHANNELS):

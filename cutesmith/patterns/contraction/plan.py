@@ -52,7 +52,7 @@ _OWN = (
     "m n at_m at_n rows columns row column tile batch blocks across memory smem sums part access description matrices "
     "transposed vector_at tile_of tile_layout operand_layout copy_of_tile load_tile split_float32 LAUNCHERS vectors "
     "contiguous_k tiled_mma op sizes window_starts seen_at load_windows starts taps FEATURES POSITIONS DEPTH TAPS sA "
-    "feature weight weights seen base start is_line steps step channel line line_0 line_1 offset tap inside element "
+    "feature f_k weights seen base start is_line steps step channel line line_0 line_1 offset tap inside element "
     "wild f i k round_to_tf32"
 )
 Form = ContractionConfiguration | DirectConfiguration | HopperConfiguration | BlackwellConfiguration
@@ -85,7 +85,9 @@ class ContractionPlan(GraphPlan):
     def configurations(self, arch: str = "sm_90a") -> Sequence[Form]:
         """Those of the form that is predicted to be the fastest, the best guess first."""
         tiled, direct = self._tiled(arch), direct_proposals(self.problem, parse_arch(arch).sm)
-        return direct if direct and (not tiled or self.seconds(direct[0]) < self.seconds(tiled[0])) else tiled
+        if not direct or (tiled and self.problem.graph.free_sizes):  # channels and taps are part of a direct kernel
+            return tiled
+        return direct if not tiled or self.seconds(direct[0]) < self.seconds(tiled[0]) else tiled
 
     def _tiled(self, arch: str) -> Sequence[Form]:
         """Tiles that the architecture can run; of its own form where that serves, with the launches that it needs."""
