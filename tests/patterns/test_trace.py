@@ -433,17 +433,3 @@ def test_mish_is_one_exponential_and_a_quotient():
     assert [node.op for node in graph.nodes() if node.op in ("exp", "log1p", "tanh", "div")] == ["exp", "div"]
     (ours,), exact = interpret(graph, [x], precision=torch.float32), F.mish(x.double())
     torch.testing.assert_close(ours.double(), exact, rtol=5e-7, atol=1e-37, equal_nan=True)
-
-
-def test_a_loop_that_is_longer_at_other_sizes_is_not_followed_to_its_end():
-    reached = list[int]()
-
-    def weighted(x):
-        y = x[0]
-        for at in range(1, x.shape[0]):
-            reached.append(at)
-            y = y * 0.5 + torch.sin(x[at])
-        return y
-
-    assert trace_function(weighted, [torch.empty(40, 8)]).held == {(0, 0)}
-    assert 39 < max(reached) < 60

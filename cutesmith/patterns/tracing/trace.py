@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from cutesmith.problems.loading import LoadedFile
 
 NEEDS_MODEL = "a model is needed for this function"
-FEW_OPERATIONS = 16
-"""More than the first trace has that one at other sizes may have, beside an eighth of them, and be the same graph."""
 
 
 def trace_problem(loaded: LoadedFile) -> Graph:
@@ -100,8 +98,7 @@ def _traced(
     followed = {i: each.value for i, each in enumerate(arguments) if each.value is not None}
     numbers = {i: value for i, value in followed.items() if i not in sizes + known}
     run = _Run(function, arguments, path, follow=True, sizes=sizes, known=known)
-    graph = run.graph()
-    most = run.recorder.operations * 9 // 8 + FEW_OPERATIONS  # a longer loop is left early: it is another graph
+    graph, most = run.graph(), 2 * run.recorder.operations
     if numbers:
         plain = _Run(function, arguments, path, follow=False, known=known).graph()
         if not same_graph(with_numbers(graph, numbers), with_numbers(plain, {})):
