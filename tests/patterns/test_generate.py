@@ -256,12 +256,12 @@ def play(
 
 def test_two_candidates_that_fail_in_the_same_way_end_it(tmp_path: Path) -> None:
     """The fault is in what all share; another case that fails says nothing of those left."""
-    alike, apart = ("NaN elsewhere",) * 4, ("NaN elsewhere", "zeros", "offsets", "NaN elsewhere")
-    for failing, verified in ((alike, [1, 2]), (apart, [1, 2, 3, 4])):
+    same, different = ("NaN elsewhere",) * 4, ("NaN elsewhere", "zeros", "offsets", "NaN elsewhere")
+    for failing, verified in ((same, [1, 2]), (different, [1, 2, 3, 4])):
         stages = ScriptedStages(medians=[40.0, 10.0, 20.0, 30.0], wrong=(1, 2, 3, 4), failing=failing)
         verdict, kernel = play(tmp_path, stages)
         assert (verdict.exit_code, kernel, stages.verified) == (ExitCode.WRONG_RESULT, "", verified)
-        assert ("2 more not verified" in verdict.summary) == (failing is alike)
+        assert ("2 more not verified" in verdict.summary) == (failing is same)
 
 
 RACES = {

@@ -353,47 +353,36 @@ class Reference:
     ) -> requests.Judged:
         """As `judge`, of outputs that are read once their layouts are those wanted."""
         with without_tf32() if tolerances.precision is Precision.FLOAT32 else nullcontext():
-            return self._judged(key, layouts, outputs, is_tuple=is_tuple, tolerances=tolerances)
-
-    def _judged(
-        self,
-        key: str,
-        layouts: Sequence[TensorLayout],
-        outputs: Callable[[], Outputs],
-        *,
-        is_tuple: bool,
-        tolerances: requests.Tolerances,
-    ) -> requests.Judged:
-        values = self.drawn[key]
-        native, wants_tuple, exact = self._results(key, values)
-        if violation := structure_violation(layouts, is_tuple, native, wants_tuple):
-            return requests.Judged(violation)
-        actual = outputs()
-        known = {} if tolerances.default else self.loaded.tolerance
-        rtol = known.get("rtol") if tolerances.rtol is None else tolerances.rtol
-        atol = known.get("atol") if tolerances.atol is None else tolerances.atol
-        stated = [
-            replace(
-                tolerance_for(own.dtype, rtol, atol, tf32=tolerances.precision is Precision.TF32),
-                derived=tolerances.derived,
-                nan_decides=tolerances.strict,
+            values = self.drawn[key]
+            native, wants_tuple, exact = self._results(key, values)
+            if violation := structure_violation(layouts, is_tuple, native, wants_tuple):
+                return requests.Judged(violation)
+            actual = outputs()
+            known = {} if tolerances.default else self.loaded.tolerance
+            rtol = known.get("rtol") if tolerances.rtol is None else tolerances.rtol
+            atol = known.get("atol") if tolerances.atol is None else tolerances.atol
+            stated = [
+                replace(
+                    tolerance_for(own.dtype, rtol, atol, tf32=tolerances.precision is Precision.TF32),
+                    derived=tolerances.derived,
+                    nan_decides=tolerances.strict,
+                )
+                for own in native
+            ]
+            results = compared(
+                self.function,
+                self._both,
+                values,
+                (actual, native, exact),
+                stated,
+                strict=tolerances.strict,
+                rounding=tolerances.precision is Precision.PYTORCH,
             )
-            for own in native
-        ]
-        results = compared(
-            self.function,
-            self._both,
-            values,
-            (actual, native, exact),
-            stated,
-            strict=tolerances.strict,
-            rounding=tolerances.precision is Precision.PYTORCH,
-        )
-        found = [result.violation for result in results if result.violation]
-        worst = next((violation for violation in found if violation.reject), found[0] if found else None)
-        note = "; ".join(result.note for result in results if result.note)
-        rounded = worst is None and any(result.rounded for result in results)
-        return requests.Judged(worst, tuple(result.error for result in results), note, rounded=rounded)
+            found = [result.violation for result in results if result.violation]
+            worst = next((violation for violation in found if violation.reject), found[0] if found else None)
+            note = "; ".join(result.note for result in results if result.note)
+            rounded = worst is None and any(result.rounded for result in results)
+            return requests.Judged(worst, tuple(result.error for result in results), note, rounded=rounded)
 
     def _results(self, key: str, values: list[Any]) -> Results:
         """PyTorch's and the float64 results; of inputs that several outputs are judged for, computed once."""
