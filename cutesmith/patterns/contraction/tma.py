@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from cutesmith.patterns.contraction.analysis import ContractionProblem, Matrix, Seen
@@ -14,6 +15,21 @@ TMA_BYTES = 16
 
 MOST_TMA_BATCH_DIMS = 3
 """A tensor map has at most five dimensions."""
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """The predicted time of a configuration in seconds, and the terms that it comes from.
+
+    `waves`: how often all multiprocessors work at once, the last time partly; `busy`: which part of that is work.
+    `bound`: what the time is made of.
+    """
+
+    seconds: float
+    tiles: int
+    waves: int
+    busy: float
+    bound: str
 
 
 def tma_reaches(matrix: Matrix) -> bool:

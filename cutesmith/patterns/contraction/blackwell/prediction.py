@@ -7,11 +7,11 @@ no data sheet says is an estimate, and named one.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from cutesmith.devices import parse_arch
 from cutesmith.patterns.contraction.analysis import ContractionProblem
 from cutesmith.patterns.contraction.blackwell.legality import copied_factors, moved_outputs, stage_bytes
+from cutesmith.patterns.contraction.tma import Prediction
 from cutesmith.patterns.graph.dtypes import ITEM_BYTES
 from cutesmith.patterns.pattern_plan import BlackwellConfiguration as Tiles
 from cutesmith.timing.roofline import B200
@@ -49,21 +49,6 @@ COPY_SECONDS = 3e-6
 
 SHARPNESS = 3.0
 """Of the maximum of multiprocessors and memory: the exponent of a norm, as for Hopper."""
-
-
-@dataclass(frozen=True)
-class Prediction:
-    """The predicted time of a configuration in seconds, and the terms that it comes from.
-
-    `waves`: how often all multiprocessors work at once, the last time partly; `busy`: which part of that is work.
-    `bound`: what the time is made of.
-    """
-
-    seconds: float
-    tiles: int
-    waves: int
-    busy: float
-    bound: str
 
 
 def predict(problem: ContractionProblem, c: Tiles) -> Prediction:

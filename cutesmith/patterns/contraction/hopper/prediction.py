@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
 from cutesmith.devices import RESERVED_SMEM_PER_BLOCK, parse_arch
 from cutesmith.patterns.contraction.analysis import ContractionProblem, Matrix, Seen
@@ -19,6 +18,7 @@ from cutesmith.patterns.contraction.hopper.legality import (
     shared_bytes,
     turned_factors,
 )
+from cutesmith.patterns.contraction.tma import Prediction
 from cutesmith.patterns.graph.dtypes import ITEM_BYTES
 from cutesmith.patterns.pattern_plan import HopperConfiguration as Tiles
 
@@ -67,21 +67,6 @@ STEP_SHARPNESS = 8.0
 """Of the maximum of what a k-tile waits for: the exponent of a norm."""
 SHARPNESS = 2.64
 """Of that of multiprocessors, memory and power."""
-
-
-@dataclass(frozen=True)
-class Prediction:
-    """The predicted time of a configuration in seconds, and the terms that it comes from.
-
-    `waves`: how often all multiprocessors work at once, the last time partly; `busy`: which part of that is work.
-    `bound`: what the time is made of.
-    """
-
-    seconds: float
-    tiles: int
-    waves: int
-    busy: float
-    bound: str
 
 
 def blocks_at_once(problem: ContractionProblem, c: Tiles) -> int:
