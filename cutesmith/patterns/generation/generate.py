@@ -219,8 +219,8 @@ class Generation:
         return verdict.passed
 
     def _expected(self, left: int) -> str:
-        """How long verifying takes: what it took so far, or the range of KernelBench's drafts on two cores."""
-        each = f"{self.seconds[-1]:.0f} s as the last" if self.seconds else "20 s to 3 minutes"
+        """How long verifying takes: as long as the last one; before the first a wide range, as seen in use."""
+        each = f"{self.seconds[-1]:.0f} s as the last" if self.seconds else "20 s to several minutes"
         return f"{each}; if it fails, at most {left} more" if left else each
 
     def _beats_best(self, candidate: Candidate) -> bool:
