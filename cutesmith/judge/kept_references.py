@@ -42,10 +42,11 @@ class KeptReference:
 
     def _take(self, wanted: ProblemProcess) -> ProblemProcess:
         kept, self.process = self.process, None
-        if kept is not None and kept.alive and kept.can_serve_as(wanted):
-            kept.serve_as(wanted)
-            return kept
         if kept is not None:
+            self._parted = kept.unlike(wanted) if kept.alive else "it died"
+            if not self._parted:
+                kept.serve_as(wanted)
+                return kept
             kept.close()
         wanted.use_own_scratch()
         wanted.start()

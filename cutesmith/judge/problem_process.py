@@ -13,8 +13,6 @@ from cutesmith.sandbox.messages import Entry, R, Request
 from cutesmith.sandbox.worker import Limits, Pending, Worker
 from cutesmith.verdicts import ExitCode
 
-ENOUGH = 0.5  # of the memory wanted, which is a share of what happens to be free, and far more than the emulator needs
-
 
 @dataclass(frozen=True)
 class Untrusted:
@@ -59,17 +57,24 @@ class ProblemProcess(Worker):
     ) -> None:
         limits = limits if why is None else replace(limits, processes=Limits().processes)
         super().__init__(entry, limits=limits, subject=subject if why is None else why.subject, **where)
-        self.why, self.started_with = why, limits
+        self.why = why
         self.may_be_kept = renewable and why is None
         self._entries = (entry, *serves_as)
 
-    def can_serve_as(self, wanted: ProblemProcess) -> bool:
-        """Whether it was started as the wanted one would be, but for what `serve_as` changes."""
-        had, needs = self.started_with, wanted.limits
-        same = (self.gpu, had.file_bytes) == (wanted.gpu, needs.file_bytes)
-        roomy = self.gpu or had.memory_bytes >= ENOUGH * needs.memory_bytes  # else the kernel limits its memory
-        able = wanted.entry in self._entries
-        return same and roomy and able and wanted.environment.items() <= self.environment.items()
+    def _most_memory(self) -> int:
+        """What one judging may hold is a share of what is free then, and the next one's share may be larger."""
+        return max(super()._most_memory(), Limits().memory_bytes if self.may_be_kept else 0)
+
+    def unlike(self, wanted: ProblemProcess) -> str:
+        """Why it cannot serve as the wanted one, which would be started in another way than `serve_as` can change."""
+        if self.gpu != wanted.gpu:
+            return "it has a GPU" if self.gpu else "it has no GPU"
+        if self.limits.file_bytes != wanted.limits.file_bytes:
+            return "another limit of files"
+        if wanted.entry not in self._entries:
+            return "it answers other requests"
+        other = sorted(dict(wanted.environment.items() - self.environment.items()))
+        return f"another {' and '.join(other)}" if other else ""
 
 
 def reference_process(*, why: Untrusted | None, **fields: Any) -> ProblemProcess:

@@ -113,7 +113,7 @@ class Worker:
         self._replies, replies = os.pipe()
         self._log_pipe, log = os.pipe()
         token = secrets.token_hex(8)
-        address_space = None if self.gpu else self.limits.memory_bytes + 8 * GIB  # libraries map more than they touch
+        address_space = None if self.gpu else self._most_memory() + 8 * GIB  # libraries map more than they touch
         preload = tuple(map(name_of, self.preload))
         program = Program(name_of(self.entry), preload, self.limits.file_bytes, address_space)
         environment = {**clean_environment(self.scratch, self.environment), ProcessTree.MARK: token}
@@ -124,6 +124,10 @@ class Worker:
         os.set_blocking(self._log_pipe, False)
         os.set_blocking(self._replies, False)
         self._watched = Watch(ProcessTree(self._process.pid, token), self.scratch)
+
+    def _most_memory(self) -> int:
+        """Bytes that the child may hold at any time of its life."""
+        return self.limits.memory_bytes
 
     def use_own_scratch(self) -> None:
         """Before `start`: take a scratch folder that goes with this worker, where that of its maker goes earlier."""

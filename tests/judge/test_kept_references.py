@@ -1,6 +1,7 @@
 """A trusted reference's process may serve one judging after another, as long as no problem leaves anything behind."""
 
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -14,9 +15,12 @@ from cutesmith.evals.engines.jobs import CheckJob, File
 from cutesmith.evals.engines.stage_process import next_job
 from cutesmith.evals.settings import JudgeSettings
 from cutesmith.judge.kept_references import keeping_references
+from cutesmith.judge.problem_process import reference_process
 from cutesmith.judge.rounds import VerifyOptions
+from cutesmith.judge.transfer.requests import Start
 from cutesmith.judge.verification import verify_kernel
 from cutesmith.sandbox.child import write_frame
+from cutesmith.sandbox.limits import GIB, Limits
 from cutesmith.verdicts import ExitCode
 
 PROBLEM = """
@@ -86,11 +90,42 @@ def test_one_process_serves_several_problems(judged):
         first = judged()
         process = kept.process
         verdicts = [judged(NEGATIVE, function="neg"), judged(NEGATIVE), judged()]
-        assert kept.process is process and process.alive
+        replaced = [phase for verdict in verdicts for phase in verdict.phases if "not kept" in phase]
+        assert kept.process is process and process.alive, replaced
         assert judged(RELU, function="neg").exit_code == ExitCode.WRONG_RESULT
     assert [verdict.exit_code for verdict in (first, *verdicts)] == [0, 0, ExitCode.WRONG_RESULT, 0]
-    assert verdicts[-1].phases["reference start"] < 0.5  # of this judging alone
+    of_reference = [took for phase, took in verdicts[-1].phases.items() if phase.startswith("reference")]
+    assert sum(of_reference) <= verdicts[-1].seconds + 0.1  # of this judging alone; each is rounded to milliseconds
     assert not process.alive and not process.scratch.exists()
+
+
+def wanted(memory=8 * GIB, *, arch="sm_90a", files=4 * GIB):
+    """A process that was not started, as a judging without a GPU wants it."""
+    limits = Limits(memory_bytes=memory, file_bytes=files)
+    return reference_process(why=None, limits=limits, environment={"CUTE_DSL_ARCH": arch})
+
+
+def test_how_much_memory_is_free_is_no_reason_for_another_process():
+    with keeping_references() as kept:
+        for memory in (4 * GIB, 16 * GIB, 5 * GIB):
+            with kept.serving(wanted(memory)) as process:
+                process.call(Start("cpu"))
+                assert process.limits.memory_bytes == memory
+            assert kept.process is process
+            allowed, _ = resource.prlimit(process._process.pid, resource.RLIMIT_AS)
+            assert allowed == 24 * GIB, "what it may map holds for all judgings"
+
+
+@pytest.mark.parametrize(
+    ("other", "why"),
+    [(wanted(arch="sm_100a"), "another CUTE_DSL_ARCH"), (wanted(files=32 * GIB), "another limit of files")],
+)
+def test_a_process_that_another_judging_cannot_use_is_replaced_and_said_why(other, why):
+    with keeping_references() as kept:
+        with kept.serving(wanted()) as process:
+            process.call(Start("cpu"))
+        with kept.serving(other):
+            assert other.not_kept == why and not process.alive
 
 
 @pytest.mark.slow
@@ -140,7 +175,8 @@ def test_a_process_that_has_died_meanwhile_is_replaced(judged):
         judged()
         os.kill(kept.process._process.pid, signal.SIGKILL)
         kept.process._process.wait(timeout=10)
-        assert judged().exit_code == ExitCode.PASSED
+        verdict = judged()
+        assert verdict.exit_code == ExitCode.PASSED and "reference start (not kept: it died)" in verdict.phases
         assert kept.process.alive
 
 

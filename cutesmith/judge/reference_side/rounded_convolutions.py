@@ -9,17 +9,17 @@ numbers (with a scale folded into the weights).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from cutesmith.errors import UnavailableError
 from cutesmith.judge.reference_side.precision import in_float64
 from cutesmith.judge.transfer.tensors import copy_of
 from cutesmith.problems.precision_flags import convolutions_may_round
+from cutesmith.sandbox.dispatch_modes import LightMode
 
 RANDOM_DRAWS = 3
 INTEGER_DRAWS = 16  # the place of the largest of two numbers that tf32 may exchange stays in one of so many in 65536
@@ -62,9 +62,7 @@ def rounded_factors(
     return [one.summary() for one in moved]
 
 
-def _results(
-    function: Callable[..., Any], values: Sequence[Any], mode: TorchDispatchMode, *, wide: bool
-) -> Sequence[Any]:
+def _results(function: Callable[..., Any], values: Sequence[Any], mode: LightMode, *, wide: bool) -> Sequence[Any]:
     """What the function returns for copies of the values within a mode; nothing where it refuses them."""
     copies = [copy_of(value) for value in values]
     try:
@@ -77,19 +75,18 @@ def _results(
     return returned if isinstance(returned, (tuple, list)) else [returned]
 
 
-class _Convolutions(TorchDispatchMode):  # type: ignore[no-untyped-call,unused-ignore]
+class _Convolutions(LightMode):
     """Within it, it is noted of each convolution whether PyTorch may round its factors to tf32."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call,unused-ignore]
         self.may_round: list[bool] = []
 
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
-    ) -> Any:
+    def dispatched(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """See `LightMode`."""
         if func is CONVOLUTION:
             self.may_round.append(_may_round(*args))
-        return func(*args, **(kwargs or {}))
+        return func(*args, **kwargs)
 
 
 def _may_round(image: torch.Tensor, weight: torch.Tensor, *others: Any) -> bool:
@@ -99,7 +96,7 @@ def _may_round(image: torch.Tensor, weight: torch.Tensor, *others: Any) -> bool:
     return image.dtype == weight.dtype == torch.float32 and not depthwise and convolutions_may_round()
 
 
-class _Rounding(TorchDispatchMode):  # type: ignore[no-untyped-call,unused-ignore]
+class _Rounding(LightMode):
     """Within it, factors of those convolutions that `which` names, in the order of calls, have 11 bits.
 
     With a seed they are off by up to half a unit in the last place, but for those that have no more bits.
@@ -110,16 +107,15 @@ class _Rounding(TorchDispatchMode):  # type: ignore[no-untyped-call,unused-ignor
         self.which, self.seed, self.count = which, seed, 0
         self.generator: torch.Generator | None = None
 
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
-    ) -> Any:
+    def dispatched(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """See `LightMode`."""
         if func is CONVOLUTION:
             image, weight, *rest = args
             if self.count < len(self.which) and self.which[self.count]:
                 with torch._C.DisableTorchFunction():  # where tensors pose as CUDA's
                     args = (self._rounded(image), self._rounded(weight), *rest)
             self.count += 1
-        return func(*args, **(kwargs or {}))
+        return func(*args, **kwargs)
 
     def _rounded(self, value: torch.Tensor) -> torch.Tensor:
         error = to_tf32(value) - value
