@@ -235,6 +235,23 @@ def test_what_the_index_lacks_is_said():
     assert find("hopper gemm").lacking == ()
 
 
+def test_a_verified_kernel_that_lacks_nothing_comes_before_a_librarys():
+    library = record(
+        "x/library", features="wgmma tma persistent rasterization", lines=2000, summary="gemm " * 8, source="package"
+    )
+    ours = record("x/ours", features="wgmma tma persistent", lines=300, summary="gemm", meets_contract=True)
+    index = (*INDEX, library, ours)
+    assert ids(find("persistent hopper gemm", index=index))[0] == "x/ours"
+    assert ids(find("persistent hopper gemm with rasterization", index=index))[0] == "x/library"  # ours lacks that
+    assert ids(find("persistent gemm for blackwell", index=index))[0] != "x/ours"  # would have to be ported
+
+
+def test_of_what_no_record_names_the_words_are_said():
+    assert find("levenshtein of causal rows").lacking == ()  # a feature is named: the other words may be about it
+    assert find("levenshtein distance 64x64, on hopper").lacking == ("levenshtein", "distance")
+    assert find("hopper gemm, levenshtein").lacking == ()
+
+
 def test_an_example_of_the_same_structure_is_near_whatever_it_computes():
     carried = record("x/prefix", "scan", "sm_80", "recurrence", dtypes="float32", title="prefix")
     assert ids(find("h[t] = a[t]*h[t-1] + b[t]", index=(*INDEX, carried)))[0] == "x/prefix"

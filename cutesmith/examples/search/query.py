@@ -67,6 +67,7 @@ class Query:
     words: tuple[str, ...] = ()
     plain: frozenset[str] = frozenset()  # those that name no term
     topic: frozenset[str] = frozenset()  # those that name no architecture and no dtype
+    unknown: tuple[str, ...] = ()  # whole words that name no term and stand in no record
     easy: bool = False  # something short to learn from
     corrections: tuple[tuple[str, str], ...] = ()
 
@@ -116,6 +117,7 @@ def read_query(text: str, known: frozenset[str] = frozenset()) -> Query:
         words=tuple(without(excluded)),
         plain=frozenset(without(spoken)),
         topic=frozenset(without(excluded | platform)),
+        unknown=tuple(w for p, w in enumerate(spelt) if p not in spoken and _tells(w) and stem(w) not in known),
         easy=not EASY.isdisjoint(spelt),
         corrections=tuple((was, now) for was, now in zip(words, spelt) if was != now),
     )
@@ -205,6 +207,11 @@ def _together(phrases: Sequence[tuple[Meaning, ...]]) -> list[tuple[Meaning, ...
         for terms, name in _TOGETHER.items()
         if named.issuperset(terms) and name not in named
     ]
+
+
+def _tells(word: str) -> bool:
+    """Whether a word may say what is computed: not a size, not one of English."""
+    return len(word) > 3 and word.isalpha() and word not in STOPWORDS
 
 
 def _spelling(word: str, known: frozenset[str]) -> str:
