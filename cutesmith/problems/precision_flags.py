@@ -26,14 +26,26 @@ def convolutions_may_round() -> bool:
 @contextmanager
 def without_tf32() -> Iterator[None]:
     """Within it, PyTorch rounds no factors of float32 products and convolutions on a GPU; undone at exit."""
+    with exact_convolutions(), _in_full(torch.backends.cuda.matmul):
+        yield
+
+
+@contextmanager
+def exact_convolutions() -> Iterator[None]:
+    """Within it, cuDNN rounds no factors of float32 convolutions and recurrent cells; undone at exit."""
+    with _in_full(torch.backends.cudnn, "conv"):
+        yield
+
+
+@contextmanager
+def _in_full(flags: Any, part: str = "") -> Iterator[None]:
+    """Within it, such operations keep all bits of float32. `part`: what the newer names of the flags set apart."""
     with ExitStack() as undone:
-        flags: Any
-        for flags, part in ((torch.backends.cudnn, "conv"), (torch.backends.cuda.matmul, "")):
-            try:
-                undone.callback(setattr, flags, "allow_tf32", flags.allow_tf32)
-                flags.allow_tf32 = False
-            except RuntimeError:  # set apart, by the newer names
-                owner = getattr(flags, part, flags)
-                undone.callback(setattr, owner, "fp32_precision", owner.fp32_precision)
-                owner.fp32_precision = "ieee"
+        try:
+            undone.callback(setattr, flags, "allow_tf32", flags.allow_tf32)
+            flags.allow_tf32 = False
+        except RuntimeError:  # set apart, by the newer names
+            owner = getattr(flags, part, flags)
+            undone.callback(setattr, owner, "fp32_precision", owner.fp32_precision)
+            owner.fp32_precision = "ieee"
         yield

@@ -77,6 +77,15 @@ def test_a_draw_keeps_shape_dtype_and_the_order_in_memory_and_leaves_what_it_was
     assert torch.equal(tensor, before) and not torch.equal(drawn, tensor)
 
 
+@pytest.mark.parametrize("scalar", [torch.tensor(0.3), torch.tensor(3), torch.tensor(True)])
+def test_draws_of_a_tensor_without_dimensions_have_none(scalar):
+    kind = kind_of("scale", scalar)
+    for change in (v.one_value, v.ties, v.zeros, v.redrawn, v.infinite_runs, v.between_its_ends):
+        drawn = change(scalar, kind)
+        assert (drawn.shape, drawn.dtype) == (scalar.shape, scalar.dtype)
+    assert torch.equal(v.one_value(scalar, kind), scalar), "its one element"
+
+
 def test_zeros_have_both_signs_rows_and_columns():
     drawn = v.zeros_scattered(ROWS, kind_of("x", ROWS))
     zeros = drawn == 0

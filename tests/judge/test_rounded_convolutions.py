@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
 from torch.nn import functional
 
+from cutesmith.judge.reference_side.comparison import compare, tolerance_for
 from cutesmith.judge.reference_side.precision import in_float64
 from cutesmith.judge.reference_side.reference import Reference
 from cutesmith.judge.reference_side.requests import Load
-from cutesmith.judge.reference_side.rounded_convolutions import rounded_factors, to_tf32
+from cutesmith.judge.reference_side.rounded_convolutions import rounded_factors, to_tf32, unmeasured_factors
 from cutesmith.judge.transfer.requests import Start
 from cutesmith.problems.precision_flags import convolutions_may_round, without_tf32
 from cutesmith.verdicts import Precision
@@ -236,8 +238,40 @@ def test_a_stated_tolerance_stands_beside_what_tf32_costs(tmp_path):
     function, image, kernels = convolution_of("conv2d")
     x, problem = torch.randn(image), Problem(tmp_path, function)
     assert problem.says(x, kernels[11](x), rtol=1e-4, atol=1e-4).violation is None
-    assert problem.says(x, kernels[8](x), rtol=1e-4, atol=1e-4).violation
+    assert all(problem.says(x, kernels[bits](x), rtol=1e-4, atol=1e-4).violation for bits in (10, 8))
     assert problem.says(x, kernels[11](x), rtol=1e-4, atol=1e-4, precision=Precision.FLOAT32).violation
+
+
+@pytest.mark.parametrize("stated", [{}, {"rtol": 1e-4, "atol": 1e-4}])
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel lengths")
+def test_a_reference_that_rounds_itself_excuses_no_more(tmp_path, form, stated):
+    """As on a GPU: PyTorch's own result is taken without tf32, and its error is not allowed once more."""
+    torch.manual_seed(13)
+    convolution, image, weight, named = FORMS[form]
+
+    def on_a_gpu(x):
+        bits = 11 if x.dtype == torch.float32 and convolutions_may_round() else 52
+        return convolution(to_bits(x, bits), to_bits(weights(*weight), bits).to(x), **named)
+
+    _, _, kernels = convolution_of(form)
+    x, problem = torch.randn(image), Problem(tmp_path, on_a_gpu)
+    said = [problem.says(x, kernels[bits](x), **stated).violation for bits in (24, 11, 10, 8)]
+    assert [bool(violation) for violation in said] == [False, False, True, True]
+    assert convolutions_may_round(), "the flag is as before"
+
+
+def test_without_memory_to_measure_it_tf32_passes_and_bfloat16_does_not(tmp_path):
+    torch.manual_seed(14)
+    function, _, kernels = convolution_of("conv2d")
+    x = torch.randn(12, 6, 64, 65)
+    native, exact = function(x), in_float64(function, [x])
+    (rounded,) = unmeasured_factors(function, [x], [exact])
+    allowed = replace(tolerance_for(torch.float32, None, None), rounded=rounded)
+    said = [compare(0, kernels[bits](x), native, exact, allowed).violation for bits in (24, 11, 8)]
+    assert [bool(violation) for violation in said] == [False, False, True]
+    with CUDNN.flags(enabled=True, allow_tf32=False):
+        assert unmeasured_factors(function, [x], [exact]) == [None]
 
 
 def test_only_convolutions_of_float32_are_seen():

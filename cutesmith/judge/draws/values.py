@@ -109,7 +109,7 @@ def ties(tensor: torch.Tensor, kind: Kind) -> torch.Tensor:
 def one_value(tensor: torch.Tensor, kind: Kind) -> torch.Tensor:
     """One of the elements everywhere."""
     flat = tensor.reshape(-1)
-    return like(tensor, flat[torch.randint(flat.numel(), (1,), device=flat.device)].expand(tensor.shape))
+    return like(tensor, flat[torch.randint(flat.numel(), (), device=flat.device)].expand(tensor.shape))
 
 
 def mixed_sizes(tensor: torch.Tensor, kind: Kind) -> torch.Tensor:

@@ -10,7 +10,7 @@ import torch
 
 from cutesmith.judge.reference_side.comparison import Comparison, Tolerance, compare, is_lost, native_excess
 from cutesmith.judge.reference_side.convolution_taps import ByTaps
-from cutesmith.judge.reference_side.rounded_convolutions import rounded_factors
+from cutesmith.judge.reference_side.rounded_convolutions import rounded_factors, unmeasured_factors
 from cutesmith.judge.reference_side.sensitivity import (
     FEW,
     FEW_ROUNDINGS,
@@ -162,9 +162,8 @@ def _allowing_tf32(
 
     Tolerances that somebody stated are meant beside what PyTorch computes on a GPU, as KernelBench's are.
     """
-    if not _fits_widened([*values, *exact]):
-        return tolerances
-    rounded = rounded_factors(reference_fn, values, exact)
+    measure = rounded_factors if _fits_widened([*values, *exact]) else unmeasured_factors
+    rounded = measure(reference_fn, values, exact)
     if not any(rounded):
         return tolerances
     sides = zip(tolerances, native, rounded)

@@ -49,7 +49,7 @@ from cutesmith.judge.transfer.requests import Give, Start, Take, TensorLayout
 from cutesmith.judge.transfer.tensors import copy_of, poisoned_elements
 from cutesmith.judge.transfer.transfer import Transfer
 from cutesmith.problems import contract
-from cutesmith.problems.precision_flags import without_tf32
+from cutesmith.problems.precision_flags import exact_convolutions, without_tf32
 from cutesmith.sandbox.messages import R, Request
 from cutesmith.verdicts import Mechanism, Precision, Rule, Violation
 
@@ -300,8 +300,13 @@ class Reference:
         return requests.LaidOut(inputs, summary, tuple(map(tensors.describe_layout, outputs)), is_tuple)
 
     def _native(self, values: Sequence[Any]) -> tuple[list[torch.Tensor], bool]:
-        """PyTorch's own result for copies of the inputs, and whether it is a tuple."""
-        outputs, is_tuple = native_outputs(self.function, [copy_of(value) for value in values])
+        """PyTorch's own result for copies of the inputs, and whether it is a tuple.
+
+        On a GPU without tf32 in convolutions: what that costs is allowed by measure (`rounded_convolutions`), and twice
+        PyTorch's own error would allow it again.
+        """
+        with exact_convolutions():
+            outputs, is_tuple = native_outputs(self.function, [copy_of(value) for value in values])
         if self.device == "cuda":
             torch.cuda.synchronize()
         elif sum(output.nbytes for output in outputs) <= DERIVED_ELEMENTS * 8:
