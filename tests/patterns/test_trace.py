@@ -247,7 +247,6 @@ REFUSED = {
     "nonzero": (lambda x: x[x > 0], "shape depends on values"),
     "cholesky": (lambda x: torch.linalg.cholesky(x @ x.mT), "aten.linalg_cholesky_ex"),
     "put": (lambda x: torch.zeros_like(x).put_(torch.zeros(1, dtype=torch.int64, device=x.device), x[0, :1]), "aten.put"),
-    "complex": (lambda x: torch.fft.rfft(x), "aten._fft_r2c"),
 }  # fmt: skip
 
 

@@ -16,6 +16,7 @@ from cutesmith.patterns.graph.dtypes import dtype_name
 from cutesmith.patterns.graph.nodes import Node, Origin
 from cutesmith.patterns.graph.shapes import broadcast
 from cutesmith.patterns.tracing.aliases import Aliases
+from cutesmith.patterns.tracing.complex_numbers import ComplexNumbers, Unknown
 from cutesmith.patterns.tracing.decompositions import arguments_without_values, decomposition_of
 from cutesmith.patterns.tracing.frames import only_raises, user_frame
 from cutesmith.patterns.tracing.lowering import (
@@ -100,6 +101,7 @@ class Recorder(LightMode):  # type: ignore[no-untyped-call,unused-ignore]
         self.most, self.operations = most, 0
         self.aliases = Aliases(build)
         self.track = self.aliases.track
+        self.complex = ComplexNumbers()
         self.refusals: list[UnmatchedError] = []
 
     def node_of(self, value: torch.Tensor) -> Node:
@@ -136,11 +138,21 @@ class Recorder(LightMode):  # type: ignore[no-untyped-call,unused-ignore]
             raise self.build.unmatched(_REFUSED[name])
         if torch.Tag.nondeterministic_seeded in func.tags and rule_for(func) is None and not _drops_nothing(func, args):
             raise self.build.unmatched("draws random numbers")
+        if self.complex.concern(func, args, named):
+            return self._of_parts(func, args, named)
         if name in _MOVES_STATISTICS and self._moves_statistics(args):
             return self._moved_statistics(args)
         if func._schema.is_mutable:
             return self._in_place(func, args, named)
         return self._functional(func, args, named)
+
+    def _of_parts(self, func: Any, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        """An operation on complex numbers as operations on their parts, which come here again."""
+        try:
+            with self:
+                return self.complex.computed(func, args, named)
+        except Unknown:
+            raise self.unmatched(str(func), "computes with complex numbers") from None
 
     @staticmethod
     def _moves_statistics(args: tuple[Any, ...]) -> bool:

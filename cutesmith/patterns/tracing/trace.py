@@ -219,9 +219,9 @@ class _Run:
     def _output(self, value: Any, index: int) -> Node:
         if not isinstance(value, torch.Tensor):
             raise ContractError(f"output {index} of reference_fn is {type(value).__name__}, not a tensor")
-        node = self.recorder.node_of(value)
         if (dtype := dtype_name(value.dtype)) not in PROMOTION:
             raise UnmatchedError(f"output {index} has dtype {value.dtype}", hint=NEEDS_MODEL)
+        node = self.recorder.node_of(value)
         self.build.origin = node.origin
         node = self.build.retype(self.build.storable(self.build.operand(node, dtype)), dtype)
         whole = self.build.materialise(self.build.expand(node, tuple(value.shape)))
