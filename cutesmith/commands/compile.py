@@ -14,23 +14,28 @@ from cutesmith.devices import DEFAULT_ARCHS
 from cutesmith.errors import UsageError
 from cutesmith.recording.cubin import source_name
 from cutesmith.verbs.kernel_verbs import COMPILE
-from cutesmith.verdicts import CompileVerdict, ExitCode, KernelReport
+from cutesmith.verdicts import CompileVerdict, ExitCode, GlobalAccess, KernelReport
 
 DESCRIPTION = """\
 Compile a kernel file for several architectures; no GPU is needed and none is used.
 
 kernel_fn runs on the inputs of get_inputs() with every launch recorded instead of executed. For each kernel and
 architecture: registers, stack, spills, shared memory, grid, block and cluster, occupancy and what limits it, the widest
-global load and store, how many loads are issued before one is waited for, accesses to shared memory in the inner loop,
-tensor-core and TMA instructions, what ptxas changed (serialised wgmma), spills with their line and cause, registers by
-role after setmaxnreg, and what the hardware would refuse. Bytes asked for beside distinct ones, and bank conflicts, are
-in `cutesmith emulate --profile`. Compiling says nothing of whether the result is right: that is `cutesmith verify`."""
+global load and store, how many loads are issued before one is waited for, bytes that a warp asks of global memory and
+the sectors that it touches, accesses to shared memory in the inner loop, tensor-core and TMA instructions, what ptxas
+changed (serialised wgmma), spills with their line and cause, registers by role after setmaxnreg, and what the hardware
+would refuse. Addresses follow from the PTX and the launch, for the middle block at the first step of its loops; of a
+gather they are not known. Bank conflicts, and gathers, are in `cutesmith emulate --profile`. Compiling says nothing of
+whether the result is right: that is `cutesmith verify`."""
 
 EXAMPLES = (
     "cutesmith compile kernel.py                          sm_80, sm_90a and sm_100a",
     "cutesmith compile kernel.py --arch sm_90a --json",
     "cutesmith compile kernel.py --arch sm_90a --keep out keep PTX, cubin and machine code in out/",
 )
+
+
+MOST_ACCESSES = 6  # of a kernel, that are shown
 
 
 @command
@@ -67,6 +72,33 @@ def table(verdict: CompileVerdict) -> Iterator[str]:
     yield f"{verdict.status}: {verdict.summary} ({verdict.seconds:.1f} s)"
 
 
+def access_lines(kernel: KernelReport, *, most: int = MOST_ACCESSES) -> Iterator[str]:
+    """What a warp asks of global memory by each access: those that touch too much come first, then those in loops."""
+    known = [(one, one.touched) for one in kernel.global_accesses if one.touched]
+    known.sort(key=lambda pair: (not pair[1].uncoalesced, not pair[0].in_loop))
+    for one, touched in known[:most]:
+        asked, sectors, ideal = (
+            f"{total / touched.warps:.4g}" for total in (touched.asked, touched.sectors, touched.ideal_sectors)
+        )
+        text = f"{_named(one)}: a warp asks {asked} B, {sectors} sector{'s' * (sectors != '1')}"
+        text += f" where {ideal} would do" if touched.uncoalesced else ""
+        repeated = touched.distinct is not None and touched.distinct < touched.asked
+        yield text + (f"; block {touched.asked} B, {touched.distinct} distinct" if repeated else "")
+    if (rest := len(known) - most) > 0:
+        yield f"and {rest} more accesses of global memory (--json has all)"
+    unknown = [one for one in kernel.global_accesses if one.touched is None]
+    if unknown:
+        count = sum(one.count for one in unknown)
+        yield f"{count} more, such as {_named(unknown[0])}: not known without executing (emulate --profile)"
+
+
+def _named(access: GlobalAccess) -> str:
+    """Such as "ld.global.b32 ×16 in a loop, line 31"."""
+    times = f" ×{access.count}" if access.count > 1 else ""
+    line = f", line {access.place.rpartition(':')[2]}" if access.place else ""
+    return f"{access.instruction}{times}{' in a loop' if access.in_loop else ''}{line}"
+
+
 def _kernel_lines(kernel: KernelReport) -> Iterator[str]:
     times = f" ×{kernel.launches}" if kernel.launches > 1 else ""
     yield (
@@ -89,6 +121,7 @@ def _kernel_lines(kernel: KernelReport) -> Iterator[str]:
             f"    {kernel.global_loads} global loads into registers, {kernel.loads_in_flight} before the first wait: "
             f"{kernel.bytes_in_flight} B in flight a thread, {of_an_sm} KB an SM"
         )
+    yield from (f"    {line}" for line in access_lines(kernel))
     for loop in kernel.inner_loops:
         accesses = ", ".join(f"{name} ×{count}" for name, count in loop.shared.items())
         at = f" at {loop.place}" if loop.place else ""

@@ -33,13 +33,15 @@ from cutesmith.recording.open_session import session
 from cutesmith.recording.ptx import PtxKernel, read_ptx
 from cutesmith.recording.sessions import Launch, Session
 from cutesmith.sandbox.confinement import confine
-from cutesmith.verdicts import ArchReport, EngineReport, ExitCode, KernelReport
+from cutesmith.verdicts import ArchReport, EngineReport, ExitCode, GlobalAccess, KernelReport
 
 if importlib.util.find_spec("tvm_ffi"):
     import tvm_ffi  # noqa: F401
 HAS_NUMPY = importlib.util.find_spec("numpy") is not None
 if HAS_NUMPY:  # imported before the process is confined
-    from cutesmith.compiling.engines.report import engine_report
+    from cutesmith.compiling.engines.global_accesses import global_accesses
+    from cutesmith.compiling.engines.report import engine_report, program_of
+    from cutesmith.emulator.errors import EmulationError
 
 ENGINES = ("mbarrier.", "wgmma.", "tcgen05.mma", "setmaxnreg.", "cp.async.bulk.")
 """Instructions whose presence makes a kernel worth the look."""
@@ -77,13 +79,7 @@ def _compile(request: CompileFile) -> CompiledFile:
         return CompiledFile(
             ArchReport(arch=arch, exit_code=ExitCode.PASSED, compile_seconds=0.0), "", calls=recorded.calls
         )
-    report = _report(recorded, error, arch, time.perf_counter() - started)
-    notes = [note for module in recorded.modules for kernel in module.notes.values() for note in kernel]
-    found = any(kernel.engines.findings for kernel in report.kernels)
-    if error is None and (found or any(note.line for note in notes)):
-        again, failed = _record(path, problem, arch, ["known"], fake=fake, line_info=True, sets=sets, share=share)
-        if not failed:
-            report = replace(report, kernels=kernel_reports(again, path.name))  # with the lines of Python
+    report = _report(recorded, error, arch, time.perf_counter() - started, path.name)
     narrow = ""
     if error is None:  # what the kernel narrows though the problem's types do not ask for it
         counts = Counter(_opcodes(recorded))
@@ -99,7 +95,6 @@ def _record(
     types: list[str],
     *,
     fake: bool,
-    line_info: bool = False,
     sets: int = 0,
     share: Share | None = None,
 ) -> tuple[Session, CompileError | None]:
@@ -109,7 +104,7 @@ def _record(
     """
     torch.manual_seed(0)
     modules, progress = set(sys.modules), Progress(sets)
-    with session(arch, fake=fake, line_info=line_info, share=share) as recorded:
+    with session(arch, fake=fake, line_info=True, share=share) as recorded:
         try:
             _run_kernel(path, problem, types if fake and not types else None, recorded, progress)
         except (Exception, SystemExit) as error:
@@ -171,7 +166,7 @@ def _opcodes(recorded: Session) -> list[str]:
     return [opcode for module in modules for opcode in opcodes_in(module.ptx)]
 
 
-def _report(recorded: Session, error: CompileError | None, arch: str, seconds: float) -> ArchReport:
+def _report(recorded: Session, error: CompileError | None, arch: str, seconds: float, source: str) -> ArchReport:
     error = error or _silent_error(recorded)
     seconds = sum(module.seconds for module in recorded.modules) or seconds
     if error is not None:
@@ -183,7 +178,7 @@ def _report(recorded: Session, error: CompileError | None, arch: str, seconds: f
             error=error.message,
             error_line=error.line,
         )
-    kernels = kernel_reports(recorded)
+    kernels = kernel_reports(recorded, source)
     refused = [f"{source_name(kernel.name)}: {sentence}" for kernel in kernels for sentence in kernel.refused]
     return ArchReport(
         arch=arch,
@@ -234,6 +229,9 @@ def _kernel_report(session: Session, launch: Launch, count: int, source: str) ->
     sm = parse_arch(session.arch).sm
     smem = kernel.static_smem_bytes + launch.dynamic_smem
     fits = occupancy(sm, threads=prod(launch.block), registers=kernel.registers, smem=smem)
+    engines, accesses = EngineReport(), tuple[GlobalAccess, ...]()
+    if module:
+        engines, accesses = _without_execution(launch, kernel, module.ptx, source)
     return KernelReport(
         name=launch.kernel,
         arch=session.arch,
@@ -261,14 +259,23 @@ def _kernel_report(session: Session, launch: Launch, count: int, source: str) ->
         launches=count,
         refused=refusals(launch_shape(launch, kernel), sm),
         notes=kernel_notes(launch, kernel, module, ptx) if module else (),
-        engines=_engine_report(launch, kernel, module.ptx, source) if module else EngineReport(),
+        global_accesses=accesses,
+        engines=engines,
     )
 
 
-def _engine_report(launch: Launch, kernel: CubinKernel, ptx: str, source: str) -> EngineReport:
-    """`engine_report` of a kernel that uses engines; it needs NumPy, which the scripts of the skill can do without."""
-    if not any(word in ptx for word in ENGINES):
-        return EngineReport()
+def _without_execution(
+    launch: Launch, kernel: CubinKernel, ptx: str, source: str
+) -> tuple[EngineReport, tuple[GlobalAccess, ...]]:
+    """What follows of engines and of accesses to global memory from the PTX; it needs NumPy, which scripts of the
+    skill can do without.
+    """
+    engines = any(word in ptx for word in ENGINES)
     if not HAS_NUMPY:
-        return EngineReport(undecided=("the engines of this kernel: NumPy is not installed",))
-    return engine_report(launch, kernel, ptx, source)
+        return EngineReport(undecided=("what it asks of engines and global memory: NumPy is not installed",)), ()
+    try:
+        program = program_of(launch, ptx)
+    except EmulationError as error:
+        return EngineReport(undecided=(f"what it asks of engines and global memory: {error}",)), ()
+    report = engine_report(launch, kernel, program, source) if engines else EngineReport()
+    return report, global_accesses(program, launch, source)

@@ -13,6 +13,7 @@ from cutesmith.recording.sessions import Launch, Module
 
 _WARPGROUP = 128
 _REGISTERS, _MOST_REGISTERS = 65536, 255  # of an SM, and of a thread
+_STEP = 8  # registers are given out in so many
 _QUARTERS = 4  # of an SM, each with a share of the registers for the warps that it holds
 _NAME_MATTERS = (10, 11)  # major versions on which ptxas was seen to spill by the kernel's name
 _MEANING = {
@@ -27,7 +28,7 @@ def kernel_notes(launch: Launch, kernel: CubinKernel, module: Module, ptx: PtxKe
     """One sentence each."""
     return (
         *(_of_ptxas(note, module) for note in module.notes.get(launch.kernel, ())),
-        *_of_spills(launch, kernel, module),
+        *_of_spills(launch, kernel, module, ptx),
         *_of_loads(kernel),
         *_of_roles(launch, kernel, ptx),
     )
@@ -39,27 +40,38 @@ def _of_ptxas(note: PtxasNote, module: Module) -> str:
     return f"ptxas {note.code}{f' at {where}' if where else ''}: {note.message}{meaning}"
 
 
-def _of_spills(launch: Launch, kernel: CubinKernel, module: Module) -> Iterator[str]:
+def _of_spills(launch: Launch, kernel: CubinKernel, module: Module, ptx: PtxKernel) -> Iterator[str]:
     spills = module.spills.get(launch.kernel, Spills())
     if not spills.store_bytes:
         return
     near = f"; most seem to be live near {spills.place} (the DSL's guess)" if spills.place else ""
-    limit = _register_limit(prod(launch.block), kernel.registers)
-    yield f"registers ran out at {kernel.registers} a thread{near}; {limit}"
+    limit = _register_limit(prod(launch.block), kernel.registers, ptx)
+    inside = kernel.local_in_loops
+    where = f"{inside} of the spill's loads and stores lie in a loop" if inside else "no loop has any of them"
+    yield f"registers ran out at {kernel.registers} a thread{near}; {limit}; {where}"
     if "cutlass" in launch.kernel and parse_arch(module.arch).sm.capability[0] in _NAME_MATTERS:
         fix = '`kernel.set_name_prefix("", remove_cutlass_symbol=True)`'
         yield f'ptxas may spill because the kernel\'s name contains "cutlass" (NVIDIA/cutlass #3389): try {fix}'
 
 
-def _register_limit(threads: int, registers: int) -> str:
+def _register_limit(threads: int, registers: int, ptx: PtxKernel) -> str:
     """What kept ptxas from using more, and what to change."""
-    warps = -(-threads // 32)
-    fair_share = _REGISTERS // _QUARTERS // -(-warps // _QUARTERS) // 32 // 8 * 8
     if registers >= _MOST_REGISTERS - 1:
-        return "a thread can address 255: give it a smaller part of the tile"
-    if registers >= fair_share:
-        return f"a block of {threads} threads has {fair_share} for each: use fewer threads or a smaller tile"
-    return f"a block of {threads} threads has {fair_share} for each, so a cap holds: see min_blocks_per_mp and maxnreg"
+        return f"a thread can address {_MOST_REGISTERS}: give it a smaller part of the tile"
+    alone, share = _fair_share(threads, 1), _fair_share(threads, max(1, ptx.min_blocks))
+    if 0 < ptx.max_registers <= min(share, registers + _STEP):
+        return f"its own maxnreg={ptx.max_registers} holds them there: raise it"
+    if registers + _STEP >= share and share < alone:
+        return f"min_blocks_per_mp={ptx.min_blocks} leaves {share} of the {alone} that one block may have: lower it"
+    if registers + _STEP >= share:
+        return f"a block of {threads} threads has {share} for each: use fewer threads or a smaller tile"
+    return f"a block of {threads} threads may have {share} for each, and no cap of its own holds it below"
+
+
+def _fair_share(threads: int, blocks: int) -> int:
+    """The registers that each thread may have where so many blocks share a multiprocessor."""
+    warps = blocks * -(-threads // 32)
+    return min(_MOST_REGISTERS, _REGISTERS // _QUARTERS // -(-warps // _QUARTERS) // 32 // _STEP * _STEP)
 
 
 def _of_loads(kernel: CubinKernel) -> Iterator[str]:

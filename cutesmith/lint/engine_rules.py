@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from cutesmith.lint.one_thread import BLOCK_INDEX, ELECT, GRID_SIZE, alone, called_helpers, election, is_index
+from cutesmith.lint.parts_of_tensors import parts_of
 from cutesmith.lint.rule import Rule
 from cutesmith.lint.scopes import FunctionNode
 from cutesmith.lint.source import Source, finding
@@ -131,10 +132,6 @@ COPIES = (COPY, "cutlass.cute.autovec_copy")
 COMMIT = "cutlass.cute.nvgpu.tcgen05.commit"
 PARTITION = ("cutlass.cute.nvgpu.cpasync.tma_partition",)
 PARTICIPANTS = ("make_participants", "make_producer", "make_consumer")
-PARTS = (
-    "partition_D", "retile", "zipped_divide", "logical_divide", "tiled_divide", "flat_divide", "local_tile",
-    "local_partition", "group_modes",
-)  # fmt: skip
 STORES = "cutlass.cute.arch.cp_async_bulk_commit_group"
 PIPELINE_CALLS = frozenset(
     "producer_acquire producer_commit producer_tail consumer_wait consumer_release producer_try_acquire "
@@ -283,7 +280,7 @@ def _store_without_fence(source: Source, function: FunctionNode) -> Iterator[Fin
     if any(FENCES.search(word) for word in _words(source)):
         return
     nodes = list(walk_function(function))
-    views = _shared_tensors(nodes)
+    views = parts_of(nodes, _allocates)
     commits, writes = [], []
     for node in nodes:
         if isinstance(node, ast.Call) and source.dotted(node.func) == STORES:
@@ -317,50 +314,10 @@ def _copied(call: ast.Call, views: set[str]) -> list[ast.Name]:
     return [name for name in names[:1] if name.id in views]
 
 
-def _shared_tensors(nodes: Sequence[ast.AST]) -> set[str]:
-    """The names of tensors in shared memory, and of parts of them."""
-    pairs = [pair for node in nodes if isinstance(node, ast.Assign) for pair in _bound(node)]
-    found: set[str] = set()
-    while new := {name for name, value in pairs if name not in found and _in_shared(value, found)}:
-        found |= new
-    return found
-
-
-def _bound(node: ast.Assign) -> Iterator[tuple[str, ast.expr]]:
-    """Names and their values; of `a, b = (f(m) for m in (x, y))`, where f is a part of m, what m stands for."""
-    target, value = node.targets[0], node.value
-    if isinstance(target, ast.Name):
-        yield target.id, value
-    elif isinstance(target, ast.Tuple):
-        if isinstance(value, ast.GeneratorExp) and _base(value.elt) == _base(value.generators[0].target):
-            value = value.generators[0].iter
-        for part, made in zip(target.elts, value.elts if isinstance(value, ast.Tuple) else ()):
-            if isinstance(part, ast.Name):
-                yield part.id, made
-
-
-def _in_shared(value: ast.expr, known: set[str]) -> bool:
-    """Whether an expression allocates a tensor in shared memory, or is a part of one."""
+def _allocates(value: ast.expr) -> bool:
+    """Whether an expression allocates a tensor in shared memory."""
     call = value.func if isinstance(value, ast.Call) else None
-    allocates = isinstance(call, ast.Attribute) and call.attr in ("allocate_tensor", "get_tensor")
-    return allocates or (_base(value) in known)
-
-
-def _base(node: ast.expr) -> str:
-    """The name of the tensor that an expression is a part of: `s[None, 0]`, `cute.zipped_divide(s, tile)`."""
-    while not isinstance(node, ast.Name):
-        if isinstance(node, ast.Subscript):
-            node = node.value
-        elif (
-            isinstance(node, ast.Call)
-            and isinstance(node.func, ast.Attribute)
-            and node.func.attr in PARTS
-            and node.args
-        ):
-            node = node.args[0]
-        else:
-            return ""
-    return node.id
+    return isinstance(call, ast.Attribute) and call.attr in ("allocate_tensor", "get_tensor")
 
 
 def _narrow_offset(source: Source, node: ast.BinOp) -> Iterator[Finding]:

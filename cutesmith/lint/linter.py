@@ -13,6 +13,7 @@ from cutesmith.lint import (
     constant_branch_rules,
     contract_rules,
     control_flow_rules,
+    coordinate_rules,
     engine_rules,
     environment_rules,
     host_rules,
@@ -66,6 +67,7 @@ CHECKS = (
     host_rules,
     launch_rules,
     engine_rules,
+    coordinate_rules,
     contract_rules,
 )
 _FOUND = [value for module in CHECKS for value in vars(module).values() if isinstance(value, Rule)]
@@ -115,6 +117,7 @@ def _findings(source: Source, *, problem: bool) -> Iterator[Finding]:
     yield from host_rules.check(source)
     yield from launch_rules.check(source, symbols)
     yield from engine_rules.check(source)
+    yield from coordinate_rules.check(source)
     yield from contract_rules.check(source, problem=problem)
     for line, ids in source.ignores.items():
         yield from (finding(CS003, line, f"There is no rule {unknown}.") for unknown in sorted(ids - RULES.keys()))

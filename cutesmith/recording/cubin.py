@@ -19,6 +19,7 @@ _MANGLED = re.compile(rf"(?:kernel_cutlass_)?(?P<name>\w+?)(?:_{_ARGUMENT}\w*|_?
 _FAT_MAGIC = 0xBA55ED50
 _FAT_ELF = 2
 _ELF_MAGIC = b"\x7fELF"
+_ABI_VERSION, _LATER_ABI = 8, 8  # byte of the version, and the first that has the SM in the second byte of the flags
 
 _FRAME_SIZE = 0x11
 _KPARAM_INFO = 0x17
@@ -36,8 +37,9 @@ class CubinKernel:
 
     `static_smem_bytes` leaves out the 1 KB that the system reserves on sm_90 and later, as the driver does.
     `required_block` and `cluster` are (0, 0, 0) where the kernel leaves them to the launch.
-    `local_loads` and `local_stores` count instructions, not bytes; `moves_registers` is whether `setmaxnreg` is among
-    them: ptxas leaves it out of kernels that need few registers. `constants`: what it was compiled for, by the session
+    `local_loads` and `local_stores` count instructions, not bytes, `local_in_loops` those of both that lie in a loop;
+    `moves_registers` is whether `setmaxnreg` is among the instructions: ptxas leaves it out of kernels that need few
+    registers. `constants`: what it was compiled for, by the session
     that compiled it, such as ("threads", "512") and ("mX.shape", "(?, 8192)").
     """
 
@@ -52,6 +54,7 @@ class CubinKernel:
     cluster: tuple[int, int, int] = (0, 0, 0)
     local_loads: int = 0
     local_stores: int = 0
+    local_in_loops: int = 0
     moves_registers: bool = False
     global_loads: GlobalLoads = GlobalLoads()
     constants: tuple[tuple[str, str], ...] = ()
@@ -112,6 +115,8 @@ class _Elf:
     def __init__(self, image: bytes) -> None:
         self._image = image
         (start,) = struct.unpack_from("<Q", image, 0x28)
+        (flags,) = struct.unpack_from("<I", image, 0x30)
+        self._sm = (flags >> 8 if image[_ABI_VERSION] >= _LATER_ABI else flags) & 0xFF
         entry, count, names = struct.unpack_from("<HHH", image, 0x3A)
         headers = [struct.unpack_from("<IIQQQQIIQQ", image, start + i * entry) for i in range(count)]
         base = headers[names][4]
@@ -141,6 +146,7 @@ class _Elf:
             cluster=fact.triples.get(_CTAS_PER_CLUSTER, (0, 0, 0)),
             local_loads=machine_code.count(LOAD_LOCAL),
             local_stores=machine_code.count(STORE_LOCAL),
+            local_in_loops=machine_code.in_loops(LOAD_LOCAL, STORE_LOCAL, sm=self._sm),
             moves_registers=machine_code.count(SET_MAX_REGISTERS) > 0,
             global_loads=machine_code.global_loads(),
         )

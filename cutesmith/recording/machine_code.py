@@ -3,7 +3,7 @@
 An instruction has 128 bits: the low 12 are its opcode, and 21 high ones its control bits. A load names one of six
 scoreboards there, and an instruction that needs a value waits for scoreboards by a mask. Source: "Dissecting the NVIDIA
 Volta GPU Architecture via Microbenchmarking" (arXiv:1804.06826), section 2.1; sm_80 to sm_100a keep the layout: in 60
-kernels the registers that nvdisasm prints give the same counts.
+kernels the registers that nvdisasm prints give the same counts. Where a branch goes was compared with its labels.
 """
 
 from __future__ import annotations
@@ -13,9 +13,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 LOAD_GLOBAL, LOAD_LOCAL, STORE_LOCAL, SET_MAX_REGISTERS = 0x981, 0x983, 0x387, 0x9C8
+_BRANCHES = (0x947, 0x547)  # BRA, and BRA.U by a uniform predicate
 _BYTES = (1, 1, 2, 2, 4, 8, 16, 32)  # of a load by the three bits of its type: u8, s8, u16, s16, 32, 64, 128, 256
 _TYPE, _SCOREBOARD, _WAITS = 9, 46, 52  # where they begin in the upper 64 bits
 _SCOREBOARDS = 6
+_TARGET, _TARGET_BITS = 34, 48  # of a branch, from the next instruction; sm_90 has 8 lower bits at 16
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,21 @@ class MachineCode:
     def count(self, opcode: int) -> int:
         """How many instructions have this opcode."""
         return sum(low & 0xFFF == opcode for low, _ in self.words)
+
+    def in_loops(self, *opcodes: int, sm: int) -> int:
+        """How many instructions with one of these opcodes lie between a branch back and its target."""
+        inside = {place for begin, end in self._loops(sm) for place in range(begin, end + 1)}
+        return sum(self.words[place][0] & 0xFFF in opcodes for place in inside)
+
+    def _loops(self, sm: int) -> Iterator[tuple[int, int]]:
+        """First and last instruction of each loop; the branch to itself behind the end of the code is none."""
+        for place, (low, high) in enumerate(self.words):
+            if low & 0xFFF in _BRANCHES:
+                bits = (high << 64 | low) >> _TARGET & (1 << _TARGET_BITS) - 1
+                words = bits - (bits >> _TARGET_BITS - 1 << _TARGET_BITS)  # of 32 bits
+                target = place + 1 + ((words << 8 | low >> 16 & 0xFF) if sm >= 90 else words) // 4
+                if 0 <= target < place:
+                    yield target, place
 
     def global_loads(self) -> GlobalLoads:
         """The loads of global memory; a loop counts once."""

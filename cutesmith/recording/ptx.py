@@ -42,6 +42,8 @@ class PtxKernel:
     tma: dict[str, int] = field(default_factory=dict)
     decreased: tuple[int, ...] = ()  # registers a thread keeps after setmaxnreg.dec, in the order of the text
     increased: tuple[int, ...] = ()  # and after setmaxnreg.inc
+    min_blocks: int = 0  # that the kernel wants on a multiprocessor (min_blocks_per_mp); 0: it does not say
+    max_registers: int = 0  # a thread, by its own directive (maxnreg)
 
 
 def read_ptx(text: str) -> dict[str, PtxKernel]:
@@ -65,7 +67,8 @@ def entry_bodies(text: str) -> dict[str, tuple[str, int]]:
 
 
 def _read_entry(name: str, body: str) -> PtxKernel:
-    instructions = list(_instructions(body[body.find("{") + 1 :]))
+    head, _, code = body.partition("{")
+    instructions = list(_instructions(code))
     opcodes = [opcode for opcode, _ in instructions]
     budgets = [(match[1], int(operands)) for opcode, operands in instructions if (match := _SETMAXNREG.match(opcode))]
     return PtxKernel(
@@ -75,8 +78,16 @@ def _read_entry(name: str, body: str) -> PtxKernel:
         tensor_core=_count(opcodes, _TENSOR_CORE),
         decreased=tuple(count for kind, count in budgets if kind == "dec"),
         increased=tuple(count for kind, count in budgets if kind == "inc"),
+        min_blocks=_directive(head, "minnctapersm"),
+        max_registers=_directive(head, "maxnreg"),
         tma={op: n for op, n in _count(opcodes, _TMA).items() if not any(word in op for word in _NO_COPY)},
     )
+
+
+def _directive(head: str, name: str) -> int:
+    """The number behind a directive of an entry; 0 where it has none."""
+    match = re.search(rf"\.{name}\s+(\d+)", head)
+    return int(match[1]) if match else 0
 
 
 def _instructions(body: str) -> list[tuple[str, str]]:

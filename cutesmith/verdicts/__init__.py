@@ -19,6 +19,7 @@ from cutesmith.verdicts.checks import EngineFault as EngineFault
 from cutesmith.verdicts.checks import EngineFinding as EngineFinding
 from cutesmith.verdicts.checks import EngineReport as EngineReport
 from cutesmith.verdicts.checks import Finding as Finding
+from cutesmith.verdicts.checks import GlobalAccess as GlobalAccess
 from cutesmith.verdicts.checks import InnerLoop as InnerLoop
 from cutesmith.verdicts.checks import InputKind as InputKind
 from cutesmith.verdicts.checks import KernelReport as KernelReport
@@ -26,6 +27,7 @@ from cutesmith.verdicts.checks import LintVerdict as LintVerdict
 from cutesmith.verdicts.checks import OutputError as OutputError
 from cutesmith.verdicts.checks import Precision as Precision
 from cutesmith.verdicts.checks import Timing as Timing
+from cutesmith.verdicts.checks import Touched as Touched
 from cutesmith.verdicts.checks import VerifyVerdict as VerifyVerdict
 from cutesmith.verdicts.checks import deciding as deciding
 from cutesmith.verdicts.emulation import EmulatedAccess as EmulatedAccess

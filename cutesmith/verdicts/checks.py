@@ -85,6 +85,41 @@ class InnerLoop:
     shared: dict[str, int]
 
 
+@dataclass(frozen=True)
+class Touched:
+    """What the warps of one block ask of global memory by one instruction, each once: bytes, and sectors of 32.
+
+    `distinct` bytes among all `asked` for, None where warps may differ in what is not known; `ideal_sectors`: as many
+    as the distinct bytes of each warp fill.
+    """
+
+    warps: int
+    asked: int
+    distinct: int | None
+    sectors: int
+    ideal_sectors: int
+
+    @property
+    def uncoalesced(self) -> bool:
+        """Whether it touches a quarter more sectors than its bytes fill, as the emulated GPU's profile has it."""
+        return self.sectors > 1.25 * self.ideal_sectors
+
+
+@dataclass(frozen=True)
+class GlobalAccess:
+    """`count` accesses of a kernel to global memory that ask for as much, of the middle block at its first steps.
+
+    `place`: the Python line, as that of `InnerLoop`. `touched` is None where the addresses are not known without
+    executing, as of a gather.
+    """
+
+    instruction: str
+    place: str
+    in_loop: bool
+    touched: Touched | None
+    count: int = 1
+
+
 @dataclass(frozen=True, kw_only=True)
 class KernelReport:
     """One device kernel on one architecture, as compiled and as launched (bytes, threads, registers a thread)."""
@@ -110,6 +145,7 @@ class KernelReport:
     global_loads: int = 0  # instructions of the machine code that load global memory into registers
     loads_in_flight: int = 0  # the most of these that are issued before one is waited for
     bytes_in_flight: int = 0  # of a thread, by those
+    global_accesses: tuple[GlobalAccess, ...] = ()
     inner_loops: tuple[InnerLoop, ...] = ()  # those that access shared memory
     code_bytes: int = 0
     launches: int = 1

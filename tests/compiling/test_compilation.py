@@ -1,6 +1,7 @@
 """Kernel files through `compile`: in the handler for what is reported, in the confined worker for what can go wrong."""
 
 import json
+import re
 import time
 from dataclasses import asdict
 from pathlib import Path
@@ -349,3 +350,50 @@ def test_all_unstable_names_of_a_compilation_are_told_at_once(compiled, write_fi
     assert "Give `last` a value of type Int32 before line 13: a dynamic region keeps no None." in report["error"]
     assert "Give `count` the type Float32 before line 13" in report["error"]
     assert "to None" not in report["error"] and "`inner`" not in report["error"]
+
+
+SPILLING = """
+import cutlass, cutlass.cute as cute, torch
+from cutlass import Float32
+
+@cute.kernel
+def heavy(x: cute.Tensor, y: cute.Tensor):
+    tid, _, _ = cute.arch.thread_idx()
+    r = cute.make_rmem_tensor((160,), Float32)
+    for i in cutlass.range_constexpr(160):
+        r[i] = x[tid, i]
+    for k in cutlass.range({steps}):
+        for i in cutlass.range_constexpr(160):
+            r[i] = r[i] * r[(i * 7 + 3) % 160] + x[k, tid]
+    for i in cutlass.range_constexpr(160):
+        y[tid, i] = r[i]
+
+@cute.jit
+def launch(x: cute.Tensor, y: cute.Tensor):
+    heavy(x, y).launch(grid=(1, 1, 1), block=(128, 1, 1), min_blocks_per_mp=4)
+
+def kernel_fn(x):
+    y = torch.empty_like(x)
+    views = [cute.runtime.from_dlpack(each, assumed_align=16) for each in (x, y)]
+    cute.compile(launch, *views)(*views)
+    return y
+
+def reference_fn(x):
+    return x
+
+def get_inputs():
+    return [torch.randn(128, 160, device="cuda")]
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a", "sm_100a"])  # branches have two forms
+def test_a_spill_names_the_cap_and_whether_a_loop_pays_for_it(compiled, write_file, arch):
+    (looped,) = compiled(write_file(SPILLING.replace("{steps}", "x.shape[0], unroll=1")), arch)["kernels"]
+    note = next(note for note in looped["notes"] if "registers ran out" in note)
+    assert looped["registers"] == 128 and "min_blocks_per_mp=4 leaves 128 of the 255" in note
+    assert int(re.search(r"(\d+) of the spill's loads and stores lie in a loop", note)[1]) > 20
+    (straight,) = compiled(write_file(SPILLING.replace("cutlass.range({steps})", "cutlass.range_constexpr(1)")), arch)[
+        "kernels"
+    ]
+    assert straight["spill_store_bytes"] and any("no loop has any of them" in note for note in straight["notes"])

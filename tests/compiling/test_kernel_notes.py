@@ -11,10 +11,13 @@ NAME = "kernel_cutlass_gemm_0"
 PTX = '.file 1 "/a/kernel.py"\n.entry k() {\n.loc 1 31 8\nwgmma;\n}\n'
 
 
-def notes(*, arch="sm_90a", block=384, registers=168, moved=True, down=(), up=(), spills=None, ptxas=()):
+def notes(
+    *, arch="sm_90a", block=384, registers=168, moved=True, down=(), up=(), spills=None, ptxas=(), looped=0, **own
+):
     kernel = CubinKernel(
-        name=NAME, registers=registers, stack_bytes=0, static_smem_bytes=0, code_bytes=0, moves_registers=moved
-    )
+        name=NAME, registers=registers, stack_bytes=0, static_smem_bytes=0, code_bytes=0, moves_registers=moved,
+        local_in_loops=looped,
+    )  # fmt: skip
     launch = Launch(
         kernel=NAME, grid=(1, 1, 1), block=(block, 1, 1), cluster=(1, 1, 1), dynamic_smem=0, smem_limit=0,
         nonportable_cluster=False, stream=0, attributes={}, parameters=(),
@@ -23,7 +26,7 @@ def notes(*, arch="sm_90a", block=384, registers=168, moved=True, down=(), up=()
         function="f", arch=arch, seconds=0.0, ptx=PTX, cubin=b"", kernels={NAME: kernel},
         spills={NAME: spills} if spills else {}, notes={NAME: tuple(ptxas)},
     )  # fmt: skip
-    ptx = PtxKernel(name=NAME, widest_load_bits=0, widest_store_bits=0, decreased=down, increased=up)
+    ptx = PtxKernel(name=NAME, widest_load_bits=0, widest_store_bits=0, decreased=down, increased=up, **own)
     return kernel_notes(launch, kernel, module, ptx)
 
 
@@ -43,13 +46,27 @@ def test_spills_name_their_line_and_a_name_that_ptxas_treats_differently():
     spills = Spills(64, 64, "kernel.py:7")
     (shared,) = notes(spills=spills)
     assert "kernel.py:7" in shared and "384 threads has 168 for each: use fewer" in shared
-    (most,), (capped,) = notes(registers=255, spills=spills), notes(registers=128, spills=spills)
-    assert "can address 255" in most and "so a cap holds" in capped
+    (most,), (uncapped,) = notes(registers=255, spills=spills), notes(registers=128, spills=spills)
+    assert "can address 255" in most and "may have 168 for each, and no cap of its own" in uncapped
     (uneven,) = notes(registers=128, block=448, spills=spills)
     assert "448 threads has 128 for each: use fewer" in uneven  # 14 warps: 4 share the registers of a quarter
     place, name = notes(arch="sm_100a", spills=spills)
     assert "kernel.py:7" in place and "#3389" in name and "remove_cutlass_symbol=True" in name
     assert notes(spills=Spills(0, 0, "kernel.py:7")) == ()
+
+
+def test_what_caps_the_registers_is_named_and_no_thread_is_promised_more_than_255():
+    spills = Spills(64, 64)
+    (blocks,) = notes(block=128, registers=128, spills=spills, min_blocks=4)
+    assert "min_blocks_per_mp=4 leaves 128 of the 255 that one block may have: lower it" in blocks
+    (stated,) = notes(block=128, registers=96, spills=spills, max_registers=96)
+    assert "its own maxnreg=96 holds them there" in stated
+    (neither,) = notes(block=32, registers=96, spills=spills, min_blocks=1)
+    assert "may have 255 for each, and no cap of its own" in neither and "512" not in neither
+    (inside,), (outside,) = notes(spills=spills, looped=12), notes(spills=spills)
+    assert inside.endswith("12 of the spill's loads and stores lie in a loop") and outside.endswith(
+        "no loop has any of them"
+    )
 
 
 def test_a_note_of_ptxas_has_its_python_line_and_its_meaning():

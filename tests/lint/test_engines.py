@@ -136,3 +136,39 @@ def test_a_fence_anywhere_in_the_file_is_trusted(write_file):
 def test_a_rule_about_names_and_targets_fires_where_the_fault_is(write_file, text, rule):
     findings = lint_file(write_file(HEAD + "    mX[0] = mX[1]\n\n\n" + text)).findings
     assert {finding.rule for finding in findings if finding.rule.startswith("CS43")} == ({rule} if rule else set())
+
+
+COORDINATES = """
+import cutlass.cute as cute
+from cutlass.cute.nvgpu import cpasync
+
+class Copy:
+    @cute.jit
+    def __call__(self, mX, layout, tile):
+        tma, tX = cpasync.make_tiled_tma_atom(cpasync.CopyBulkTensorTileG2SOp(), mX, layout, tile)
+        {}
+
+    @cute.kernel
+    def kernel(self, tma, tile, mX):
+        gX = cute.local_tile(tile, (32, 32), (None, None))
+        part = gX[None, 0]
+        {}
+"""
+
+
+@pytest.mark.parametrize(
+    ("host", "device", "lines"),
+    [
+        ("self.kernel(tma, tX, mX).launch()", "part.element_type", [15]),
+        ("self.kernel(tma, mX=mX, tile=tX).launch()", "tile.element_type", [15]),
+        ("self.kernel(tma, tX, mX).launch()", "mX.element_type", []),
+        ("self.kernel(tma, mX, mX).launch()", "part.element_type", []),
+        ("width = tX.element_type.width", "pass", [9]),
+        ("tX = cute.group_modes(mX, 0, 2); tX.element_type", "pass", []),  # two meanings: not known which
+        ("cute.make_identity_tensor((4, 4)).element_type", "pass", []),  # not under a name
+        ("c = cute.make_identity_tensor((4, 4)); c.element_type", "pass", [9]),
+    ],
+)
+def test_coordinates_are_followed_into_the_kernel_and_its_tiles(write_file, host, device, lines):
+    findings = lint_file(write_file(COORDINATES.format(host, device))).findings
+    assert [finding.line for finding in findings if finding.rule == "CS438"] == lines

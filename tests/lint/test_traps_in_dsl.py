@@ -36,6 +36,7 @@ EXPECTED = {  # rule -> what the error of its bad example says
     "CS420": "LAUNCH_NEVER_ISSUED",
     "CS421": "LAUNCH_OUTSIDE_JIT",
     "CS422": "unexpected keyword argument",
+    "CS438": "issubclass() arg 1 must be a class",
 }
 DRIVE = {  # what runs an example that is not a whole kernel
     "CS404": "one()",
@@ -45,6 +46,7 @@ DRIVE = {  # what runs an example that is not a whole kernel
     "CS420": "cute.compile(host, FAKE)",
     "CS421": "kernel_fn(FAKE) if 'kernel_fn' in globals() else cute.compile(host, FAKE)",
     "CS422": "cute.compile(host, FAKE)",
+    "CS438": "cute.compile(host, FAKE)",
 }
 CHILD = """
 import importlib.util, json, sys, traceback

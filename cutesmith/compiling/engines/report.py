@@ -10,26 +10,24 @@ from cutesmith.compiling.engines.barrier_checks import Remark, check_barriers
 from cutesmith.compiling.engines.operand_checks import DescribedOperand, check_operands, read_descriptors
 from cutesmith.compiling.engines.reach import Reach
 from cutesmith.compiling.engines.register_checks import check_registers
-from cutesmith.compiling.engines.sites import Sites
+from cutesmith.compiling.engines.sites import Sites, own_place
 from cutesmith.compiling.engines.thread_values import ThreadValues
-from cutesmith.emulator.errors import EmulationError, PtxSyntaxError
-from cutesmith.emulator.faults import UnsupportedInstruction
+from cutesmith.emulator.program.basic_blocks import Program
 from cutesmith.emulator.program.build import build
 from cutesmith.emulator.ptx.parser import parse
-from cutesmith.emulator.ptx.syntax import Location
 from cutesmith.recording.cubin import CubinKernel
 from cutesmith.recording.sessions import Launch
 from cutesmith.verdicts import EngineFinding, EngineReport
 
 
-def engine_report(launch: Launch, kernel: CubinKernel, ptx: str, source: str = "") -> EngineReport:
+def program_of(launch: Launch, ptx: str) -> Program:
+    """The program of a launched kernel; raises EmulationError where the emulated GPU cannot read it."""
+    module = parse(ptx)
+    return build(module, module.functions[launch.kernel], lambda _: True)
+
+
+def engine_report(launch: Launch, kernel: CubinKernel, program: Program, source: str = "") -> EngineReport:
     """What a launched kernel asks of its engines; `source` is the file whose lines are named."""
-    try:
-        module = parse(ptx)
-        function = module.functions[launch.kernel]
-        program = build(module, function, lambda _: True)
-    except (PtxSyntaxError, EmulationError, UnsupportedInstruction) as error:
-        return EngineReport(undecided=(f"the engines of this kernel: {error}",))
     values = ThreadValues(program, launch)
     reach = Reach(program, values)
     found = Sites(program, launch, values, reach)
@@ -62,16 +60,5 @@ def _finding(remark: Remark, source: str) -> EngineFinding:
     assert remark.fault is not None
     location = remark.instruction.location if remark.instruction else None
     return EngineFinding(
-        fault=remark.fault, message=remark.message, remedy=remark.remedy, place=_place(location, source)
+        fault=remark.fault, message=remark.message, remedy=remark.remedy, place=own_place(location, source)
     )
-
-
-def _place(location: Location | None, source: str) -> str:
-    """The line of the kernel's own file, where an instruction of a library was inlined into it."""
-    found = location
-    while location is not None:
-        if source and location.file.endswith(source):
-            found = location
-            break
-        location = location.inlined_at
-    return f"{found.file.rsplit('/', 1)[-1]}:{found.line}" if found else ""

@@ -10,7 +10,7 @@ from cutesmith.compiling.engines.reach import Place, Reach
 from cutesmith.compiling.engines.thread_values import ThreadValues, Value, parameter_bytes
 from cutesmith.emulator.engines.tensor_maps import TensorMap, TensorMapError, UnknownTensorMap, decode
 from cutesmith.emulator.program.basic_blocks import Program
-from cutesmith.emulator.ptx.syntax import Address, Immediate, Instruction, Operand, Register, Symbol
+from cutesmith.emulator.ptx.syntax import Address, Immediate, Instruction, Location, Operand, Register, Symbol
 from cutesmith.recording.sessions import Launch
 from cutesmith.recording.tensor_map_calls import MAP_BYTES
 
@@ -206,3 +206,14 @@ def instructions(program: Program) -> Iterator[tuple[Place, Instruction]]:
     for block in program.basic_blocks:
         for index, instruction in enumerate(block.instructions):
             yield Place(block.number, index), instruction
+
+
+def own_place(location: Location | None, source: str) -> str:
+    """The line of the kernel's own file, where an instruction of a library was inlined into it."""
+    found = location
+    while location is not None:
+        if source and location.file.endswith(source):
+            found = location
+            break
+        location = location.inlined_at
+    return f"{found.file.rsplit('/', 1)[-1]}:{found.line}" if found else ""

@@ -19,6 +19,7 @@ from cutesmith.emulator.instructions.roles import registers_in, writes
 from cutesmith.emulator.program.abi import WARP, Array
 from cutesmith.emulator.program.basic_blocks import Program
 from cutesmith.emulator.ptx.syntax import Immediate, Instruction, Operand, Register, SpecialRegister, Symbol, Vector
+from cutesmith.recording.host_calls import Triple
 from cutesmith.recording.sessions import Launch
 
 REMOTE = "another block of the cluster"
@@ -90,9 +91,12 @@ _COMPARED: dict[str, Callable[[Array, Array], Array]] = {
 
 
 class ThreadValues:
-    """The values of one kernel as it was launched, computed when they are asked for."""
+    """The values of one kernel as it was launched, computed when they are asked for.
 
-    def __init__(self, program: Program, launch: Launch) -> None:
+    Those of any block, or of the one whose place in the grid is given.
+    """
+
+    def __init__(self, program: Program, launch: Launch, block: Triple | None = None) -> None:
         self._program, self._launch = program, launch
         x, y, z = launch.block
         self.threads = x * y * z
@@ -104,6 +108,8 @@ class ThreadValues:
         }  # fmt: skip
         for axis, blocks, cluster in zip("xyz", launch.grid, launch.cluster, strict=True):
             self._special |= {f"%nctaid.{axis}": zero + blocks, f"%cluster_nctaid.{axis}": zero + cluster}
+        for axis, place, cluster in zip("xyz", block or (), launch.cluster):
+            self._special |= {f"%ctaid.{axis}": zero + place, f"%cluster_ctaid.{axis}": zero + place % cluster}
         if launch.cluster == (1, 1, 1):
             self._special["%cluster_ctarank"] = zero
         self._definitions: dict[str, list[Instruction]] = {}
@@ -274,6 +280,8 @@ class ThreadValues:
                 return None
             total = _plus(product, numbers[2], 1) if opcode == "mad" else product
             return self._fitted(total, 2 * bits if wide else bits, signed)
+        if opcode == "mul" and "hi" in words and bits == 32 and all(number.whole for number in numbers):
+            return Value(_high_half(numbers[0].known, numbers[1].known, signed))
         if opcode == "shl" and numbers[1].whole and (by := numbers[1].one) is not None and by < 64:
             shifted = _times(numbers[0], self.constant(1 << by))
             return None if shifted is None else self._fitted(shifted, bits, signed)
@@ -343,6 +351,13 @@ def _narrow(values: Array, bits: int, signed: bool) -> Array:
         return values
     kept: Array = values & ((1 << bits) - 1)
     return np.where(kept >> (bits - 1) & 1, kept - (1 << bits), kept) if signed else kept
+
+
+def _high_half(a: Array, b: Array, signed: bool) -> Array:
+    """The upper 32 bits of products of 32 bits."""
+    kind = np.int64 if signed else np.uint64
+    product = _narrow(a, 32, signed).astype(kind) * _narrow(b, 32, signed).astype(kind)
+    return (product >> kind(32)).astype(np.int64)
 
 
 def _wrapped(value: int, bits: int) -> int:
