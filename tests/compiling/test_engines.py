@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from cutesmith.compiling.engines.report import engine_report
+from cutesmith.compiling.engines.report import engine_report, program_of
 from cutesmith.emulator.device import emulated_device
 from cutesmith.problems.loading import load_file
 from cutesmith.recording.open_session import session
@@ -27,7 +27,7 @@ def reports(path, call, arch="sm_90a"):
     found = []
     for launch in recorded.launches:
         kernel, module = recorded.kernel(launch.kernel), recorded.module_of(launch.kernel)
-        found.append(engine_report(launch, kernel, module.ptx, path.name))
+        found.append(engine_report(launch, kernel, program_of(launch, module.ptx), path.name))
     return found
 
 
@@ -116,6 +116,7 @@ def test_a_malformed_tensor_map_is_a_finding_with_what_is_wrong_with_it():
     first = launch.parameters[maps.index(True)]
     changed = first[:8] + bytes([first[8] | 0x70]) + first[9:]  # eight dimensions
     parameters = tuple(changed if data is first else data for data in launch.parameters)
-    report = engine_report(replace(launch, parameters=parameters), kernel, recorded.module_of(launch.kernel).ptx)
+    program = program_of(launch, recorded.module_of(launch.kernel).ptx)
+    report = engine_report(replace(launch, parameters=parameters), kernel, program)
     (finding,) = report.findings
     assert finding.fault is EngineFault.BAD_TENSOR_MAP and "are not a tensor map" in finding.message
