@@ -52,7 +52,7 @@ class MachineCode:
         return sum(self.words[place][0] & 0xFFF in opcodes for place in inside)
 
     def _loops(self, sm: int) -> Iterator[tuple[int, int]]:
-        """First and last instruction of each loop; the branch to itself behind the end of the code is none."""
+        """First and last instruction of each loop, but for the branch to itself behind the end of the code."""
         for place, (low, high) in enumerate(self.words):
             if low & 0xFFF in _BRANCHES:
                 bits = (high << 64 | low) >> _TARGET & (1 << _TARGET_BITS) - 1
