@@ -69,7 +69,8 @@ def tma_context(
 ) -> dict[str, Any]:
     """Names of both templates; `contiguous_k` tells of A and B, `others` are dtypes of more that launches take.
 
-    "dims" are the dimensions that TMA needs contiguous in the factors, as `kernel_fn` passes them.
+    "dims" are the dimensions that TMA needs contiguous in the factors, as `kernel_fn` passes them; "stretches" says
+    whether a size of 1 may stand for more than one element of the result.
     """
     epilogue = problem.epilogue
     dtypes = [problem.a.dtype, problem.b.dtype, *(o.dtype for o in epilogue.operands)]
@@ -81,6 +82,8 @@ def tma_context(
     return {
         "by_columns": by_columns,
         "types": {_stored_dtype(dtype): STORAGE_TYPE[dtype] for dtype in dict.fromkeys(dtypes)},
+        "stretches": bool(problem.batch or problem.windows or any(each is not None for each in problem.scales))
+        or any(1 in operand.shape[-operand.rank :] for operand in epilogue.operands),
         "over": {operand.name: varies_over(operand, swapped=swapped) for operand in epilogue.operands},
         "floating": {output.name: _is_rounded(output) for output in epilogue.outputs},
         "majors": ["K" if along_k else "MN" for along_k in contiguous_k][:: -1 if swapped else 1],

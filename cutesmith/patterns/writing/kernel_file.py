@@ -63,7 +63,8 @@ def assemble_kernel(
 
 
 def _header(problem: str, pattern: str, configuration: Mapping[str, Any], arch: str, reasons: str) -> str:
-    settings = ", ".join(f"{key}={json.dumps(value)}" for key, value in configuration.items()) or "none"
+    chosen = {key: value for key, value in configuration.items() if value is not False}  # not what is switched off
+    settings = ", ".join(f"{key}={json.dumps(value)}" for key, value in chosen.items()) or "none"
     facts = (
         f"Written by cutesmith {__version__} for {arch}: pattern {pattern}, configuration {settings}.",
         *([reasons] if reasons else []),
