@@ -82,8 +82,9 @@ def test_problem_stands_verbatim_below_the_kernel(write_file: Callable[..., Path
 def test_header_says_what_it_is() -> None:
     docstring = ast.get_docstring(ast.parse(assemble()))
     assert docstring is not None
-    expected = ("double.py", "sm_90a", "pattern rows", "threads=128", "early=false", "cutesmith 0.", "3 MB to move")
+    expected = ("double.py", "sm_90a", "pattern rows", "threads=128", "cutesmith 0.", "3 MB to move")
     assert all(part in docstring for part in expected)
+    assert "early" not in docstring  # it is switched off
 
 
 def test_hostile_problem_name_stays_in_the_docstring() -> None:
