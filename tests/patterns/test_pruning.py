@@ -191,7 +191,9 @@ def drafted(name: str, arch: str = "sm_90a") -> str:
     )
 
 
-@pytest.mark.parametrize(("name", "most"), [("level1/softmax.py", 220), ("level1/gelu_tanh.py", 255), ("level3/gemm_bias_gelu.py", 350)])
+@pytest.mark.parametrize(
+    ("name", "most"), [("level1/softmax.py", 220), ("level1/gelu_tanh.py", 255), ("level3/gemm_bias_gelu.py", 350)]
+)
 def test_drafts_are_short(name: str, most: int) -> None:
     assert drafted(name).count("\n") <= most
 
