@@ -27,7 +27,8 @@ TEXTS = [
 WANTED = """
 concepts-architecture concepts-layouts concepts-tensors concepts-mma
 patterns-getting-started patterns-elementwise patterns-reduction patterns-gemm patterns-memory patterns-compilation
-patterns-pipeline patterns-scan patterns-convolution recurrences-in-chunks small-matrices wavefronts api-core api-arch api-nvgpu api-runtime-utils troubleshooting
+patterns-pipeline patterns-scan patterns-convolution recurrences-in-chunks small-matrices wavefronts
+api-core api-arch api-nvgpu api-runtime-utils troubleshooting
 attention-hopper backward gather-and-scatter fp8-and-block-scaled grouped-and-moe porting runtime
 design-gate design-tiling optimizations anti-patterns faq attention epilogues blackwell integration profiling glossary
 """.split()
