@@ -7,7 +7,7 @@ contracts, missing machines and our own limits.
 from __future__ import annotations
 
 from cutesmith.unicode import plain_text
-from cutesmith.verdicts import ExitCode, Mechanism, Rule, Violation
+from cutesmith.verdicts import ExitCode, FaultKind, Mechanism, Rule, Violation
 
 
 def told_of(name: str, message: str) -> str:
@@ -59,8 +59,8 @@ class UnmatchedError(CutesmithError):
 class CandidateError(CutesmithError):
     """The candidate crashed, timed out or does not compile; `exit_code` says which, `log_tail` keeps its last lines.
 
-    `rule` is the row of the table of exploits that it looks like, `mechanism` the check that found it. `context_lost`:
-    CUDA reported an error, after which no launch of that process can be trusted.
+    `rule` is the row of the table of exploits that it looks like, `mechanism` the check that found it, `fault` what a
+    sanitizer found. `context_lost`: CUDA reported an error, after which no launch of that process can be trusted.
     """
 
     def __init__(
@@ -72,12 +72,13 @@ class CandidateError(CutesmithError):
         log_tail: str = "",
         rule: Rule | None = None,
         mechanism: Mechanism = Mechanism.EXCEPTION,
+        fault: FaultKind | None = None,
         context_lost: bool = False,
     ) -> None:
         super().__init__(message, hint=hint)
         self.exit_code = exit_code
         self.log_tail = plain_text(log_tail)
-        self.rule, self.mechanism, self.context_lost = rule, mechanism, context_lost
+        self.rule, self.mechanism, self.fault, self.context_lost = rule, mechanism, fault, context_lost
 
     def reworded(self, message: str, *, hint: str, exit_code: ExitCode | None = None) -> CandidateError:
         """The same failure in other words, for callers that know more of it."""
@@ -88,6 +89,7 @@ class CandidateError(CutesmithError):
             log_tail=self.log_tail,
             rule=self.rule,
             mechanism=self.mechanism,
+            fault=self.fault,
             context_lost=self.context_lost,
         )
 

@@ -75,8 +75,8 @@ def describe(fault: EmulatedFault) -> str:
     """One sentence with both places."""
     against = f"; the other access is at {fault.other}" if fault.other else ""
     times = f"; {fault.count} times" if fault.count > 1 else ""
-    kind = fault.kind.replace("_", " ")
-    return f"{kind} at {fault.where}: {fault.message} (thread {fault.thread}, block {fault.block}){against}{times}"
+    who = f"(thread {fault.thread}, block {fault.block})"
+    return f"{fault.kind.words} at {fault.where}: {fault.message} {who}{against}{times}"
 
 
 # ------------------------------------------------------------------------------------------------------------ profile

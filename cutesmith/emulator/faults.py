@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,26 +9,7 @@ from cutesmith.emulator.errors import EmulationError
 from cutesmith.emulator.ptx.printer import format_location, location_in
 from cutesmith.emulator.ptx.syntax import Instruction, Location
 from cutesmith.verdicts import ExitCode
-
-
-class FaultKind(str, enum.Enum):
-    """What can be wrong with a launch; the values are those of reports."""
-
-    OUT_OF_BOUNDS = "out_of_bounds"
-    MISALIGNED = "misaligned"
-    UNINITIALISED_READ = "uninitialised_read"
-    RACE = "race"
-    DIVERGENT_BARRIER = "divergent_barrier"
-    MISMATCHED_BARRIER = "mismatched_barrier"
-    MISSING_WAIT = "missing_wait"
-    MISSING_FENCE = "missing_fence"
-    DEPENDS_ON_ORDER = "depends_on_order"
-    DEADLOCK = "deadlock"
-    ENDLESS_LOOP = "endless_loop"
-    INVALID_OPERAND = "invalid_operand"
-    TENSOR_MEMORY = "tensor_memory"
-    TRAP = "trap"
-    ASSERTION = "assertion"
+from cutesmith.verdicts import FaultKind as FaultKind
 
 
 @dataclass(frozen=True)
@@ -55,9 +35,7 @@ class Finding:
     def describe(self, path: Path) -> str:
         """One sentence with the line of `path` that is at fault, if a caller is in that file."""
         at = own_line(self.location, path)
-        first = (
-            f"{self.kind.value.replace('_', ' ')} at {at}: {self.message} (thread {self.thread}, block {self.block})"
-        )
+        first = f"{self.kind.words} at {at}: {self.message} (thread {self.thread}, block {self.block})"
         against = f"; the other access is at {own_line(self.other, path)}" if self.other else ""
         return first + against + (f"; {self.count} times" if self.count > 1 else "")
 
@@ -75,7 +53,7 @@ class KernelFault(EmulationError):
     """The kernel is at fault: `findings` say how; `fatal` is the one that ended the launch."""
 
     def __init__(self, fatal: Finding, findings: tuple[Finding, ...]) -> None:
-        super().__init__(f"{fatal.kind.value.replace('_', ' ')}: {fatal.message}")
+        super().__init__(f"{fatal.kind.words}: {fatal.message}")
         self.fatal, self.findings = fatal, findings
 
     def describe(self, path: Path) -> str:

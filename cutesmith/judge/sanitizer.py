@@ -14,7 +14,7 @@ from cutesmith.sandbox.processes import fair_memory
 from cutesmith.sandbox.scratch import scratch_folder
 from cutesmith.sandbox.watched_program import run_watched
 from cutesmith.sandbox.worker import GIB, Limits
-from cutesmith.verdicts import CaseOutcome, CaseReport, Mechanism, Rule, Violation
+from cutesmith.verdicts import CaseOutcome, CaseReport, FaultKind, Mechanism, Rule, Violation
 
 TOOLS: dict[str, tuple[str, ...]] = {
     # Importing the DSL asks the driver for functions that it lacks; allocations of a multiple of 512 bytes touch.
@@ -73,7 +73,9 @@ def _checked(case: CaseReport, program: str, tool: str, arguments: Sequence[str]
     if finished.code == FOUND:
         lines = [line.lstrip("= ") for line in finished.output.splitlines() if line.startswith("=")]
         said = next((line for line in lines if re.search(r"Invalid|Race|hazard|Error|error", line)), "errors")
-        return case.violated(Violation(Rule.O8, Mechanism.COMPUTE_SANITIZER, said[:300], reject=False))
+        fault = FaultKind.RACE if tool == "racecheck" else FaultKind.OUT_OF_BOUNDS
+        fault = FaultKind.MISALIGNED if "misaligned" in finished.output else fault
+        return case.violated(Violation(Rule.O8, Mechanism.COMPUTE_SANITIZER, said[:300], reject=False, fault=fault))
     if finished.code:
         text = f"it ended with {finished.code}: {finished.output.strip()[-300:]}"
         return replace(case, outcome=CaseOutcome.NOT_RUN, remark=text)

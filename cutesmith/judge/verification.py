@@ -131,15 +131,15 @@ class Judge:
             if not self.own_problem:
                 contract.inspect(self.problem)
             for cheat in [] if on == "cpu" else self.cheats():
-                return self._ended(ExitCode.REJECTED, cheat.text, cheat.rule, cheat.mechanism)
+                return self._ended(ExitCode.REJECTED, cheat.text, cheat)
             return self._run(on)
         except CandidateError as error:
             name, hint = self.path.name, error.hint or (SMALLER if error.exit_code == ExitCode.TIMED_OUT else "")
             text = told_of(name, error.message)
             told = f"{text}\n{hint}" if hint else text
-            return self._ended(error.exit_code, told, error.rule, error.mechanism, error.log_tail)
+            return self._ended(error.exit_code, told, error, error.log_tail)
         except CutesmithError as error:
-            return self._ended(error.exit_code, str(error), mechanism=mechanism_of(error))
+            return self._ended(error.exit_code, str(error), Violation(None, mechanism_of(error), error.message))
 
     def cheats(self) -> list[Violation]:
         """What the file's text shows that a kernel may not do."""
@@ -354,13 +354,15 @@ class Judge:
             if missing := [case.remark for case in self.cases if case.outcome is CaseOutcome.NOT_EXECUTED]:
                 told = f"not verified: {missing[0]}, which no case executed; else {self._counted()}{self._shrunk()}"
                 text = f"{self.path.name}: {told}\n{ONE_CODE}: {self._smaller_way()}"
-                return self._ended(ExitCode.UNAVAILABLE, text, mechanism=Mechanism.FULL_SIZE_LAUNCHES, log_tail=tail)
+                return self._ended(
+                    ExitCode.UNAVAILABLE, text, Violation(None, Mechanism.FULL_SIZE_LAUNCHES, told), tail
+                )
             return self._ended(ExitCode.PASSED, f"{self.path.name}: {done}, {self._counted()}{whose}", log_tail=tail)
         worst = deciding(wrong)
         assert worst.violation is not None, "what did not pass says why"
         more = f" (and {len(wrong) - 1} other cases)" if len(wrong) > 1 else ""
         text = f"{self.path.name}: {worst.name}: {worst.explanation}{more}"
-        return self._ended(EXIT_CODES[worst.outcome], text, worst.violation.rule, worst.violation.mechanism, tail)
+        return self._ended(EXIT_CODES[worst.outcome], text, worst.violation, tail)
 
     def _smaller_way(self) -> str:
         """How a small case comes to the code of full size: by the problem, where its author is the kernel's."""
@@ -384,12 +386,7 @@ class Judge:
         return sum(case.outcome is CaseOutcome.DECLINED for case in self.cases)
 
     def _ended(
-        self,
-        code: ExitCode,
-        summary: str,
-        rule: Rule | None = None,
-        mechanism: Mechanism | None = None,
-        log_tail: str = "",
+        self, code: ExitCode, summary: str, found: Violation | CandidateError | None = None, log_tail: str = ""
     ) -> VerifyVerdict:
         return VerifyVerdict(
             exit_code=code,
@@ -402,8 +399,9 @@ class Judge:
             reduced=self.reduced,
             values="quick" if self.options.quick else "full",
             kinds=self.kinds,
-            rule=str(rule or ""),
-            mechanism=mechanism.value if mechanism else "",
+            rule=str(found.rule or "") if found else "",
+            mechanism=found.mechanism.value if found else "",
+            fault=found.fault if found else None,
             tf32_convolutions=self.tf32_convolutions,
             own_problem=self.own_problem,
             confinement=self.confinement,

@@ -110,7 +110,7 @@ def concluded(blank: EmulateVerdict, reply: Emulated, log_tail: str) -> EmulateV
     if faults:
         others = len(faults) - 1
         more = f" (and {others} other finding{'s' if others > 1 else ''})" if others else ""
-        text = f"{name}: {faults[0].kind.replace('_', ' ')} at {faults[0].where}: {faults[0].message}{more}"
+        text = f"{name}: {faults[0].kind.words} at {faults[0].where}: {faults[0].message}{more}"
         return replace(verdict, exit_code=ExitCode.CRASHED, summary=text)
     if not verdict.launches:
         hint = "Call the compiled function in kernel_fn; torch operations alone do not make a kernel."

@@ -242,7 +242,7 @@ def _bytes_of(values: Sequence[Any]) -> int:
 
 def _fault(finding: Finding, path: Path) -> EmulatedFault:
     return EmulatedFault(
-        kind=finding.kind.value,
+        kind=finding.kind,
         message=finding.message,
         where=own_line(finding.location, path),
         thread=finding.thread,

@@ -19,7 +19,7 @@ from cutesmith.errors import CandidateError, CutesmithError
 from cutesmith.sandbox.confinement import die_with_parent, limit_resources
 from cutesmith.sandbox.failures import exhausted_memory, lost_context, mechanism_of
 from cutesmith.sandbox.messages import Handler, Request, decode, encode, imported, name_of, reply_type
-from cutesmith.verdicts import ExitCode, Mechanism, Rule, strict_json
+from cutesmith.verdicts import ExitCode, FaultKind, Mechanism, Rule, strict_json
 
 HEADER = struct.Struct("<Q")
 MAX_FRAME_BYTES = 256 << 20
@@ -53,6 +53,7 @@ class Raised:
     hint: str
     rule: Rule | None
     mechanism: Mechanism
+    fault: FaultKind | None
     traceback: str
     exit_code: int
     ours: bool
@@ -98,6 +99,7 @@ def describe(error: BaseException) -> Raised:
         hint=ours.hint if ours else "",
         rule=error.rule if isinstance(error, CandidateError) else None,
         mechanism=mechanism,
+        fault=error.fault if isinstance(error, CandidateError) else None,
         traceback=text[-8000:],
         exit_code=int(ours.exit_code if ours else ExitCode.CRASHED),
         ours=ours is not None,

@@ -247,6 +247,7 @@ class Worker:
             log_tail=tail,
             rule=error.rule,
             mechanism=error.mechanism,
+            fault=error.fault,
             context_lost=error.context_lost,
         )
 

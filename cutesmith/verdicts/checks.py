@@ -9,7 +9,7 @@ from pathlib import PurePath
 from typing import Any, ClassVar
 
 from cutesmith.verdicts.base import ExitCode, Verdict
-from cutesmith.verdicts.violations import CaseOutcome, Mechanism, Violation, outcome_of
+from cutesmith.verdicts.violations import CaseOutcome, FaultKind, Mechanism, Violation, outcome_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -273,7 +273,6 @@ class CaseReport:
 
 VERIFIED = "verified"
 VERIFIED_BY_EMULATION = "verified on the emulated GPU"
-_CRASHES = {Mechanism.RACE.value: "race", Mechanism.REFUSAL.value: "declined"}  # by mechanism, what they are called
 QUICK_VALUES = ", with quick values"  # added to a status: few values were drawn, so that it counts as neither
 
 
@@ -323,6 +322,7 @@ class VerifyVerdict(Verdict):
     kinds: tuple[InputKind, ...] = ()  # of the inputs, with what was drawn for each
     rule: str = ""  # the row of the table of exploits that it looks like
     mechanism: str = ""  # the check that found it (`Mechanism`), empty on a pass
+    fault: FaultKind | None = None  # where a sanitizer found it: what that is
     tf32_convolutions: bool = False  # it passed since PyTorch's flag lets float32 convolutions round to tf32
     own_problem: bool = False  # the kernel's own file says what it computes: both have one author
     confinement: dict[str, bool] = field(default_factory=dict)
@@ -334,11 +334,13 @@ class VerifyVerdict(Verdict):
     def status(self) -> str:
         """`verified` only when it was executed on a GPU; `compiled` when everything but execution was checked.
 
-        Under the exit code of `crashed`: `race` where that is what the emulated GPU found, `declined` where the kernel
+        Under the exit code of `crashed`: what a sanitizer found (`race`, `missing fence`), `declined` where the kernel
         refuses inputs that it has to take.
         """
-        if status := _CRASHES.get(self.mechanism):
-            return status
+        if self.exit_code == ExitCode.CRASHED and self.fault:
+            return self.fault.words
+        if self.mechanism == Mechanism.REFUSAL.value:
+            return "declined"
         if not self.passed or self.ran_on == "compile":
             return "compiled" if self.passed else super().status
         done = VERIFIED_BY_EMULATION if self.ran_on == "emulator" else VERIFIED
@@ -417,6 +419,8 @@ class CheckVerdict(Verdict):
 
     @property
     def status(self) -> str:
-        """That of verification where all passed, such as `verified on the emulated GPU`."""
+        """That of verification where all passed, else of the stage that failed: `missing wait`."""
         verified = next((one for one in self.stages if isinstance(one, VerifyVerdict)), None)
-        return verified.status if self.passed and verified else super().status
+        if self.passed:
+            return verified.status if verified else super().status
+        return next((one.status for one in self.stages if one.exit_code == self.exit_code), super().status)

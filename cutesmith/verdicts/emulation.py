@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from cutesmith.verdicts.base import ExitCode, Verdict
+from cutesmith.verdicts.violations import FaultKind
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -16,7 +17,7 @@ class EmulatedFault:
     `where` is "kernel.py:31", `other` the line of the other access of a race; `count` how often it was found.
     """
 
-    kind: str
+    kind: FaultKind
     message: str
     where: str
     thread: tuple[int, int, int]
@@ -270,4 +271,4 @@ class ScriptVerdict(Verdict):
 
 def _found(verdict: Verdict, faults: Sequence[EmulatedFault]) -> str:
     """Such as "race" or "missing wait" where findings made the verdict; a crash is something else."""
-    return faults[0].kind.replace("_", " ") if faults and verdict.exit_code == ExitCode.CRASHED else ""
+    return faults[0].kind.words if faults and verdict.exit_code == ExitCode.CRASHED else ""

@@ -78,7 +78,6 @@ class Mechanism(enum.Enum):
     STREAM_ORDER = "stream order"
     REPLAYED = "replayed"
     EMULATED_SANITIZER = "sanitizer of the emulated GPU"
-    RACE = "race detector of the emulated GPU"
     COMPUTE_SANITIZER = "compute-sanitizer"
     DEVICE_TIME = "shares of device time"
     FULL_SIZE_LAUNCHES = "launches at full size"
@@ -109,18 +108,45 @@ class Mechanism(enum.Enum):
     REFUSAL = "a refusal of the kernel's own"
 
 
+class FaultKind(str, enum.Enum):
+    """What a sanitizer can find wrong with a launch; the values are those of reports."""
+
+    OUT_OF_BOUNDS = "out_of_bounds"
+    MISALIGNED = "misaligned"
+    UNINITIALISED_READ = "uninitialised_read"
+    RACE = "race"
+    DIVERGENT_BARRIER = "divergent_barrier"
+    MISMATCHED_BARRIER = "mismatched_barrier"
+    MISSING_WAIT = "missing_wait"
+    MISSING_FENCE = "missing_fence"
+    DEPENDS_ON_ORDER = "depends_on_order"
+    DEADLOCK = "deadlock"
+    ENDLESS_LOOP = "endless_loop"
+    INVALID_OPERAND = "invalid_operand"
+    TENSOR_MEMORY = "tensor_memory"
+    TRAP = "trap"
+    ASSERTION = "assertion"
+
+    @property
+    def words(self) -> str:
+        """For people: "missing wait"."""
+        return self.value.replace("_", " ")
+
+
 @dataclass(frozen=True)
 class Violation:
     """One thing that a check holds against a kernel.
 
     `rule`: the row of the table of exploits that it looks like, None for a mistake. `reject`: it is cheating, not a
-    wrong result. `sign`: what the same fault has in every case, where that is known: its kind and its lines.
+    wrong result. `fault`: what a sanitizer found. `sign`: what the same fault has in every case, where that is known:
+    its kind and its lines.
     """
 
     rule: Rule | None
     mechanism: Mechanism
     text: str
     reject: bool = True
+    fault: FaultKind | None = None
     sign: str = ""
 
 
@@ -154,11 +180,8 @@ _HARMLESS = (
 )
 
 
-_SANITIZERS = (Mechanism.EMULATED_SANITIZER, Mechanism.RACE, Mechanism.COMPUTE_SANITIZER)
-
-
 def outcome_of(violation: Violation) -> CaseOutcome:
     """The outcome of a case that ends with this violation."""
     if violation.reject:
         return CaseOutcome.REJECTED
-    return CaseOutcome.FAULT if violation.mechanism in _SANITIZERS else CaseOutcome.WRONG_RESULT
+    return CaseOutcome.FAULT if violation.fault else CaseOutcome.WRONG_RESULT

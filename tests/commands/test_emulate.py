@@ -13,7 +13,7 @@ from cutesmith.commands.emulate import main
 from cutesmith.profiling.emulation import concluded, emulate_kernel, emulator
 from cutesmith.profiling.requests import Emulate, Prepare, Start
 from cutesmith.sandbox.worker import Worker
-from cutesmith.verdicts import EmulatedFault, EmulatedLaunch, EmulateVerdict, ExitCode
+from cutesmith.verdicts import EmulatedFault, EmulatedLaunch, EmulateVerdict, ExitCode, FaultKind
 from cutesmith.verdicts.emulation import MbarrierRing
 from tests.kernel_files import kernel_file
 
@@ -184,7 +184,7 @@ def test_help_says_when_to_use_it(capsys):
 
 def test_table_of_faults():
     fault = EmulatedFault(
-        kind="race", message="nothing orders the two", where="k.py:8", thread=(1, 0, 0), block=(0, 0, 0),
+        kind=FaultKind.RACE, message="nothing orders the two", where="k.py:8", thread=(1, 0, 0), block=(0, 0, 0),
         other="k.py:5", count=3,
     )  # fmt: skip
     launch = EmulatedLaunch(

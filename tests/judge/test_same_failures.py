@@ -10,13 +10,14 @@ from cutesmith.commands.verify import table
 from cutesmith.judge.rounds import VerifyOptions
 from cutesmith.judge.same_failures import told_once
 from cutesmith.judge.verification import verify_kernel
-from cutesmith.verdicts import CaseOutcome, CaseReport, Mechanism, OutputError, Rule, Violation
+from cutesmith.verdicts import CaseOutcome, CaseReport, FaultKind, Mechanism, OutputError, Rule, Violation
 
 PLANTED = Path(__file__).resolve().parents[2] / "evals" / "planted_faults"
 
 
 def race(name, text, sign):
-    return CaseReport(name=name, inputs="f[8]").violated(Violation(Rule.O8, Mechanism.RACE, text, False, sign))
+    violation = Violation(Rule.O8, Mechanism.EMULATED_SANITIZER, text, False, FaultKind.RACE, sign)
+    return CaseReport(name=name, inputs="f[8]").violated(violation)
 
 
 def wrong(name, mechanism, rule=None, inputs="f[8]", output=0, text="", whole=""):

@@ -25,17 +25,21 @@ REVERSE = (ROOT / "tests" / "kernels" / "smem_reverse.py").read_text()
 SEGMENTS = ROOT / "tests" / "kernels" / "first_of_segments.py"
 
 
-def test_what_the_sanitizer_finds_is_a_crash_with_its_line():
-    verdict = verdict_here(ROOT / "evals" / "planted_faults" / "race_reverse.py")
-    assert verdict.status == "race" and verdict.mechanism == Mechanism.RACE.value
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [("race_reverse", "race"), ("uninitialised_shared", "uninitialised read"), ("wgmma_wait_missing", "missing wait")],
+)
+def test_what_the_sanitizer_finds_has_its_own_word_and_its_line(fault, words):
+    verdict = verdict_here(ROOT / "evals" / "planted_faults" / f"{fault}.py")
+    assert verdict.status == words and verdict.mechanism == Mechanism.EMULATED_SANITIZER.value
     assert verdict.exit_code == ExitCode.CRASHED and verdict.ran_on == "emulator"
-    assert "race at race_reverse.py:" in verdict.summary and "race_reverse.py:20" in verdict.summary
+    assert f"{words} at {fault}.py:" in verdict.summary
 
 
 def test_a_deadlock_names_all_that_wait_without_frames_of_ours():
     path = ROOT / "evals" / "planted_faults" / "deadlock_cluster.py"
     verdict = verify_kernel(path, VerifyOptions(quick=True, seeds=1), on="emulator")
-    assert verdict.exit_code == ExitCode.CRASHED and verdict.log_tail == ""
+    assert (verdict.exit_code, verdict.status) == (ExitCode.CRASHED, "deadlock") and verdict.log_tail == ""
     assert verdict.summary.count("deadlock at deadlock_cluster.py:") == 2, verdict.summary
     assert "deadlock: " not in verdict.summary
     text = "\n".join(table(verdict))

@@ -13,7 +13,7 @@ from cutesmith.errors import UnavailableError
 from cutesmith.profiling.scripts.endings import TimeUp, ending_of
 from cutesmith.profiling.scripts.requests import ScriptRan
 from cutesmith.profiling.scripts.run_script import _readable, concluded, run_script
-from cutesmith.verdicts import EmulatedFault, ExitCode, ScriptFault, ScriptTest, ScriptVerdict
+from cutesmith.verdicts import EmulatedFault, ExitCode, FaultKind, ScriptFault, ScriptTest, ScriptVerdict
 
 REVERSE = """\
 import math
@@ -316,7 +316,7 @@ def concluded_of(*tests: ScriptTest, faults=()) -> ScriptVerdict:
     return concluded(BLANK, reply, "-m pytest", "")
 
 
-FAULT = EmulatedFault(kind="race", message="unordered", where="k.py:3", thread=(0, 0, 0), block=(0, 0, 0))
+FAULT = EmulatedFault(kind=FaultKind.RACE, message="unordered", where="k.py:3", thread=(0, 0, 0), block=(0, 0, 0))
 
 
 def test_the_worst_test_decides_and_skips_alone_are_no_pass():

@@ -17,7 +17,6 @@ STATUSES = (
     "usage",
     "does_not_compile",
     "crashed",
-    "race",
     "timed_out",
     "unavailable",
     "rejected",

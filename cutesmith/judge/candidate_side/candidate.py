@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from cutesmith.emulator.faults import FaultKind, KernelFault
+from cutesmith.emulator.faults import KernelFault
 from cutesmith.errors import CandidateError, ContractError, CutesmithError, UnavailableError
 from cutesmith.judge.candidate_side.damage import Buffer, Workspaces, damage
 from cutesmith.judge.candidate_side.host_branches import with_marks
@@ -287,13 +287,13 @@ class Candidate:
     def _faults(self, known: int) -> list[Violation]:
         """New findings of the emulated GPU, beyond those that are known, each with its Python line."""
         found = () if self.emulated is None else self.emulated.findings[known:]
-        races = {FaultKind.RACE: Mechanism.RACE}
         return [
             Violation(
                 Rule.O8,
-                races.get(fault.kind, Mechanism.EMULATED_SANITIZER),
+                Mechanism.EMULATED_SANITIZER,
                 fault.describe(self.path),
                 reject=False,
+                fault=fault.kind,
                 sign=fault.sign(self.path),
             )
             for fault in found
@@ -383,8 +383,8 @@ def candidate_code(path: Path) -> Iterator[None]:
             raise
         raise describe_failure(path, error.__cause__) from error
     except KernelFault as error:
-        mechanism, text = Mechanism.EMULATED_SANITIZER, error.describe(path)
-        raise CandidateError(text, error.exit_code, hint=error.hint, mechanism=mechanism) from error
+        mechanism, text, fault = Mechanism.EMULATED_SANITIZER, error.describe(path), error.fatal.kind
+        raise CandidateError(text, error.exit_code, hint=error.hint, mechanism=mechanism, fault=fault) from error
     except CutesmithError as error:  # the emulated GPU's own: they say what is wrong, and their exit code is theirs
         mechanism = Mechanism.EXCEPTION
         raise CandidateError(error.message, error.exit_code, hint=error.hint, mechanism=mechanism) from error

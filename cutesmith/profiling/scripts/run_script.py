@@ -141,7 +141,7 @@ def concluded(blank: ScriptVerdict, reply: ScriptRan, name: str, log_tail: str) 
     if faults and not (error is not None and error.exit_code == ExitCode.INTERNAL):
         more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
         fault = faults[0].fault
-        what = f"{fault.kind.replace('_', ' ')} at {fault.where}: {fault.message}{more}"
+        what = f"{fault.kind.words} at {fault.where}: {fault.message}{more}"
         then = f"; then {error.message}" if error is not None and error.exit_code != ExitCode.CRASHED else ""
         return replace(verdict, exit_code=ExitCode.CRASHED, summary=f"{name}: {what}{then}{tests}")
     if error is not None:

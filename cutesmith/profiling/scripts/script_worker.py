@@ -143,7 +143,7 @@ def _by_kernel(launches: list[LaunchReport]) -> Iterator[ScriptKernel]:
 
 def _fault(finding: Finding) -> EmulatedFault:
     return EmulatedFault(
-        kind=finding.kind.value,
+        kind=finding.kind,
         message=finding.message,
         where=_place(finding.location),
         thread=finding.thread,

@@ -34,7 +34,6 @@ SHOWN_ELSEWHERE = {
     "an exception",  # tests/judge: a kernel that raises
     "a refusal of the kernel's own",  # tests/judge/test_longer_cases.py
     "launches at full size",  # tests/judge/test_longer_cases.py
-    "race detector of the emulated GPU",  # tests/judge/test_verification_by_emulation.py
     "files of outputs",  # tests/judge/transfer/test_given_outputs.py
 }
 
