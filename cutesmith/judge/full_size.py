@@ -13,6 +13,7 @@ from cutesmith.judge.derived import Draw, judge_derived
 from cutesmith.judge.draws.derived_case import DerivedCase
 from cutesmith.judge.problem_process import reference_call
 from cutesmith.judge.reference_side import requests as of_reference
+from cutesmith.judge.ring_cases import FEW, MOST_INSTRUCTIONS, ORDERS
 from cutesmith.judge.rounds import DERIVED, LARGE_POISON, NAN_POISON, Round
 from cutesmith.verdicts import CaseOutcome, CaseReport, ExitCode, Mechanism, Rule, Violation
 
@@ -27,7 +28,7 @@ LEAST_ELEMENTS, MOST_ELEMENTS = 1 << 19, 1 << 24  # of a case, however slow or q
 class FullSize:
     """The cases of one verification; `columns`: whether the contract lets columns change, `elements` of all inputs.
 
-    `other_kernels`: whether the last case launched others than the call at full size.
+    `last`: what the last case did, with inputs of so many elements.
     """
 
     turn: Round
@@ -36,7 +37,8 @@ class FullSize:
     elements: int
     blocks: tuple[int, ...] = ()
     crowded: str = ""  # blocks that wait for each other and are more than a GPU holds
-    other_kernels: bool = False
+    last: of_candidate.Ran = of_candidate.Ran()
+    last_elements: int = 0
 
     def launches(self) -> CaseReport:
         """Call `kernel_fn` on inputs of full size, its launches recorded instead of executed."""
@@ -112,17 +114,38 @@ class FullSize:
         return self.turn.candidate.call(of_candidate.NotExecuted(), timeout=self.turn.options.timeout)
 
     def longer(self) -> Iterator[CaseReport]:
-        """A case for each size that was shrunk, and one beyond the last block of a grid that ends early."""
+        """A case for each size that was shrunk, and one beyond the last block of a grid that ends early.
+
+        The first size that brings the ring of a persistent kernel more trips is tried on a small GPU too, where its
+        blocks have several tiles each.
+        """
+        shared = not self.turn.base.persistent
         for long in self.long_sizes:
-            yield self._longer(long)
+            case = self._longer(long)
+            yield case
+            usual = self.last.ring
+            if usual and case.outcome is CaseOutcome.PASSED and not shared:
+                yield self._shared(case.name, long)
+                shared = self.last.ring is not None and self.last.ring.trips > usual.trips
         if beyond := self._beyond():
             yield self._tried(f"longer: {beyond:,} elements", beyond=beyond, elements=self.elements)
+
+    def _shared(self, name: str, long: int) -> CaseReport:
+        """The last case once more, smaller, where few blocks share what there is."""
+        few, part = FEW * self.turn.base.cluster, MOST_INSTRUCTIONS / 2 / self.last.instructions
+        return self._tried(
+            f"{name} on {few} multiprocessors",
+            longer=long,
+            elements=int(self.last_elements * min(1, part)),
+            columns=self.columns,
+            multiprocessors=few,
+        )
 
     def _longer(self, long: int) -> CaseReport:
         name, elements = f"longer: size {long}", self._affordable(INSTRUCTIONS)
         case = self._tried(name, longer=long, elements=elements, columns=self.columns)
         missed = case.outcome in MISSED
-        if not self.columns or not (missed or (case.passed and self.other_kernels)):
+        if not self.columns or not (missed or (case.passed and self.last.other_kernels)):
             return case
         whole = self._tried(name, longer=long, elements=elements)  # perhaps it is the columns that it does not take
         return case if whole.outcome in MISSED and not missed else whole
@@ -151,6 +174,7 @@ class FullSize:
         beyond: int = 0,
         columns: bool = False,
         some_blocks: bool = False,
+        multiprocessors: int = 0,
         missing: tuple[str, ...] = (),
     ) -> CaseReport:
         """One case; the numbers are those of `Draw`. It is judged if it executes some of what is `missing`."""
@@ -164,10 +188,11 @@ class FullSize:
         case = CaseReport(name=name, inputs=drawn.summary)
         poison = LARGE_POISON if some_blocks else NAN_POISON
         steps = (turn.step(0, drawn, reuse=False, poison=poison),)
-        fresh = not self.columns
-        call = of_candidate.Run(steps, may_decline=True, limited=True, fresh=fresh, some_blocks=some_blocks)
-        reply = turn.run(name, drawn, call)
-        self.other_kernels = reply.other_kernels
+        how = {"some_blocks": some_blocks, "multiprocessors": multiprocessors}
+        how |= {"fresh": multiprocessors > 0 or not self.columns, "orders": ORDERS if multiprocessors else 1}
+        call = of_candidate.Run(steps, may_decline=True, limited=True, **how)
+        reply = turn.run_named(name, drawn, call)
+        self.last, self.last_elements = reply, drawn.elements
         if missing and reply.steps and self._missing() == missing:
             return case
         if reply.steps:

@@ -11,20 +11,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from cutesmith.errors import CandidateError
 from cutesmith.judge.candidate_side.requests import Run
 from cutesmith.judge.derived import Draw, judge_derived
 from cutesmith.judge.draws.derived_case import DerivedCase
 from cutesmith.judge.rounds import DERIVED, NAN_POISON, Round
 from cutesmith.judge.transfer.requests import Scalar
-from cutesmith.verdicts import CaseOutcome, CaseReport, ExitCode, MbarrierRing
+from cutesmith.verdicts import CaseOutcome, CaseReport, MbarrierRing
 
-ORDERS = 3  # emulator.machine.schedules: side by side, first warps first, last warps first
+ORDERS = 3  # of launches with a ring; emulator.machine.schedules: side by side, first warps first, last warps first
 MOST_CASES = 8  # with other sizes
 MOST_PROBES = 3  # sizes that are changed to see what decides the trips
 MOST_INSTRUCTIONS = 1 << 24  # lane-instructions of a case in one order
 MOST_GROWTH = 64  # of the elements, however few they are
-FEW = 2  # multiprocessors, for each block of a cluster
+FEW = 2  # multiprocessors, for each block of a cluster; a cluster's tiles have another one's between them
 
 
 @dataclass(frozen=True)
@@ -154,12 +153,7 @@ class RingCases:
         others = bool(sizes or multiprocessors)
         fresh = bool(sizes) and self.fresh or multiprocessors > 0
         call = Run(steps, may_decline=others, limited=True, fresh=fresh, orders=ORDERS, multiprocessors=multiprocessors)
-        try:
-            reply = turn.run(name, drawn, call)
-        except CandidateError as error:
-            if error.exit_code == ExitCode.TIMED_OUT:  # which is said of the case already
-                raise
-            raise error.reworded(f"{name}: {error.message}", hint=error.hint) from error
+        reply = turn.run_named(name, drawn, call)
         judged = DerivedCase(name, (name,), strict=True)
         trips = f"{reply.ring.trips} trips of {reply.ring.stages} stages, " if reply.ring else ""
         note = f"{trips}in {ORDERS} orders"

@@ -220,6 +220,15 @@ class Round:
                 raise
             raise too_slow(error, drawn.summary, drawn.size, case=f"{name}: ") from error
 
+    def run_named(self, name: str, drawn: Drawn, request: Run) -> Ran:
+        """The same for inputs that the judge chose: an error names the case, as a time-out does."""
+        try:
+            return self.run(name, drawn, request)
+        except CandidateError as error:
+            if error.exit_code == ExitCode.TIMED_OUT:
+                raise
+            raise error.reworded(f"{name}: {error.message}", hint=error.hint) from error
+
     def judge(
         self,
         key: str,

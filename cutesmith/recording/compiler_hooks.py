@@ -23,7 +23,7 @@ from cutesmith.errors import UnavailableError
 from cutesmith.recording.cubin import read_cubin
 from cutesmith.recording.driver_answers import answer_driver_calls
 from cutesmith.recording.exported_objects import hook_load_module
-from cutesmith.recording.gpu_size import multiprocessors
+from cutesmith.recording.gpu_size import told_to_host_code
 from cutesmith.recording.host_calls import register_host_calls, surfacing
 from cutesmith.recording.patches import Patches
 from cutesmith.recording.ptx import PtxasNote, Spills, read_notes, read_remarks
@@ -348,9 +348,11 @@ def _answer_hardware_info(patches: Patches, arch: str) -> None:
 
     answers = {
         "__init__": init,
-        "get_max_active_clusters": lambda info, cluster_size, stream=None: max(1, multiprocessors(sm) // cluster_size),
+        "get_max_active_clusters": lambda info, cluster_size, stream=None: max(
+            1, told_to_host_code(sm) // cluster_size
+        ),
         "get_l2_cache_size_in_bytes": lambda info: sm.l2_bytes,
-        "get_device_multiprocessor_count": lambda info: multiprocessors(sm),
+        "get_device_multiprocessor_count": lambda info: told_to_host_code(sm),
     }
     patches.set_existing(HardwareInfo, answers)
 

@@ -13,16 +13,20 @@ from typing import Any, Protocol
 
 from cutesmith.devices import MAX_THREADS_PER_BLOCK, RESERVED_SMEM_PER_BLOCK, WARP_SIZE, SmVersion
 from cutesmith.errors import UnavailableError
-from cutesmith.recording.gpu_size import multiprocessors
+from cutesmith.recording.gpu_size import told_to_host_code
 from cutesmith.recording.patches import Patches
 
 DRIVER_VERSION = 13000
 
+_MULTIPROCESSORS = 16  # CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
 
-def device_attributes(sm: SmVersion) -> dict[int, int]:
-    """Values of CUdevice_attribute (cudaDeviceAttr has the same numbers) for a GPU of this SM version."""
+
+def device_attribute(sm: SmVersion, number: int) -> int:
+    """A CUdevice_attribute (cudaDeviceAttr has the same numbers) of a GPU of this SM version; 0 for others."""
     major, minor = sm.capability
-    return {
+    if number == _MULTIPROCESSORS:
+        return told_to_host_code(sm)
+    values = {
         1: MAX_THREADS_PER_BLOCK,
         2: 1024,  # block dim x, y, z
         3: 1024,
@@ -33,7 +37,6 @@ def device_attributes(sm: SmVersion) -> dict[int, int]:
         8: 48 << 10,  # shared memory a block without opt-in
         10: WARP_SIZE,
         12: sm.registers_per_sm,  # registers a block
-        16: multiprocessors(sm),
         38: sm.l2_bytes,
         39: sm.threads_per_sm,
         75: major,
@@ -45,6 +48,7 @@ def device_attributes(sm: SmVersion) -> dict[int, int]:
         111: RESERVED_SMEM_PER_BLOCK,
         120: int(sm.max_cluster > 1),
     }
+    return values.get(number, 0)
 
 
 class DeviceMemory(Protocol):
@@ -147,7 +151,7 @@ def _address(place: Any) -> int:
 
 
 def _driver_answers(driver: Any, sm: SmVersion) -> dict[str, Callable[..., Any]]:
-    success, values = driver.CUresult.CUDA_SUCCESS, device_attributes(sm)
+    success = driver.CUresult.CUDA_SUCCESS
     name = f"{sm.products[0]} (recorded)".encode()
     answers: dict[str, object] = {
         "cuDeviceGetCount": 1,
@@ -167,7 +171,7 @@ def _driver_answers(driver: Any, sm: SmVersion) -> dict[str, Callable[..., Any]]
         answers[call] = None
     calls: dict[str, Callable[..., Any]] = {call: _answer(success, value) for call, value in answers.items()}
     calls["cuEventCreate"] = lambda *args: (success, driver.CUevent(0))
-    calls["cuDeviceGetAttribute"] = lambda attribute, device: (success, values.get(int(attribute), 0))
+    calls["cuDeviceGetAttribute"] = lambda attribute, device: (success, device_attribute(sm, int(attribute)))
     return calls
 
 
@@ -178,7 +182,7 @@ _DRIVER_NO_OPS = (
 
 
 def _runtime_answers(runtime: Any, sm: SmVersion) -> dict[str, Callable[..., Any]]:
-    success, values = runtime.cudaError_t.cudaSuccess, device_attributes(sm)
+    success = runtime.cudaError_t.cudaSuccess
     answers: dict[str, object] = {
         "cudaGetDeviceCount": 1,
         "cudaGetDevice": 0,
@@ -191,7 +195,7 @@ def _runtime_answers(runtime: Any, sm: SmVersion) -> dict[str, Callable[..., Any
     for call in _RUNTIME_NO_OPS.split():
         answers[call] = None
     calls: dict[str, Callable[..., Any]] = {call: _answer(success, value) for call, value in answers.items()}
-    calls["cudaDeviceGetAttribute"] = lambda attribute, device: (success, values.get(int(attribute), 0))
+    calls["cudaDeviceGetAttribute"] = lambda attribute, device: (success, device_attribute(sm, int(attribute)))
     return calls
 
 

@@ -13,11 +13,24 @@ from contextvars import ContextVar
 from cutesmith.devices import SmVersion
 
 _LIMIT: ContextVar[int] = ContextVar("multiprocessors", default=0)
+_asked = 0
 
 
 def multiprocessors(sm: SmVersion) -> int:
     """Of a GPU of this SM version."""
     return _LIMIT.get() or sm.multiprocessors
+
+
+def told_to_host_code(sm: SmVersion) -> int:
+    """The same for host code, which may make its grid of it."""
+    global _asked
+    _asked += 1
+    return multiprocessors(sm)
+
+
+def times_told() -> int:
+    """How often host code of this process was told how many there are."""
+    return _asked
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from typing import Protocol
 from cutesmith.devices import parse_arch
 from cutesmith.errors import UnavailableError
 from cutesmith.recording.cubin import CubinKernel, read_cubin, unwrap_fatbin
-from cutesmith.recording.driver_answers import device_attributes
+from cutesmith.recording.driver_answers import device_attribute
 from cutesmith.recording.host_calls import Attributes, Triple
 from cutesmith.recording.ptx import PtxasNote, Spills
 
@@ -143,7 +143,7 @@ class Session:
 
     def device_attribute(self, attribute: int) -> int:
         """A cudaDeviceAttr of the recorded SM version."""
-        return device_attributes(parse_arch(self.arch).sm).get(attribute, 0)
+        return device_attribute(parse_arch(self.arch).sm, attribute)
 
     def launch(
         self, handle: int, grid: Triple, block: Triple, smem: int, stream: int, attributes: Attributes, args: int

@@ -10,7 +10,7 @@ import torch
 
 from cutesmith.devices import DEFAULT_ARCH, MAX_THREADS_PER_BLOCK, WARP_SIZE, SmVersion, parse_arch
 from cutesmith.errors import UnavailableError
-from cutesmith.recording.gpu_size import multiprocessors
+from cutesmith.recording.gpu_size import told_to_host_code
 
 _MEMORY_BYTES = 80 << 30
 _ANY = parse_arch(DEFAULT_ARCH).sm
@@ -95,7 +95,7 @@ class _Properties(types.SimpleNamespace):
     @property
     def multi_processor_count(self) -> int:
         """Multiprocessors of the GPU."""
-        return multiprocessors(self.sm)
+        return told_to_host_code(self.sm)
 
 
 def device_properties(sm: SmVersion) -> types.SimpleNamespace:

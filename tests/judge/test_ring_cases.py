@@ -9,6 +9,7 @@ import pytest
 from cutesmith.judge.ring_cases import RingCases
 from cutesmith.judge.verification import VerifyOptions, verify_kernel
 from cutesmith.verdicts import MbarrierRing
+from tests.judge.in_process import ShortJudge, verdict_here
 
 FAULTS = Path(__file__).resolve().parents[2] / "evals" / "planted_faults"
 OPTIONS = VerifyOptions(quick=True, seeds=1)
@@ -76,6 +77,25 @@ def test_a_ring_of_a_persistent_kernel_wraps_on_a_small_gpu(tmp_path, count):
         assert verdict.passed, verdict.summary
         (case,) = [case for case in verdict.cases if case.name == name]
         assert int(case.remark.split()[0]) > 4 and "trips of 4 stages" in case.remark
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("start", ["i", "turn"], ids=["right", "each tile begins at the first stages"])
+def test_blocks_of_a_persistent_product_have_several_tiles_on_a_small_gpu(tmp_path, start):
+    """Of 66 clusters none has a third tile, which would be its first warpgroup's second."""
+    text = (KERNELS / "gemm_sm90_bias_gelu.py").read_text()
+    for old, new in (("stage_of(i * k", f"stage_of({start} * k"), ("get_input_sets", "not_this_time"), ("4096", "384")):
+        assert old in text
+        text = text.replace(old, new)
+    path = tmp_path / "kernel.py"
+    path.write_text(text)
+    verdict = verdict_here(path, judge=ShortJudge, quick=True, seeds=1)
+    name = "longer: size 16384 on 4 multiprocessors"
+    if start == "i":
+        assert verdict.passed and name in [case.name for case in verdict.cases], verdict.summary
+    else:
+        assert verdict.status == "deadlock" and f"{name}: deadlock at kernel.py" in verdict.summary
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from cutesmith.devices import parse_arch
-from cutesmith.recording.driver_answers import device_attributes
+from cutesmith.recording.driver_answers import device_attribute
 from cutesmith.recording.gpu_size import limited_to
 from cutesmith.recording.open_session import session
 
@@ -18,7 +18,7 @@ def told():
 
     info = HardwareInfo()
     properties = torch.cuda.get_device_properties(0).multi_processor_count
-    answers = (properties, device_attributes(SM)[16], info.get_device_multiprocessor_count())
+    answers = (properties, device_attribute(SM, 16), info.get_device_multiprocessor_count())
     return (*answers, info.get_max_active_clusters(2))
 
 

@@ -29,6 +29,7 @@ from cutesmith.emulator.state.findings import Findings, Printed
 from cutesmith.emulator.state.geometry import Geometry, blocks_of, members, registers_read, special_registers
 from cutesmith.emulator.state.wave import Wave
 from cutesmith.recording.cubin import CubinKernel, source_name
+from cutesmith.recording.gpu_size import multiprocessors
 from cutesmith.recording.launch_limits import launch_shape, refusals
 from cutesmith.recording.sessions import Launch
 from cutesmith.verdicts import MbarrierRing
@@ -147,7 +148,7 @@ class LaunchRun:
             cluster=self.launch.cluster,
             dynamic_shared=self.launch.dynamic_smem,
             total_shared=-(-shared // SMEM_ALLOCATION_UNIT) * SMEM_ALLOCATION_UNIT,
-            multiprocessors=self.sm.multiprocessors,
+            multiprocessors=multiprocessors(self.sm),
             warps_per_multiprocessor=self.sm.warps_per_sm,
             reserved_shared=RESERVED_SMEM_PER_BLOCK,
             grid_id=self.grid_id,
@@ -169,7 +170,8 @@ class LaunchRun:
     def _waves(self) -> Iterator[Array]:
         """int64 numbers of the clusters of each wave, of all or of the chosen ones.
 
-        Where blocks may cancel launches, half of the clusters start at first: the others can be taken from.
+        Where blocks may cancel launches, half of the clusters start at first, or as many as the GPU holds: the others
+        can be taken from.
         """
         geometry = self.geometry
         by_lanes = self.settings.lanes_per_wave // geometry.threads
@@ -178,8 +180,9 @@ class LaunchRun:
         if waits_for_other_blocks(self.program) or self.launch.attributes.get("cooperative"):
             blocks = self.resident_blocks
         clusters = max(1, blocks // geometry.cluster_blocks)
-        if any(instruction.opcode == "clusterlaunchcontrol" for instruction in self.program.instructions):
-            clusters = max(1, min(clusters, self._clusters // 2))
+        if takes_other_clusters(self.program):
+            held = self.resident_blocks // geometry.cluster_blocks
+            clusters = max(1, min(clusters, self._clusters // 2, held))
         waves = -(-self._clusters // clusters)
         bounds = [wave * self._clusters // waves for wave in range(waves + 1)]
         numbers = np.arange(self._clusters) if self.chosen is None else self.chosen
@@ -279,6 +282,11 @@ def _collection_between_waves() -> Iterator[Callable[[], object]]:
             gc.enable()
 
 
+def takes_other_clusters(program: Program) -> bool:
+    """Whether its blocks may take over the work of clusters that have not started."""
+    return any(instruction.opcode == "clusterlaunchcontrol" for instruction in program.instructions)
+
+
 def rows_read_first(program: Program) -> Array:
     """Rows of the frame of registers that a thread may read before it writes them."""
     first = sorted(program.live[0])
@@ -291,7 +299,7 @@ def resident_blocks(launch: Launch, kernel: CubinKernel, sm: SmVersion) -> int:
     shape = launch_shape(launch, kernel)
     smem = shape.static_smem + shape.dynamic_smem
     held = occupancy(sm, threads=prod(launch.block), registers=shape.registers, smem=smem).blocks
-    return max(1, held) * sm.multiprocessors
+    return max(1, held) * multiprocessors(sm)
 
 
 def refuse_over_limits(launch: Launch, kernel: CubinKernel, sm: SmVersion) -> None:

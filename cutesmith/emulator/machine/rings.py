@@ -58,11 +58,14 @@ class Mbarriers(Unit):
 
 
 def longest(rings: Iterable[MbarrierRing]) -> tuple[MbarrierRing, ...]:
-    """Of rings at the same place, as several blocks have them, the one with the most trips, by their places."""
+    """Of rings at the same place, as several blocks have them, the one with the most trips, by their places.
+
+    One that copies fill comes first: in a pair of blocks it may be the leader's alone.
+    """
     most: dict[int, MbarrierRing] = {}
     for ring in rings:
         known = most.get(ring.first)
-        most[ring.first] = ring if known is None or ring.trips > known.trips else known
+        most[ring.first] = ring if known is None or (ring.filled, ring.trips) > (known.filled, known.trips) else known
     return tuple(most[first] for first in sorted(most))
 
 

@@ -64,7 +64,8 @@ class Ran:
 
     `declined` or `stopped` say why there are none. On the emulated GPU, lane-instructions of a step, the blocks of
     each of its launches and of their largest `cluster`, the ring of mbarriers that its kernels go round
-    (emulator.machine.rings), and whether the call at full size launches `other_kernels`, by their names.
+    (emulator.machine.rings), whether its blocks share the work of the grid as the GPU has room for them (`persistent`),
+    and whether the call at full size launches `other_kernels`, by their names.
     """
 
     steps: tuple[StepReport, ...] = ()
@@ -75,6 +76,7 @@ class Ran:
     blocks: tuple[int, ...] = ()
     cluster: int = 1
     ring: MbarrierRing | None = None
+    persistent: bool = False
     other_kernels: bool = False
 
 

@@ -16,7 +16,7 @@ from typing import Any
 from cutesmith.compiling.narrowing import Compiled
 from cutesmith.emulator.errors import EmulationError, EndlessLoop, LaunchRefused
 from cutesmith.emulator.faults import own_line
-from cutesmith.emulator.machine.launch import LaunchReport
+from cutesmith.emulator.machine.launch import LaunchReport, takes_other_clusters
 from cutesmith.emulator.machine.rings import main_ring
 from cutesmith.emulator.positions.conditions import Conditions
 from cutesmith.emulator.program.basic_blocks import Program
@@ -37,7 +37,7 @@ from cutesmith.judge.candidate_side.requests import (
     StepReport,
 )
 from cutesmith.recording.cubin import source_name
-from cutesmith.recording.gpu_size import limited_to
+from cutesmith.recording.gpu_size import limited_to, times_told
 from cutesmith.sandbox.messages import Request
 from cutesmith.verdicts import ExitCode, Mechanism
 
@@ -60,6 +60,7 @@ class Trial(Candidate):
     recorded: CodeTaken = CodeTaken()
     digests: dict[int, str] = field(default_factory=dict)  # opcodes of programs, by their identity
     conditions: dict[int, Conditions | None] = field(default_factory=dict)  # of those that were looked at
+    told: int = field(default_factory=times_told)  # how many multiprocessors there are, before the kernel ran
     decided: int = 0  # launches whose conditions are among those executed
 
     def actions(self) -> dict[type[Request[Any]], Callable[[Any], Any]]:
@@ -117,8 +118,9 @@ class Trial(Candidate):
         ran = {source_name(report.launch.kernel) for report in launches}
         other = any(kernel.name not in ran for kernel in self.recorded.launches)
         cluster = max((prod(report.launch.cluster) for report in launches), default=1)
+        persistent = times_told() > self.told or any(takes_other_clusters(report.program) for report in launches)
         seen = {"instructions": instructions, "blocks": blocks, "cluster": cluster, "ring": ring}
-        return replace(reply, **seen, other_kernels=other)
+        return replace(reply, **seen, persistent=persistent, other_kernels=other)
 
     @contextlib.contextmanager
     def _restricted(self, request: Run) -> Iterator[None]:
