@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from cutesmith.emulator.errors import EmulationError
 from cutesmith.judge.candidate_side.candidate import candidate_code, load_kernel
 from cutesmith.judge.candidate_side.requests import Loaded
 from cutesmith.judge.candidate_side.trial import Trial
@@ -20,6 +21,12 @@ from cutesmith.judge.transfer.requests import Start
 from cutesmith.judge.transfer.tensors import write_tensor
 from cutesmith.judge.verification import Judge
 from cutesmith.sandbox.messages import decode, encode, reply_type
+
+
+def _close(candidate: Trial) -> None:
+    """As the end of its process does: what ended a launch was told by its case."""
+    with contextlib.suppress(EmulationError):
+        candidate.exits.close()
 
 
 @dataclass
@@ -75,7 +82,7 @@ class LocalJudge(Judge):
         with contextlib.ExitStack() as exits:
             candidate, reference = Unconfined(), Reference()
             exits.callback(reference.exits.close)
-            exits.callback(candidate.exits.close)
+            exits.callback(_close, candidate)
             yield LocalWorker(reference), LocalWorker(candidate)
 
 
