@@ -188,9 +188,15 @@ class FullSize:
         case = CaseReport(name=name, inputs=drawn.summary)
         poison = LARGE_POISON if some_blocks else NAN_POISON
         steps = (turn.step(0, drawn, reuse=False, poison=poison),)
-        how = {"some_blocks": some_blocks, "multiprocessors": multiprocessors}
-        how |= {"fresh": multiprocessors > 0 or not self.columns, "orders": ORDERS if multiprocessors else 1}
-        call = of_candidate.Run(steps, may_decline=True, limited=True, **how)
+        call = of_candidate.Run(
+            steps,
+            may_decline=True,
+            limited=True,
+            fresh=multiprocessors > 0 or not self.columns,
+            some_blocks=some_blocks,
+            orders=ORDERS if multiprocessors else 1,
+            multiprocessors=multiprocessors,
+        )
         reply = turn.run_named(name, drawn, call)
         self.last, self.last_elements = reply, drawn.elements
         if missing and reply.steps and self._missing() == missing:
