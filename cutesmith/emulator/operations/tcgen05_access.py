@@ -15,6 +15,7 @@ from cutesmith.emulator.tensor_cores.descriptors import (
     CHUNK,
     TCGEN05,
     DescriptorError,
+    Major,
     MatrixDescriptor,
     OperandTile,
 )
@@ -23,6 +24,7 @@ from cutesmith.emulator.tensor_cores.tensor_memory_order import Use
 from cutesmith.emulator.tensor_cores.tensor_memory_regions import Region
 from cutesmith.emulator.tensor_cores.tensor_pipe import TensorPipe
 
+_CHUNKS_OF_96 = 3  # of e2m1
 COLUMN_ADDRESS = 0x3FFF_FFFF  # the upper bits name a byte, which the instruction descriptor says too
 
 
@@ -95,9 +97,14 @@ class TensorAccess:
         except DescriptorError as error:
             self.lane.refuse(str(error))
             return None
-        if word >> 52 & 1:
-            raise UnsupportedInstruction(instruction, "absolute leading offsets (bit 52 of a descriptor)")
+        longer = tile.major is Major.K and tile.chunks[1] == _CHUNKS_OF_96
+        if descriptor.absolute != longer:
+            what = "K = 96 without" if longer else "another K than 96 with"
+            raise UnsupportedInstruction(instruction, f"{what} an absolute leading address (bit 52 of a descriptor)")
         if not descriptor.holds(tile):
+            if longer:
+                self.lane.refuse("an absolute leading address takes a 128-byte swizzle and base offset 0")
+                return None
             raise UnsupportedInstruction(instruction, f"rows longer than their {descriptor.swizzle.row}-byte swizzle")
         addresses = descriptor.addresses(tile)
         ranked = np.stack([addresses + (rank << SHARED_RANK_SHIFT) for rank in self.pair.ranks])

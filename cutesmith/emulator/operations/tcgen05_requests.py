@@ -36,6 +36,7 @@ from cutesmith.emulator.tensor_cores.tensor_memory_order import Use
 from cutesmith.emulator.tensor_cores.tensor_memory_regions import LANES, Region, lane_and_column
 from cutesmith.emulator.tensor_cores.tensor_pipe import Commit, TensorPipe
 
+_LONGER_SM = 103
 _MOST_SHIFT = 15
 _HALF_WARP = 16
 _METADATA_COLUMNS = 2
@@ -65,6 +66,9 @@ def _multiply(lane: LaneRequest, form: ProductForm, operands: ProductOperands) -
         return
     except UnsupportedProductError as error:
         raise UnsupportedInstruction(batch.instruction, str(error)) from None
+    if product.longer and batch.wave.program.module.sm != _LONGER_SM:
+        lane.refuse(f"its instruction descriptor {word:#010x}: sm_103a alone has K = 96 (bit 31)")
+        return
     mask = _column_mask(lane, product, operands.mask)
     access = TensorAccess.of(lane)
     if access is None or mask is None:
@@ -160,16 +164,15 @@ def _metadata(access: TensorAccess, operand: Address | None, pieces: list[Piece]
 
 def _scales(
     access: TensorAccess, product: Product, operands: ProductOperands, pieces: list[Piece]
-) -> list[tuple[Region, Region]] | None:
+) -> list[tuple[list[Region], list[Region]]] | None:
     """Where the scale factors of A and B are for each piece of D."""
     if operands.scales is None:
         return None
-    count = product.depth // product.form.block
-    if any(first + count > 4 for first in product.scale_ids):
-        access.lane.refuse(f"scale factors {product.scale_ids} of A and B: {count} of 4 bytes from there on")
+    if not product.longer and any(first + product.scales > 4 for first in product.scale_ids):
+        access.lane.refuse(f"scale factors {product.scale_ids} of A and B: {product.scales} of 4 bytes from there on")
     columns = [lane_and_column(operand_address(access.lane, one) & COLUMN_ADDRESS)[1] for one in operands.scales]
     found = [regions_of_scales(product, piece, columns) for piece in pieces]
-    for region in (region for pair in found for region in pair):
+    for region in (region for pair in found for regions in pair for region in regions):
         access.use(region, Use.PIPE_READ)
     return found
 

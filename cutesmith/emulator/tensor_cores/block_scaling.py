@@ -1,9 +1,10 @@
 """Products of `tcgen05.mma`, from bits to bits, with and without scale factors.
 
 The model is the literature's (Xie et al., "MMA-Sim", 2025): products and D are cut 25 bits below the largest exponent
-and summed exactly, then truncated to float32 or rounded to float16. A factor of UE8M0 adds to the exponents. With K =
-64, 16 products of e2m1 are summed exactly, then scaled; these sums and D are cut 35 bits below the largest exponent of
-the scale factors and of D. It was not compared with a GPU here.
+and summed exactly, then truncated to float32 or rounded to float16. A factor of UE8M0 adds to the exponents. With
+packed e2m1, 16 products are summed exactly, then scaled; these sums and D are cut 35 bits below the largest exponent of
+the scale factors and of D. That holds for K = 64; K = 96 is taken to have six such sums instead of four. It was not
+compared with a GPU here.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ def multiply(
     with np.errstate(invalid="ignore", over="ignore"):
         left, right = arithmetic.decode(product.a, a), arithmetic.decode(product.b, b)
         factors = [scale_factors(part, fine=product.fine) for part in scales]
-        if product.depth == _EXACT * 4:
+        if product.container < 8:
             return _by_blocks(product, left[0], right[0], d, factors)
         scaled = [
             (values[0] * factor[0], np.where(values[1] == NO_EXPONENT, NO_EXPONENT, values[1] + factor[1]))

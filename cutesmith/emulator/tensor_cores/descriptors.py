@@ -26,6 +26,7 @@ CHUNK = 16
 """Bytes that are read together, and the unit of a descriptor's fields."""
 _ROWS = 8
 _FIELD = (1 << 14) - 1
+_ABSOLUTE_BIT = 52
 _BASE_UNIT = 128
 
 
@@ -88,7 +89,9 @@ class MatrixDescriptor:
     """`start`, `leading` and `stride` in bytes.
 
     `base_offset`, in units of 128 bytes, says where the pattern of the swizzle begins: it is subtracted from an address
-    before the bits that count rows are read (settled by the recording of an H200).
+    before the bits that count rows are read (settled by the recording of an H200). `absolute`: `leading` is the address
+    at which rows of k go on that reach the end of 128 bytes (PTX ISA, "Absolute address mode for K dimension being
+    48B"; of `tcgen05` alone).
     """
 
     start: int
@@ -96,6 +99,7 @@ class MatrixDescriptor:
     stride: int
     base_offset: int
     swizzle: Swizzle
+    absolute: bool = False
 
     @classmethod
     def decode(cls, word: int, format: DescriptorFormat = WGMMA) -> MatrixDescriptor:
@@ -104,23 +108,30 @@ class MatrixDescriptor:
         if code not in format.swizzles:
             raise DescriptorError(f"{format.name} has no swizzle {code} (descriptor {word:#018x})")
         start, leading, stride = ((word >> bit & _FIELD) * CHUNK for bit in (0, 16, 32))
-        return cls(start, leading, stride, word >> 49 & 7, format.swizzles[code])
+        absolute = format is TCGEN05 and bool(word >> _ABSOLUTE_BIT & 1)
+        return cls(start, leading, stride, word >> 49 & 7, format.swizzles[code], absolute)
 
     def encode(self, format: DescriptorFormat = WGMMA) -> int:
         """The 64 bits."""
         code = next(code for code, swizzle in format.swizzles.items() if swizzle is self.swizzle)
         fields = ((self.start // CHUNK, 0), (self.leading // CHUNK, 16), (self.stride // CHUNK, 32))
-        word = self.base_offset << 49 | code << format.swizzle_bit
+        word = self.base_offset << 49 | code << format.swizzle_bit | self.absolute << _ABSOLUTE_BIT
         return word | sum((value & _FIELD) << bit for value, bit in fields)
 
     def holds(self, tile: OperandTile) -> bool:
         """Whether a K-major row lies within a row of the swizzle: where the rest of it would be is not published."""
         longest = self.swizzle.row // CHUNK
+        if self.absolute:
+            return self.swizzle is Swizzle.B128 and tile.major is Major.K and self.base_offset == 0
         return tile.major is not Major.K or self.swizzle is Swizzle.NONE or tile.chunks[1] <= longest
 
     def addresses(self, tile: OperandTile) -> Array:
         """Where in the block's shared memory each chunk of the tile is, int64 `tile.chunks`."""
         plain = self.start + _offsets(self.leading, self.stride, self.swizzle, tile)
+        if self.absolute:
+            begin = self.start % self.swizzle.row
+            there = begin + CHUNK * np.arange(tile.chunks[1]) >= self.swizzle.row
+            plain = plain + np.where(there, self.leading - (self.start - begin) - self.swizzle.row, 0)
         counted = plain - self.base_offset * _BASE_UNIT
         moved: Array = plain ^ counted ^ self.swizzle.apply(counted)
         return moved
@@ -129,6 +140,7 @@ class MatrixDescriptor:
         """In words: "64 rows x 16, K-major, 128-byte swizzle, from byte 1024; 8 rows further: 1024 bytes"."""
         kind = f"{self.swizzle.row}-byte swizzle" if self.swizzle is not Swizzle.NONE else "no swizzle"
         steps = f"8 rows further: {self.stride} bytes"
+        steps += f", behind 128 bytes of k from byte {self.leading} on" if self.absolute else ""
         if self.major_is_plain(tile):
             steps += f", {CHUNK} bytes of k further: {self.leading} bytes"
         elif tile.major is Major.MN:

@@ -3,7 +3,7 @@
 PTX ISA, "Instruction descriptor". Bits of the kinds without scale factors: [0:2) sparsity selector, [2] sparse, [3]
 saturate, [4:6) type of D, [7:10) and [10:13) types of A and B, [13] [14] negation, [15] [16] majors (1: MN), [17:23)
 N / 8, [24:29) M / 16, [30:32) how far `.ws` may shift the columns of B. Of the block-scaled ones: [2] sparse, [4:6)
-which scale factors of B, [23] their type, [27:29) M / 128, [29:31) which of A, [31] a longer K.
+which scale factors of B, [23] their type, [27:29) M / 128, [29:31) which of A, [31] K = 96 of e2m1 (sm_103a).
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ _INPUTS: dict[str, dict[int, Format | str]] = {
     "mxf4nvf4": {1: E2M1},
 }
 _DEPTHS = {"f16": 16, "tf32": 8, "f8f6f4": 32, "i8": 32, "mxf8f6f4": 32, "mxf4": 64, "mxf4nvf4": 64}
+_LONGER_DEPTH = 96
 _FORM = re.compile(
     r"tcgen05\.mma(?P<stationary>\.ws)?(?P<sparse>\.sp)?\.cta_group::(?P<group>[12])\.kind::(?P<kind>\w+)"
     r"(?P<scaled>\.block_scale)?(?:\.(?:scale_vec::)?(?P<vector>1X|2X|4X|block16|block32))?(?P<shifts>\.ashift)?"
@@ -89,7 +90,7 @@ class Product:
 
     `a`, `b`: formats, or "s8", "u8". `result`: "f32", "f16", "s32". `scale_ids`: which byte of the scale factors
     begins. `fine`: scale factors are UE4M3, else powers of two (UE8M0). `selector`: which column holds the metadata of
-    a sparse A. `most_shift`: how many columns a zero-column mask may skip.
+    a sparse A. `most_shift`: how many columns a zero-column mask may skip. `longer`: K is 96 (sm_103a).
     """
 
     form: ProductForm
@@ -105,16 +106,22 @@ class Product:
     fine: bool = False
     selector: int = 0
     most_shift: int = 0
+    longer: bool = False
 
     @property
     def depth(self) -> int:
         """How many elements of a row of A are stored: K, or half of it where A is sparse."""
-        return _DEPTHS[self.form.kind]
+        return _LONGER_DEPTH if self.longer else _DEPTHS[self.form.kind]
 
     @property
     def k(self) -> int:
         """K."""
         return self.depth * (2 if self.form.sparse else 1)
+
+    @property
+    def scales(self) -> int:
+        """Scale factors of a row of A, and of a column of B."""
+        return self.depth // self.form.block if self.form.block else 0
 
     @property
     def rows(self) -> int:
@@ -129,7 +136,7 @@ class Product:
     @property
     def container(self) -> int:
         """Bits that an element takes in shared memory: 8 for all of the kinds of 8, 6 and 4 bits."""
-        return STEP_BYTES * 8 // self.depth
+        return STEP_BYTES * 8 // _DEPTHS[self.form.kind]
 
     def tile_a(self) -> OperandTile:
         """What each block reads of A."""
@@ -190,15 +197,21 @@ def decode(word: int, form: ProductForm) -> Product:
     negative = bool(field(13, 1) ^ field(14, 1))
     majors = Major(field(15, 1)), Major(field(16, 1))
     if form.block:
-        if field(31, 1):
-            raise UnsupportedProductError("the longer K of sm_103")
         m, result = field(27, 2) * 128, "f32"
         ids = field(29, 2), field(4, 2)
-        fine = not field(23, 1)
+        fine, longer = not field(23, 1), bool(field(31, 1))
+        if longer and (form.kind == "mxf8f6f4" or form.sparse or Major.MN in majors):
+            raise InstructionDescriptorError("K = 96 (bit 31): dense e2m1, K-major, has it alone")
+        if longer and form.block == 16 and any(first % 2 for first in ids):
+            raise InstructionDescriptorError(f"scale factors {ids} of A and B: 0 or 2 with K = 96 and blocks of 16")
         if fine and form.kind != "mxf4nvf4":
             raise InstructionDescriptorError(f"scale factors of UE4M3 with kind::{form.kind}")
         _check(form, m, n, result)
-        return Product(form, m, n, kinds[types[0]], kinds[types[1]], result, negative, majors, False, ids, fine)
+        if longer and m // form.group < LANES:
+            raise UnsupportedProductError(f"K = 96 with M = {m} and cta_group::{form.group}: where scale factors go on")
+        return Product(
+            form, m, n, kinds[types[0]], kinds[types[1]], result, negative, majors, False, ids, fine, longer=longer
+        )
     results = {"i8": {2: "s32"}, "tf32": {1: "f32"}}.get(form.kind, {0: "f16", 1: "f32"})
     if field(4, 2) not in results:
         raise InstructionDescriptorError(f"{field(4, 2)} is not a type of D with kind::{form.kind}")

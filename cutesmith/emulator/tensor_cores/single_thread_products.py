@@ -69,11 +69,21 @@ def pieces_of_d(product: Product, blocks: tuple[int, ...], lane: int, column: in
     return pieces
 
 
-def regions_of_scales(product: Product, piece: Piece, columns: list[int]) -> tuple[Region, Region]:
-    """Where the scale factors of a piece's rows and columns are, each from its column on; 32 lanes hold a copy."""
+def regions_of_scales(product: Product, piece: Piece, columns: list[int]) -> tuple[list[Region], list[Region]]:
+    """Where the scale factors of a piece's rows and columns are, each from its column on; 32 lanes hold a copy.
+
+    A word holds those of four blocks of k. With K = 96 they go on in the next word, which is behind the words of all
+    rows; those of B are as many as of a multiple of 128 columns (CuTe's `tmem_sf_frg` of `SM103_MXF4_ULTRA_SS_VS`).
+    """
     lanes = _ALL if product.rows == LANES else piece.region.lanes
-    of_a = Region(piece.region.block, _ALL, columns[0], -(-product.rows // _SCALE_ROWS))
-    return of_a, Region(piece.region.block, lanes, columns[1], -(-piece.region.count // _SCALE_ROWS))
+    whole, found = -(-product.n // LANES) * LANES, []
+    for first, column, held, count, words in (
+        (product.scale_ids[0], columns[0], _ALL, product.rows, LANES),
+        (product.scale_ids[1], columns[1], lanes, piece.region.count, whole),
+    ):
+        starts = range(column, column + words // _SCALE_ROWS * -(-(first + product.scales) // 4), words // _SCALE_ROWS)
+        found.append([Region(piece.region.block, held, start, -(-count // _SCALE_ROWS)) for start in starts])
+    return found[0], found[1]
 
 
 @dataclass
@@ -81,7 +91,7 @@ class Multiply(Work):
     """A product. `a`: host addresses of chunks (blocks, *chunks), or a region for each piece of D; `b` such addresses.
 
     `d`: where D is. `accumulates`: whether D is added, times 2^-shift. `kept`: bool (blocks, LANES), lanes that are
-    written. `scales`: regions of A's and B's scale factors, and `metadata`: a region, for each piece of D.
+    written. `scales`: regions of A's and B's scale factors, one a word, and `metadata`: a region, for each piece of D.
     """
 
     product: Product
@@ -91,7 +101,7 @@ class Multiply(Work):
     accumulates: bool
     shift: int
     kept: Array
-    scales: list[tuple[Region, Region]] | None
+    scales: list[tuple[list[Region], list[Region]]] | None
     metadata: list[Region] | None
     mask: ColumnMask
 
@@ -168,15 +178,19 @@ class Multiply(Work):
         left = self._factors(machine, memory, of_a, product.rows, product.scale_ids[0])
         return left, self._factors(machine, memory, of_b, self.d[index].region.count, product.scale_ids[1])
 
-    def _factors(self, machine: Machine, memory: TensorMemory, region: Region, rows: int, first: int) -> Array:
-        """uint8 (rows, factors) from a region of scale factors."""
-        copies = memory.read(region).reshape(-1, _SCALE_ROWS, region.count)
-        if machine.memory.sanitize and (copies != copies[0]).any():
-            message = f"`{self.instruction.full_opcode}`: scale factors in {region} differ between groups of 32 lanes"
-            machine.wave.report(FaultKind.INVALID_OPERAND, message, np.array([self.lane]), self.instruction)
-        words = np.ascontiguousarray(copies[0].T).reshape(-1)[:rows]
-        count = self.product.depth // self.product.form.block
-        factors: Array = words.view(np.uint8).reshape(rows, 4)[:, first : first + count]
+    def _factors(self, machine: Machine, memory: TensorMemory, regions: list[Region], rows: int, first: int) -> Array:
+        """uint8 (rows, factors) from regions of scale factors."""
+        words = []
+        for region in regions:
+            copies = memory.read(region).reshape(-1, _SCALE_ROWS, region.count)
+            if machine.memory.sanitize and (copies != copies[0]).any():
+                message = (
+                    f"`{self.instruction.full_opcode}`: scale factors in {region} differ between groups of 32 lanes"
+                )
+                machine.wave.report(FaultKind.INVALID_OPERAND, message, np.array([self.lane]), self.instruction)
+            words.append(np.ascontiguousarray(copies[0].T).reshape(-1)[:rows])
+        bytes_of_rows = np.stack(words, axis=1).view(np.uint8)
+        factors: Array = bytes_of_rows[:, first : first + self.product.scales]
         return factors
 
 

@@ -9,7 +9,7 @@ from cutesmith.emulator.emitters.formats import E2M1, E4M3
 from cutesmith.emulator.tensor_cores.arithmetic import decode as values_of
 from cutesmith.emulator.tensor_cores.block_scaling import multiply
 from cutesmith.emulator.tensor_cores.instruction_descriptors import Product, ProductForm
-from cutesmith.emulator.tensor_cores.single_thread_products import pieces_of_d
+from cutesmith.emulator.tensor_cores.single_thread_products import pieces_of_d, regions_of_scales
 from tests.emulator.machine.launches import emulate
 from tests.emulator.tensor_cores.tcgen05_kernels import COMMIT, LOADED, PAIR_COMMIT, WAIT, descriptor, load, program
 from tests.emulator.tensor_cores.warpgroup_kernels import image
@@ -24,16 +24,18 @@ def bits(shape, limit):
 
 
 @pytest.mark.parametrize(
-    ("kind", "block", "number", "fine"),
+    ("kind", "block", "number", "fine", "longer"),
     [
-        ("mxf8f6f4", 32, E4M3, False),
-        ("mxf4", 32, E2M1, False),
-        ("mxf4nvf4", 32, E2M1, False),
-        ("mxf4nvf4", 16, E2M1, True),
+        ("mxf8f6f4", 32, E4M3, False, False),
+        ("mxf4", 32, E2M1, False, False),
+        ("mxf4", 32, E2M1, False, True),
+        ("mxf4nvf4", 32, E2M1, False, False),
+        ("mxf4nvf4", 16, E2M1, True, False),
+        ("mxf4nvf4", 16, E2M1, True, True),
     ],
 )
-def test_sums_that_need_no_cut_are_exact(kind, block, number, fine):
-    product = Product(ProductForm(1, kind, block), M, N, number, number, "f32", fine=fine)
+def test_sums_that_need_no_cut_are_exact(kind, block, number, fine, longer):
+    product = Product(ProductForm(1, kind, block), M, N, number, number, "f32", fine=fine, longer=longer)
     limit = 0x7 if number is E2M1 else 0x48
     a, b = bits((M, product.depth), limit), bits((N, product.depth), limit)
     a[0], b[3] = 0, 0
@@ -125,6 +127,16 @@ add.u32 %t2, %t0, 128; add.u32 %t3, %t0, 160;
         d = d.reshape(2, 2, 64, count).transpose(0, 2, 1, 3)
     factors = [2.0 ** (part.astype(int) - 127) for part in (of_a, of_b)]
     assert (d.reshape(m, n) == 32 * factors[0][:, None] * factors[1]).all()
+
+
+@pytest.mark.parametrize(("first", "n"), [(0, 128), (2, 128), (0, 256), (2, 256)])
+def test_with_k_96_scale_factors_go_on_behind_the_words_of_all_rows(first, n):
+    """Six bytes of a row: words of four blocks of k, 4 columns apart for A, and for B as many as its columns take."""
+    product = Product(ProductForm(1, "mxf4nvf4", 16), M, n, E2M1, E2M1, "f32", scale_ids=(first, first), longer=True)
+    (piece,) = pieces_of_d(product, (0,), 0, 0)
+    of_a, of_b = regions_of_scales(product, piece, [300, 400])
+    assert [(region.column, region.count) for region in of_a] == [(300, 4), (304, 4)]
+    assert [(region.column, region.count) for region in of_b] == [(400, n // 32), (400 + n // 32, n // 32)]
 
 
 @pytest.mark.parametrize(("m", "blocks"), [(64, 1), (128, 1), (128, 2), (256, 2)])

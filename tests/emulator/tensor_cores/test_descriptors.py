@@ -84,6 +84,28 @@ def test_the_swizzle_acts_on_addresses_and_the_base_offset_moves_it():
     assert moved[:, 0].tolist() == [1024 + 128 * (row + 3) + (row << 4) for row in range(8)]
 
 
+@pytest.mark.parametrize("index", range(8))
+def test_48_bytes_of_k_go_on_in_the_next_buffer(index):
+    """768 numbers of 4 bits in three buffers of 128 bytes a row; the descriptor of each 96 names the next buffer."""
+    buffers = (1024, 4096, 2048)  # in no order
+    start = 48 * index
+    leading = buffers[(start // 128 + 1) % 3]
+    word = (
+        (buffers[start // 128] + start % 128) // 16
+        | leading // 16 << 16
+        | 1024 // 16 << 32
+        | 1 << 46
+        | 1 << 52
+        | 2 << 61
+    )
+    found = MatrixDescriptor.decode(word, TCGEN05).addresses(OperandTile(16, 96, 4))
+    for row in range(16):
+        for chunk in range(3):
+            buffer, inside = divmod(start + 16 * chunk, 128)
+            piece = inside // 16 ^ row % 8  # the 128-byte swizzle, in a buffer that begins at a multiple of 1024
+            assert found[row, chunk] == buffers[buffer] + 128 * row + 16 * piece
+
+
 def test_descriptors_in_words():
     plain = MatrixDescriptor(2048, 128, 256, 0, Swizzle.NONE)
     assert plain.explain(OperandTile(64, 16, 16)) == (

@@ -330,6 +330,17 @@ FAULTS = {
     "a selector of bytes": (
         mma("sp.cta_group::1.kind::f8f6f4", "[%t0]", "%da", "%db", "[%t0]", BYTES_WORD | 5, 0), "sparsity selector 1",
     ),
+    "K = 96 on another GPU": (
+        mma("cta_group::1.kind::mxf4.block_scale", "[%t0]", "%da", "%db", SCALED | 1 << 31, "[%t0], [%t0]", 0),
+        "sm_103a alone",
+    ),
+    "K = 96 of a sparse matrix": (
+        mma(
+            "sp.cta_group::1.kind::mxf4.block_scale", "[%t0]", "%da", "%db", "[%t0]", SCALED | 1 << 31 | 4,
+            "[%t0], [%t0]", 0,
+        ),
+        "dense e2m1",
+    ),
     "metadata at an odd column": (
         f"add.u32 %t2, %t0, 97;\n{mma('sp.cta_group::1.kind::f16', '[%t0]', '%da', '%db', '[%t2]', WORD | 4, 0)}",
         "an even column",
@@ -368,10 +379,6 @@ def test_a_shift_that_no_one_waits_for_is_a_race():
         (
             mma("cta_group::1.kind::mxf4.block_scale", "[%t0]", "[%t0]", "%db", SCALED, "[%t0], [%t0]", 0),
             "A of e2m1 in tensor memory, two in a byte",
-        ),
-        (
-            mma("cta_group::1.kind::mxf4.block_scale", "[%t0]", "%da", "%db", SCALED | 1 << 31, "[%t0], [%t0]", 0),
-            "the longer K of sm_103",
         ),
         (
             "tcgen05.ld.red.sync.aligned.16x32bx2.x2.min.u32 {%t2, %t3}, %r6, [%t1], 4;",
