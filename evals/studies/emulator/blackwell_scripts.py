@@ -4,6 +4,7 @@ from __future__ import annotations
 
 _KERNEL, _TUTORIAL = "cute/blackwell/kernel", "cute/blackwell/tutorial"
 _GEMM, _DENSE, _SCALED = f"{_TUTORIAL}/tutorial_gemm", f"{_KERNEL}/dense_gemm", f"{_KERNEL}/blockscaled_gemm"
+_ULTRA = "sm103_dense_blockscaled_gemm_persistent.py --mnkl 256,256,768,1 --mma_tiler_mn 256,256 --cluster_shape_mn 2,1"
 _GEFORCE = "cute/blackwell_geforce/kernel/blockscaled_gemm"
 _PRIMITIVES = "experimental/primitives"
 _F16 = "--ab_dtype Float16 --c_dtype Float16"
@@ -102,6 +103,8 @@ ROWS = (
     ),
     ("blockscaled nvf4", "sm_100a", f"{_SCALED}/dense_blockscaled_gemm_persistent.py --mnkl 128,128,256,1", ""),
     ("blockscaled mxf8", "sm_100a", f"{_SCALED}/dense_blockscaled_gemm_persistent.py --mnkl 128,128,256,1 {_MXF8}", ""),
+    ("sm103 blockscaled nvf4", "sm_103a", f"{_SCALED}/{_ULTRA} --sf_dtype Float8E4M3FN", ""),
+    ("sm103 blockscaled mxf4", "sm_103a", f"{_SCALED}/{_ULTRA} --sf_vec_size 32", ""),
     (
         "blockscaled prefetch",
         "sm_100a",
