@@ -13,6 +13,7 @@ from cutesmith.emulator.profiling.sampling import Profiler
 from cutesmith.emulator.program.build import build
 from cutesmith.problems.loading import load_file
 from cutesmith.recording.open_session import session
+from cutesmith.recording.sessions import Launch
 from cutesmith.verdicts import Touched
 
 SPECIMEN = Path(__file__).with_name("access_patterns.py")
@@ -96,3 +97,37 @@ def test_sectors_are_those_that_the_emulated_gpu_counts(name):
 def shortened(value):
     """At most 64 rows of a tensor."""
     return value[:64] if isinstance(value, torch.Tensor) and value.ndim > 1 else value
+
+
+HINTED = """\
+.version 8.8
+.target sm_90a
+.address_size 64
+.visible .entry gather(
+	.param .u64 gather_param_0
+)
+{
+	.reg .b32 %r<4>;
+	.reg .b64 %rd<7>;
+	ld.param.b64 %rd1, [gather_param_0];
+	mov.u32 %r1, %tid.x;
+	createpolicy.fractional.L2::evict_last.b64 %rd2, 0f3F800000;
+	mul.wide.u32 %rd3, %r1, 4;
+	add.s64 %rd4, %rd1, %rd3;
+	ld.global.L2::cache_hint.b32 %r2, [%rd4], %rd2;
+	mul.wide.s32 %rd5, %r2, 4;
+	add.s64 %rd6, %rd1, %rd5;
+	ld.global.b32 %r3, [%rd6];
+	st.global.b32 [%rd4], %r3;
+	ret;
+}
+"""
+
+
+def test_an_address_that_a_load_with_a_cache_policy_gave_is_not_told():
+    launch = Launch(
+        kernel="gather", grid=(1, 1, 1), block=(64, 1, 1), cluster=(1, 1, 1), dynamic_smem=0, smem_limit=0,
+        nonportable_cluster=False, stream=0, attributes={}, parameters=((1 << 20).to_bytes(8, "little"),),
+    )  # fmt: skip
+    index, gathered, stored = global_accesses(program_of(launch, HINTED), launch)
+    assert index.touched == stored.touched == Touched(2, 256, 256, 8, 8) and not gathered.touched

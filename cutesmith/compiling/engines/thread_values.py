@@ -174,7 +174,7 @@ class ThreadValues:
         if opcode == "mov":
             return self._moved(name, instruction)
         if opcode == "ld":
-            return self._parameter(name, instruction, bits // 8, signed)
+            return self._parameter(name, instruction, bits // 8, signed) if words[:1] == ("param",) else None
         if opcode in ("cvta", "cvt"):
             number = self.number(sources[0])
             to_small = opcode == "cvt" and number.whole
@@ -217,7 +217,7 @@ class ThreadValues:
         """`ld.param` of numbers, from the bytes of the launch."""
         target, operand = instruction.operands
         base, offset = getattr(operand, "base", None), getattr(operand, "offset", 0)
-        if not isinstance(base, Symbol) or instruction.modifiers[:1] != ("param",):
+        if not isinstance(base, Symbol):
             return None
         if isinstance(target, Vector):
             offset += size * [name in registers_in(element) for element in target.elements].index(True)
