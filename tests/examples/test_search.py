@@ -177,6 +177,7 @@ def test_without_a_known_word_or_any_word_it_says_so():
     verdict = find("zzz qqq")
     assert (verdict.exit_code, verdict.summary) == (ExitCode.WRONG_RESULT, "no example for 'zzz qqq'")
     assert verdict.hint.startswith("No word of the query is in the index.")
+    assert verdict.hint.endswith("python scripts/search_references.py 'zzz qqq'")  # a page may have what no example has
     with pytest.raises(UsageError, match="needs words or a filter"):
         find(" ")
 

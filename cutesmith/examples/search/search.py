@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+import shlex
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -316,8 +317,12 @@ def _relax(query: str, asked: Query, archs: Sequence[str], tests: Tests, index: 
         return len(_rank(asked, archs, index, corpus, among)) if query.strip() else len(among)
 
     if not tests or not count(unfiltered=True):
-        what_to_name = f"how its elements depend on one another ({', '.join(STRUCTURES)}, reduction)"
-        return f"No word of the query is in the index. Name an operation or a feature (--help), or {what_to_name}."
+        structures = ", ".join(STRUCTURES)
+        pages = f"python scripts/search_references.py {shlex.quote(query)}" if query.strip() else "--help"
+        return (
+            "No word of the query is in the index. Name an operation or a feature (--help), or how elements depend on"
+            f" one another ({structures}). The pages may know it: {pages}"
+        )
     helpful = [f"without {shown} there are {n}" for shown in tests if (n := count(shown))]
     return f"Relax a filter: {'; '.join(helpful) or 'no single one suffices, leave out two'}."
 
