@@ -31,7 +31,7 @@ from cutesmith.judge.kept_references import serving
 from cutesmith.judge.problem_process import reference_call, reference_process, reference_reply, untrusted
 from cutesmith.judge.reference_side import requests as of_reference
 from cutesmith.judge.ring_cases import RingCases
-from cutesmith.judge.rounds import SMALLER, Round, VerifyOptions, behaviour, exchange, loading, new_seed, start_both
+from cutesmith.judge.rounds import SMALLER, START_SECONDS, Round, VerifyOptions, behaviour, exchange, loading, new_seed
 from cutesmith.judge.same_failures import told_once
 from cutesmith.judge.transfer.requests import Start
 from cutesmith.lint.source import Source
@@ -317,18 +317,22 @@ class Judge:
             gpu=gpu,
             environment=environment,
         )
-        with serving(trusted) as reference, tried as candidate:
-            reference.beside = (candidate,)
+        with serving(trusted) as reference, tried.starting() as candidate:
+            reference.beside, candidate.beside = (candidate,), (reference,)
             self.workers = {"reference": reference, "kernel": candidate}
             yield reference, candidate
 
     def _load(self, reference: Worker, candidate: Worker, device: str, arch: str) -> of_reference.Loaded:
-        """Load both sides at once; the reference's complaint comes first, as it is about the contract."""
+        """Load both sides at once; the reference's complaint comes first, as it is about the contract.
+
+        The problem is loaded while the candidate's process still imports its libraries.
+        """
         timeout = self.options.timeout
+        start = Start(device, arch, self.options.largest_file, self.options.orders)
         with self._sharing():
-            start_both(reference, candidate, Start(device, arch, self.options.largest_file, self.options.orders))
-        with self._sharing():
+            reference_call(reference, start)
             planned = reference.send(of_reference.Load(device, str(self.problem.resolve()), new_seed(), arch))
+            candidate.call(start, timeout=START_SECONDS)
             tried = candidate.send(of_candidate.Load(str(self.path.resolve())))
             with loading("the file" if self.own_problem else self.problem.name, timeout):
                 plan = reference_reply(planned, timeout=timeout)

@@ -8,6 +8,7 @@ not the kernel in flight), and, where the system has no Landlock or seccomp, wha
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
 import json
 import os
@@ -16,7 +17,8 @@ import select
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Generic
 
@@ -66,7 +68,7 @@ class Worker:
     removed when None); `subject` is what messages name; `follow` is given what the child prints. With `gpu`, the
     address space is not limited (CUDA reserves far more than it uses) and memory is only watched. `seconds` is what
     each kind of request has taken so far, from sending to reply. `beside` are workers that are watched while this one
-    is waited for. `call` raises `CandidateError`.
+    is waited for, also while it starts. `call` raises `CandidateError`.
     """
 
     def __init__(
@@ -95,6 +97,7 @@ class Worker:
         self._next_watch = 0.0
         self.beside: tuple[Worker, ...] = ()
         self._waits, self._complained = False, False
+        self._starting: Future[None] | None = None
 
     def __enter__(self) -> Worker:  # noqa: PYI034 - typing.Self needs Python 3.11
         self.start()
@@ -118,12 +121,36 @@ class Worker:
         program = Program(name_of(self.entry), preload, self.limits.file_bytes, address_space)
         environment = {**clean_environment(self.scratch, self.environment), ProcessTree.MARK: token}
         order = Fork(program, str(self.scratch), environment)
-        self._process, self.not_forked = start_worker(order, (requests, replies, log))
+        process, self.not_forked = start_worker(order, (requests, replies, log))
         for descriptor in (requests, replies, log):
             os.close(descriptor)
         os.set_blocking(self._log_pipe, False)
         os.set_blocking(self._replies, False)
-        self._watched = Watch(ProcessTree(self._process.pid, token), self.scratch)
+        self._watched = Watch(ProcessTree(process.pid, token), self.scratch)
+        self._process = process  # the last: another thread may kill it from here on
+
+    @contextlib.contextmanager
+    def starting(self) -> Iterator[Worker]:
+        """As `with worker`, but its body begins at once; the first request waits for the child's libraries."""
+        with ThreadPoolExecutor(1) as pool, contextlib.closing(self):
+            self._starting = pool.submit(self.start)
+            try:
+                yield self
+            finally:
+                self._starting.exception()  # waits: what has begun has to be ended
+
+    def _await_start(self) -> None:
+        """Wait until the child is there, and watch the workers beside meanwhile; raises what its start does."""
+        while self._starting is not None and not self._starting.done():
+            self._watch_beside()
+            concurrent.futures.wait([self._starting], WATCH_SECONDS)
+        if self._starting is not None:
+            self._starting.result()
+
+    def _watch_beside(self) -> None:
+        for other in self.beside:
+            with contextlib.suppress(CandidateError):  # its own next call says it
+                other._watch_when_due()
 
     def _most_memory(self) -> int:
         """Bytes that the child may hold at any time of its life."""
@@ -165,6 +192,7 @@ class Worker:
 
     def send(self, request: Request[R]) -> Pending[R]:
         """Hand over a request without waiting, so that several workers can start at once; its reply must be read."""
+        self._await_start()
         if self._verdict is not None:
             raise self._verdict
         assert self._process is not None, "start() comes first"
@@ -198,9 +226,7 @@ class Worker:
             if time.monotonic() > deadline:
                 what = f"did not finish within {seconds:g} s"
                 raise self._end(self._error(what, ExitCode.TIMED_OUT, Mechanism.TIME_LIMIT))
-            for other in self.beside:
-                with contextlib.suppress(CandidateError):  # its own next call says it
-                    other._watch_when_due()
+            self._watch_beside()
             self._watch_when_due()
 
     def _complete(self, buffer: bytearray) -> bytes | None:

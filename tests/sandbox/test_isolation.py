@@ -6,6 +6,7 @@ All of it holds for both ways to start one: forked from the fork_server, and as 
 import os
 import sys
 import tempfile
+import threading
 import time
 import types
 from dataclasses import replace
@@ -198,6 +199,55 @@ def test_a_worker_is_watched_while_another_is_waited_for():
         other.beside = (worker,)
         worker.call(Act({"action": "hold_by_a_thread", "bytes": 800 << 20}))
         until(lambda: other.call(Act({"action": "pause"})) or not worker.alive)
+        with pytest.raises(CandidateError, match="used more than 0.6 GiB of host memory"):
+            worker.call(Act({"action": "echo", "value": 1}))
+
+
+class Late(Worker):
+    """A worker whose start waits for a word."""
+
+    def __init__(self, **options):
+        super().__init__(factory, environment=ENVIRONMENT, **options)
+        self.word = threading.Event()
+
+    def start(self):
+        assert self.word.wait(timeout=30)
+        super().start()
+
+
+def test_the_first_request_waits_for_a_worker_that_starts_beside():
+    with Late(limits=SMALL).starting() as worker:
+        assert not worker.alive
+        threading.Timer(0.1, worker.word.set).start()
+        pid = worker.call(Act({"action": "echo", "value": 1}))["pid"]
+        assert worker.alive and running(pid)
+    assert not running(pid) and not worker.scratch.exists()
+
+
+def test_a_worker_that_was_never_asked_is_ended_too():
+    worker = Late(limits=SMALL)
+    with pytest.raises(KeyError), worker.starting():
+        worker.word.set()
+        raise KeyError
+    assert not worker.alive and not worker.scratch.exists()
+
+
+def test_why_a_worker_did_not_start_is_said_to_the_first_request(tmp_path):
+    occupied = tmp_path / "file"
+    occupied.touch()
+    worker = Late(scratch=occupied / "folder")
+    worker.word.set()
+    with worker.starting(), pytest.raises(NotADirectoryError):
+        worker.call(Act({"action": "echo", "value": 1}))
+
+
+def test_workers_beside_are_watched_while_one_starts():
+    late = Late(limits=SMALL)
+    with Worker(factory, limits=SMALL, gpu=True, environment=ENVIRONMENT) as worker, late.starting():
+        late.beside = (worker,)
+        worker.call(Act({"action": "hold_by_a_thread", "bytes": 800 << 20}))
+        threading.Thread(target=lambda: until(lambda: not worker.alive) or late.word.set()).start()
+        late.call(Act({"action": "echo", "value": 1}))
         with pytest.raises(CandidateError, match="used more than 0.6 GiB of host memory"):
             worker.call(Act({"action": "echo", "value": 1}))
 
