@@ -11,6 +11,11 @@ from pathlib import Path
 import torch
 
 from cutesmith.emulator.device import emulated_device
+from cutesmith.patterns.generation.drafting import render_valid
+from cutesmith.patterns.generation.planning import plan_problem
+from cutesmith.patterns.writing.kernel_file import assemble_kernel
+from cutesmith.problems.loading import load_file
+from cutesmith.recording.facade import cuda_as_cpu
 from cutesmith.recording.open_session import session
 from tests.patterns.interpret import interpret, viewed
 
@@ -123,3 +128,15 @@ def exactly(function, inputs) -> list[torch.Tensor]:
     doubles = [v.double() if isinstance(v, torch.Tensor) and v.is_floating_point() else v for v in inputs]
     pairs = zip(as_list(function(*doubles)), as_list(function(*inputs)), strict=True)
     return [value.to(kind.dtype) for value, kind in pairs]
+
+
+def drafted(path: Path, arch: str = "sm_90a") -> str:
+    """The kernel file that is delivered for a problem file: that of the best guess."""
+    with cuda_as_cpu(fake=True, arch=arch):
+        loaded = load_file(path)
+        plan = plan_problem(loaded, arch)
+    (first,), _ = render_valid(plan, arch, 1)
+    settings = first.configuration.to_dict()
+    return assemble_kernel(
+        first.source, loaded.source, problem=path.name, pattern=plan.pattern, configuration=settings, arch=arch
+    )

@@ -7,13 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from cutesmith.patterns.generation.drafting import render_valid
-from cutesmith.patterns.generation.planning import plan_problem
 from cutesmith.patterns.writing.inlining import inlined
-from cutesmith.patterns.writing.kernel_file import assemble_kernel
 from cutesmith.patterns.writing.pruning import prune
-from cutesmith.problems.loading import load_file
-from cutesmith.recording.facade import cuda_as_cpu
+from tests.patterns.running import drafted
 
 TASKS = Path(__file__).parents[2] / "evals/tasks"
 SECTION = '''\
@@ -179,23 +175,11 @@ def test_names_that_one_expression_reads_are_written_in_place() -> None:
 # Drafted files
 
 
-def drafted(name: str, arch: str = "sm_90a") -> str:
-    path = TASKS / name
-    with cuda_as_cpu(fake=True, arch=arch):
-        loaded = load_file(path)
-        plan = plan_problem(loaded, arch)
-    (first,), _ = render_valid(plan, arch, 1)
-    settings = first.configuration.to_dict()
-    return assemble_kernel(
-        first.source, loaded.source, problem=path.name, pattern=plan.pattern, configuration=settings, arch=arch
-    )
-
-
 @pytest.mark.parametrize(
     ("name", "most"), [("level1/softmax.py", 220), ("level1/gelu_tanh.py", 255), ("level3/gemm_bias_gelu.py", 350)]
 )
 def test_drafts_are_short(name: str, most: int) -> None:
-    assert drafted(name).count("\n") <= most
+    assert drafted(TASKS / name).count("\n") <= most
 
 
 @pytest.mark.parametrize(
@@ -209,7 +193,7 @@ def test_drafts_are_short(name: str, most: int) -> None:
     ],
 )  # fmt: skip
 def test_a_draft_holds_nothing_that_its_configuration_cannot_take(name: str) -> None:
-    kernel, _ = drafted(name).split("# ---- The problem, as it was given")
+    kernel, _ = drafted(TASKS / name).split("# ---- The problem, as it was given")
     tree = ast.parse(kernel)
     read = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
     functions = [each.name for each in tree.body if isinstance(each, (ast.FunctionDef, ast.ClassDef))]
@@ -236,7 +220,7 @@ def test_a_draft_holds_nothing_that_its_configuration_cannot_take(name: str) -> 
 
 
 def test_functions_stand_two_lines_apart() -> None:
-    lines = drafted("level1/softmax.py").split("\n")
+    lines = drafted(TASKS / "level1/softmax.py").split("\n")
     for number, line in enumerate(lines):
         if line.startswith(("def ", "class ", "@")) and not lines[number - 1].startswith("@"):
             assert lines[number - 2 : number] == ["", ""], line

@@ -104,9 +104,9 @@ def match(graph: Graph) -> AttentionPlan:
     problem = analyse(graph, RESERVED)
     for matrix, dim in ((problem.q, -1), (problem.k, -2), (problem.v, -1)):
         if matrix.strides[dim] != 1 and matrix.shape[dim] != 1:
-            raise UnmatchedError(f"the rows of {matrix.argument} are not contiguous", operation="")
+            raise UnmatchedError(f"the rows of {matrix.code.name} are not contiguous", operation="")
         if matrix.shape[dim] % 2 or any(step % 2 for step in matrix.strides[:-2]):
-            raise UnmatchedError(f"a row of {matrix.argument} does not begin at 4 bytes", operation="")
+            raise UnmatchedError(f"a row of {matrix.code.name} does not begin at 4 bytes", operation="")
     if not AttentionPlan(graph, problem).configurations():
         raise UnmatchedError(f"heads of {problem.width} and {problem.value_width} elements do not fit", operation="")
     return AttentionPlan(graph, problem)
@@ -170,8 +170,8 @@ class _Context:
 
     def of(self, configuration: Form) -> dict[str, object]:
         problem, output = self.problem, self.problem.output.outputs[0]
-        matrices = [self.views.name(m.code, m.argument) for m in (problem.q, problem.k, problem.v)]
-        operands = [self.views.name(o.passed, o.argument) for o in self.operands]
+        matrices = [self.views.name(m.code) for m in (problem.q, problem.k, problem.v)]
+        operands = [self.views.name(o.passed) for o in self.operands]
         band = problem.band
         acc = "row_scores[i]" if isinstance(configuration, HopperAttentionConfiguration) else "tSrS[i]"
         scores = [*(f"m_{o.name}" for o in problem.score.operands), *(number.name for number in self.numbers)]

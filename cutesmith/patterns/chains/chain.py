@@ -10,7 +10,7 @@ from cutesmith.patterns.attention.plan import AttentionPlan
 from cutesmith.patterns.columns.plan import ColumnsPlan
 from cutesmith.patterns.contraction.plan import ContractionPlan
 from cutesmith.patterns.elementwise.plan import ElementwisePlan
-from cutesmith.patterns.graph.attributes import Input, Number, Reshaping, Scalar, Sized, View, Viewed, seen_code
+from cutesmith.patterns.graph.attributes import Input, Number, Reshaping, Scalar, Sized, TensorCode, View, Viewed
 from cutesmith.patterns.graph.builder import GraphBuilder
 from cutesmith.patterns.graph.nodes import LEAVES, Argument, Graph, Node, bytes_of, nodes_of, views_of, with_nodes
 from cutesmith.patterns.graph.shapes import Shape, broadcast, dense_strides
@@ -23,7 +23,7 @@ from cutesmith.patterns.scans.plan import ScansPlan
 from cutesmith.patterns.scatters.plan import ScattersPlan
 from cutesmith.patterns.selection.plan import SelectionPlan
 from cutesmith.patterns.windows.plan import WindowsPlan
-from cutesmith.patterns.writing.naming import fresh_name, safe_names
+from cutesmith.patterns.writing.naming import ViewNames, fresh_name, safe_names
 from cutesmith.patterns.writing.sections import join_sections
 from cutesmith.patterns.writing.templating import returned, size_checks
 from cutesmith.runtime.tiling import TiledShape, Tiling
@@ -169,7 +169,10 @@ class ChainPlan:
             ]
             if dead:
                 yield f"del {', '.join(dead)}"
-        codes = [seen_code(known[result.place], result.views, names) for result in self.results]
+        views = ViewNames(known)
+        seen = [TensorCode.seen(known[result.place], result.views, names) for result in self.results]
+        codes = list(map(views.expression, seen))
+        yield from views.lines
         yield f"return {returned(codes, as_tuple=self.graph.returns_tuple)}"
 
     @property

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from cutesmith.errors import UnmatchedError
 from cutesmith.patterns.contraction.epilogue import Epilogue, write_epilogue
-from cutesmith.patterns.graph.attributes import TRANSPOSED, Blocks, Contraction, Input, ShortSums, Windows, seen_code
+from cutesmith.patterns.graph.attributes import TRANSPOSED, Blocks, Contraction, Input, ShortSums, TensorCode, Windows
 from cutesmith.patterns.graph.dtypes import COMPUTE_TYPE, ITEM_BYTES, STORAGE_TYPE
 from cutesmith.patterns.graph.nodes import LEAVES, Graph, Node, in_memory
 from cutesmith.patterns.graph.shapes import Shape
@@ -20,16 +20,15 @@ from cutesmith.patterns.writing.naming import safe_names
 class Matrix:
     """An operand of a product, (…, rows, columns) with strides in elements; broadcast leading dimensions have 0.
 
-    `code` is what `kernel_fn` makes of the argument `argument` before the launch; `transposed` that of the transposed
-    matrix, where it is the one that `code` transposes.
+    `code` is what `kernel_fn` makes of an argument before the launch; `transposed` that of the transposed matrix, where
+    it is the one that `code` transposes.
     """
 
-    argument: str
-    code: str
+    code: TensorCode
     dtype: str
     shape: Shape
     strides: Shape
-    transposed: str | None = None
+    transposed: TensorCode | None = None
 
     @property
     def storage(self) -> str:
@@ -65,8 +64,7 @@ class Seen:
     `shape` and `strides` are those of the image (…, channels, *sizes).
     """
 
-    argument: str
-    code: str
+    code: TensorCode
     dtype: str
     shape: Shape
     strides: Shape
@@ -104,8 +102,8 @@ class Scales:
 class ContractionProblem:
     """A[…, m, k] times B[…, k, n], and a function of each sum; sizes are the traced ones.
 
-    `b` may be what windows over an image see, each window a column; `image_sizes` are then the codes of how many there
-    are along each dimension, also where they are points and B is the image itself. `scales` are those of the blocks of
+    `b` may be what windows over an image see, each window a column; `image` is then the code of that, also where they
+    are points and B is the image itself. `scales` are those of the blocks of
     A and B, which are float8 then. `batch` are the leading dimensions of the result. `tf32`: PyTorch's flags allow
     float32 factors to be rounded so.
     """
@@ -122,7 +120,7 @@ class ContractionProblem:
     scales: tuple[Scales | None, Scales | None]
     tf32: bool
     epilogue: Epilogue
-    image_sizes: tuple[str, ...] | None
+    image: TensorCode | None
 
     @property
     def accumulator(self) -> str:
@@ -143,6 +141,11 @@ class ContractionProblem:
     def windows(self) -> Windows | None:
         """The windows that make up the second operand, where it is not a matrix."""
         return self.b.windows if isinstance(self.b, Seen) else None
+
+    def image_sizes(self, image: str) -> list[str]:
+        """The codes of how many windows there are along each dimension of the image of this name."""
+        windows = Windows.of(self.product.inputs[1])
+        return [windows.law(dim).size_code(f"{image}.shape[{dim - windows.rank}]") for dim in range(windows.rank)]
 
     @property
     def batches(self) -> int:
@@ -184,16 +187,8 @@ def analyse(graph: Graph, reserved: Collection[str]) -> ContractionProblem:
         scales=(_scales_of(left, names, rank, k_at=1), _scales_of(right, names, rank, k_at=0)),
         tf32=Contraction.of(product).tf32,
         epilogue=write_epilogue(graph, product, names, reserved),
-        image_sizes=_image_sizes(right, names),
+        image=Input.of(right.inputs[0]).code(names) if right.op == "windows" else None,
     )
-
-
-def _image_sizes(operand: Node, names: list[str]) -> tuple[str, ...] | None:
-    if operand.op != "windows":
-        return None
-    windows, given = Windows.of(operand), Input.of(operand.inputs[0])
-    image = given.code(names)
-    return tuple(windows.law(dim).size_code(f"{image}.shape[{dim - windows.rank}]") for dim in range(windows.rank))
 
 
 def _second_of(operand: Node, names: list[str], rank: int) -> Matrix | Seen:
@@ -206,8 +201,8 @@ def _second_of(operand: Node, names: list[str], rank: int) -> Matrix | Seen:
     merged = all(strides[d] == strides[d + 1] * image.shape[d + 1] for d in range(first, len(image.shape) - 1))
     if windows.are_points and merged and strides[-1] == 1:
         shape, steps = (*image.shape[:first], math.prod(image.shape[first:])), (*strides[:first], strides[-1])
-        flat = code if windows.rank == 1 else f"{code}.view(*{code}.shape[:{first}], -1)"
-        return Matrix(names[given.index], flat, image.dtype, shape, steps)
+        flat = code if windows.rank == 1 else code.then(f"{{0}}.view(*{{0}}.shape[:{first}], -1)")
+        return Matrix(flat, image.dtype, shape, steps)
     return _seen(operand, names)
 
 
@@ -223,9 +218,9 @@ def _seen(operand: Node, names: Sequence[str]) -> Seen:
     given = Input.of(image)
     code, shape, strides = given.code(names), image.shape, given.stride
     if windows.rank == 1:  # im2col of a tensor map has two dimensions at least
-        code, windows = f"{code}.unsqueeze(-2)", windows.under_a_dimension()
+        code, windows = code.then("{0}.unsqueeze(-2)"), windows.under_a_dimension()
         shape, strides = (*shape[:-1], 1, shape[-1]), (*strides[:-1], strides[-1] * shape[-1], strides[-1])
-    return Seen(names[given.index], code, image.dtype, shape, strides, windows)
+    return Seen(code, image.dtype, shape, strides, windows)
 
 
 def by_windows(problem: ContractionProblem) -> ContractionProblem:
@@ -252,10 +247,9 @@ def _check_node(graph: Graph, product: Node, node: Node) -> None:
 def matrix_of(node: Node, names: list[str], rank: int) -> Matrix:
     """The operand that an input is, as one of `rank` dimensions; `names` are those of the arguments."""
     given, missing = Input.of(node), rank - len(node.shape)
-    argument = names[given.index]
     batch = zip(node.shape[:-2], given.stride[:-2], strict=True)
     leading = (0,) * missing + tuple(0 if size == 1 else step for size, step in batch)
     shape = (1,) * missing + node.shape
     is_transposed = rank == 2 and given.views[-1:] == (TRANSPOSED,)
-    transposed = seen_code(argument, given.views[:-1], names) if is_transposed else None
-    return Matrix(argument, given.code(names), node.dtype, shape, leading + given.stride[-2:], transposed)
+    transposed = TensorCode.seen(names[given.index], given.views[:-1], names) if is_transposed else None
+    return Matrix(given.code(names), node.dtype, shape, leading + given.stride[-2:], transposed)

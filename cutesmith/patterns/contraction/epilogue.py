@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from cutesmith.errors import UnmatchedError
-from cutesmith.patterns.graph.attributes import Input, Iota, Scalar, Sized
+from cutesmith.patterns.graph.attributes import Input, Iota, Scalar, Sized, TensorCode
 from cutesmith.patterns.graph.dtypes import COMPUTE_TYPE, STORAGE_TYPE
 from cutesmith.patterns.graph.nodes import Graph, Node
 from cutesmith.patterns.graph.shapes import Shape
@@ -25,21 +25,20 @@ from cutesmith.patterns.writing.special_functions import SPECIAL_FUNCTIONS
 class Operand:
     """A tensor that the epilogue reads: one scalar `name` for each element of the result.
 
-    `code` is the viewed argument, such as "bias.unsqueeze(0)"; `argument` the argument it comes from. `shape` and
+    `code` is the viewed argument, such as bias.unsqueeze(0). `shape` and
     `strides` (in elements, as traced) are over the result's dimensions (…, m, n): size 1 and stride 0 where it is
     broadcast. `rank` is how many of those, from the right, the tensor has.
     """
 
     name: str
-    argument: str
-    code: str
+    code: TensorCode
     dtype: str
     shape: Shape
     strides: Shape
     rank: int
 
     @property
-    def passed(self) -> str:
+    def passed(self) -> TensorCode:
         """What `kernel_fn` passes to the launch; bool travels as bytes."""
         return as_stored(self.code, self.dtype)
 
@@ -279,8 +278,7 @@ class FunctionWriter:
             code = given.code(self.arguments)
             known[id(node)] = Operand(
                 name=self._fresh(f"{argument}_{self.suffix}"),
-                argument=argument,
-                code=code if node.shape else f"{code}.view(1)",
+                code=code if node.shape else code.then("{0}.view(1)"),
                 dtype=node.dtype,
                 shape=(1,) * missing + node.shape,
                 strides=(0,) * missing + tuple(steps),

@@ -32,7 +32,7 @@ from cutesmith.patterns.contraction.hopper.proposals import proposals as hopper_
 from cutesmith.patterns.contraction.legality import refusals, shared_bytes, threads
 from cutesmith.patterns.contraction.proposals import predicted_seconds, proposals
 from cutesmith.patterns.contraction.tma import given_by_columns
-from cutesmith.patterns.graph.attributes import Reshaping
+from cutesmith.patterns.graph.attributes import Reshaping, TensorCode, Windows
 from cutesmith.patterns.graph.dtypes import ITEM_BYTES
 from cutesmith.patterns.graph.nodes import Graph, views_of
 from cutesmith.patterns.graph.shapes import Shape
@@ -166,10 +166,11 @@ def _context(problem: ContractionProblem, configuration: Form) -> dict[str, obje
         count = math.prod(problem.windows.taps)
         last = problem.windows.taps_first or count == 1  # TMA reads a step of one tap too
         by_channels = f"({count}, -1)).transpose(1, 2)" if last else f"(-1, {count}))"
-        codes[0] = f"{problem.a.code}.unflatten(-1, {by_channels}"
-    matrices = [views.name(code, side.argument) for code, side in zip(codes, (problem.a, problem.b), strict=True)]
-    scales = [views.name(each.matrix.code, each.matrix.argument) for each in problem.scales if each is not None]
-    operands = [views.name(operand.passed, operand.argument) for operand in epilogue.operands]
+        codes[0] = problem.a.code.then(f"{{0}}.unflatten(-1, {by_channels}")
+    sizes = problem.image_sizes(views.name(problem.image)) if problem.image else []
+    matrices = list(map(views.name, codes))
+    scales = [views.name(each.matrix.code) for each in problem.scales if each is not None]
+    operands = [views.name(operand.passed) for operand in epilogue.operands]
     inputs = [*matrices, *scales, *operands]
     results = [output.name for output in epilogue.outputs]
     loaded = [operand.loaded(f"r_{operand.name}[v]") for operand in epilogue.operands]
@@ -188,7 +189,7 @@ def _context(problem: ContractionProblem, configuration: Form) -> dict[str, obje
         "windows": problem.windows,
         "taps": math.prod(problem.windows.taps) if problem.windows else 1,
         "itembits": 8 * ITEM_BYTES[problem.b.dtype],
-        "allocations": list(_allocations(problem, inputs, codes[1] != problem.b.code, by_taps)),
+        "allocations": list(_allocations(problem, inputs, sizes, codes[1] != problem.b.code, by_taps)),
         "checks": _checks(problem),
         "type_check": type_check(problem.arguments, problem.graph.arguments),
         "key": launcher_key(list(dict.fromkeys(inputs))),
@@ -215,10 +216,10 @@ def _returned(problem: ContractionProblem, output: Output) -> str:
 
 def _is_image(problem: ContractionProblem, viewed: Shape) -> bool:
     """Whether a result (N, groups, channels, positions) is seen as (N, channels, *sizes)."""
-    if problem.image_sizes is None:
+    if problem.image is None:
         return False
     return (
-        len(viewed) == 2 + len(problem.image_sizes)
+        len(viewed) == 2 + Windows.of(problem.product.inputs[1]).rank
         and viewed[0] == problem.batch[0]
         and math.prod(viewed[2:]) == problem.n
     )
@@ -229,11 +230,13 @@ def _title(problem: ContractionProblem) -> str:
     return " + ".join(["product of matrices", *pointwise])
 
 
-def _allocations(problem: ContractionProblem, inputs: list[str], by_columns: bool, by_taps: bool) -> Iterator[str]:
+def _allocations(
+    problem: ContractionProblem, inputs: list[str], sizes: list[str], by_columns: bool, by_taps: bool
+) -> Iterator[str]:
     a, b = inputs[:2]
     columns, drop = f"{b}.shape[{0 if by_columns else -1}]", 2
-    if problem.image_sizes is not None:
-        yield f"sizes = ({', '.join(problem.image_sizes)},)"
+    if sizes:
+        yield f"sizes = ({', '.join(sizes)},)"
         columns, drop = "math.prod(sizes)", 1 + problem.windows.rank if problem.windows else 2
     shape = f"{a}.shape[0], {columns}"
     if by_taps:
@@ -253,7 +256,7 @@ def _checks(problem: ContractionProblem) -> list[str]:
 
 
 def _block_checks(
-    problem: ContractionProblem, matrices: Sequence[str], names: Sequence[str], codes: Sequence[str]
+    problem: ContractionProblem, matrices: Sequence[str], names: Sequence[str], codes: Sequence[TensorCode]
 ) -> Iterator[str]:
     """Statements that refuse scales of other blocks; a factor may be passed as the transposed one."""
     sides = zip(matrices, codes, (problem.a, problem.b), problem.scales, ((-2, -1), (-1, -2)), strict=True)
@@ -265,7 +268,7 @@ def _block_checks(
         expected = [f"{scales}.shape[{dim}] * {size or whole}" for size, dim, whole in sizes]
         told = " x ".join(str(size or "all") for size in (blocks.lines, blocks.k))
         yield f"if ({', '.join(of_matrix)}) != ({', '.join(expected)}):"
-        refusal = f"this kernel takes a scale of {blocks.matrix.argument} for {told} of {side.argument}"
+        refusal = f"this kernel takes a scale of {blocks.matrix.code.name} for {told} of {side.code.name}"
         yield f'    raise ValueError("{refusal}")'
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from cutesmith.patterns.contraction.analysis import ContractionProblem, Matrix, Seen
 from cutesmith.patterns.contraction.epilogue import Operand, Output
+from cutesmith.patterns.graph.attributes import TensorCode
 from cutesmith.patterns.graph.dtypes import ITEM_BYTES, STORAGE_TYPE
 
 TMA_BYTES = 16
@@ -49,7 +50,7 @@ def outputs_apart(problem: ContractionProblem) -> list[Output]:
     return [output for output in problem.epilogue.outputs if problem.n * ITEM_BYTES[output.dtype] % TMA_BYTES]
 
 
-def given_by_columns(problem: ContractionProblem) -> str | None:
+def given_by_columns(problem: ContractionProblem) -> TensorCode | None:
     """The code of B as the kernel reads it, (n, k), where that is what an argument is."""
     return problem.b.transposed if isinstance(problem.b, Matrix) else None
 

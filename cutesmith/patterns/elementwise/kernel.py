@@ -12,7 +12,7 @@ from cutesmith.patterns.graph.shapes import Shape, broadcast, is_dense
 from cutesmith.patterns.graph.size_laws import Size, size_code
 from cutesmith.patterns.graph.takes import aligned_inputs, taken_inputs
 from cutesmith.patterns.writing.expressions import Emitter, convert, is_fast
-from cutesmith.patterns.writing.naming import SHARED_NAMES, Parameter, as_stored, fresh_name, safe_names
+from cutesmith.patterns.writing.naming import SHARED_NAMES, Parameter, ViewNames, as_stored, fresh_name, safe_names
 from cutesmith.patterns.writing.reading import searched, taken
 from cutesmith.patterns.writing.special_functions import SPECIAL_FUNCTIONS
 from cutesmith.patterns.writing.templating import launcher_key, returned, size_checks
@@ -80,7 +80,7 @@ class _Writer:
         self.graph = graph
         self.arguments = safe_names([argument.name for argument in graph.arguments], RESERVED)
         self.shape = value_of(graph.outputs[0]).shape
-        self.views: list[str] = []
+        self.views = ViewNames({*self.arguments, *RESERVED})
         self.inputs: list[Tensor] = []
         for node in aligned_inputs(graph):
             self.inputs.append(self._input(node))
@@ -103,7 +103,7 @@ class _Writer:
             coordinates=self.coordinates,
             transposes=not (self.coordinates or self.taken) and any(_is_turned(t.node) for t in self.inputs),
             checks=self._checks(),
-            views=self.views + self._laws(),
+            views=self.views.lines + self._laws(),
             allocations=[self._allocation(output) for output in self.outputs],
             key=launcher_key([t.name for t in (*self.taken, *self.inputs)], sized=self._sized),
             returns=returned([self._returned(o) for o in self.outputs], as_tuple=self.graph.returns_tuple),
@@ -114,12 +114,8 @@ class _Writer:
     def _input(self, node: Node) -> Tensor:
         argument = self.arguments[Input.of(node).index]
         code = as_stored(Input.of(node).code(self.arguments), node.dtype)
-        if code == argument and argument not in {tensor.name for tensor in self.inputs}:
-            return Tensor(argument, node.dtype, node)
-        taken = {*self.arguments, *RESERVED, *(tensor.name for tensor in self.inputs)}
-        name = fresh_name(f"{argument}_view", taken | {line.split(" = ")[0] for line in self.views})
-        self.views.append(f"{name} = {code}")
-        return Tensor(name, node.dtype, node)
+        is_own = not code.steps and argument not in {tensor.name for tensor in self.inputs}
+        return Tensor(argument if is_own else self.views.another(code, f"{argument}_view"), node.dtype, node)
 
     def _outputs(self) -> list[Tensor]:
         several = len(self.graph.outputs) > 1

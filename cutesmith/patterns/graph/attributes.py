@@ -69,11 +69,21 @@ TRANSPOSED = View("{0}.t()")
 """Of a matrix."""
 
 
-def seen_code(tensor: str, views: Sequence[View], arguments: Sequence[str]) -> str:
-    """The code of the views of a tensor, applied in order, in a function of these arguments."""
-    for view in views:
-        tensor = view.code(tensor, arguments)
-    return tensor
+@dataclass(frozen=True)
+class TensorCode:
+    """What `kernel_fn` makes of the tensor `name`, in steps: each is code of what is made of the tensor before, {0}."""
+
+    name: str
+    steps: tuple[str, ...] = ()
+
+    @classmethod
+    def seen(cls, name: str, views: Sequence[View], arguments: Sequence[str]) -> TensorCode:
+        """The tensor through views, applied in order, in a function of these arguments."""
+        return cls(name, tuple(view.code("{0}", arguments) for view in views))
+
+    def then(self, step: str) -> TensorCode:
+        """With one more step, such as "{0}.view({0}.shape[0], -1)"."""
+        return TensorCode(self.name, (*self.steps, step))
 
 
 @dataclass(frozen=True)
@@ -101,9 +111,9 @@ class Input(Viewed):
         """The argument itself."""
         return cls(stride, (shape, stride), index=index)
 
-    def code(self, arguments: Sequence[str]) -> str:
+    def code(self, arguments: Sequence[str]) -> TensorCode:
         """The viewed argument in a function of arguments of these names."""
-        return seen_code(arguments[self.index], self.views, arguments)
+        return TensorCode.seen(arguments[self.index], self.views, arguments)
 
 
 @dataclass(frozen=True)

@@ -74,7 +74,7 @@ def _context(problem: InterleavingProblem, c: InterleavingConfiguration) -> dict
     operands = [*problem.products, *inner, *late]
     taken = {*problem.arguments, *RESERVED, *(o.name for o in operands), *(o.name for o in epilogue.outputs)}
     views = ViewNames(taken)
-    passed = [views.name(o.passed, o.argument) for o in operands]
+    passed = [views.name(o.passed) for o in operands]
     rank = problem.order.rank
     return {
         "c": c,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from cutesmith.errors import UnmatchedError
-from cutesmith.patterns.graph.attributes import Input, Reshaping, Scalar
+from cutesmith.patterns.graph.attributes import Input, Reshaping, Scalar, TensorCode
 from cutesmith.patterns.graph.dtypes import COMPUTE_TYPE, ITEM_BYTES
 from cutesmith.patterns.graph.nodes import Graph, nodes_of
 from cutesmith.patterns.rows.analysis import RowsAnalysis, TensorUse, output_space
@@ -13,7 +13,7 @@ from cutesmith.patterns.rows.combines import COMBINES, combine_source
 from cutesmith.patterns.rows.parts import ALONG_ROWS, Output, RowStore, Stage, Tensor, Visit, root_of
 from cutesmith.patterns.rows.stages import StageWriter
 from cutesmith.patterns.writing.expressions import is_fast
-from cutesmith.patterns.writing.naming import SHARED_NAMES, Parameter, as_stored, fresh_name, safe_names
+from cutesmith.patterns.writing.naming import SHARED_NAMES, Parameter, ViewNames, as_stored, fresh_name, safe_names
 from cutesmith.patterns.writing.special_functions import SPECIAL_FUNCTIONS
 from cutesmith.patterns.writing.templating import launcher_key, returned, size_checks, with_ones_in_front
 
@@ -78,7 +78,7 @@ class _Writer:
     def __init__(self, graph: Graph, analysis: RowsAnalysis, visit: Visit) -> None:
         self.graph, self.analysis, self.visit = graph, analysis, visit
         self.arguments = safe_names([argument.name for argument in graph.arguments], _RESERVED)
-        self.views: list[str] = []
+        self.views = ViewNames(self.arguments)
         self.inputs: list[Tensor] = []
         for use in analysis.uses:
             self.inputs.append(self._input(use))
@@ -133,7 +133,7 @@ class _Writer:
             extreme=self._extreme(),
             needs_columns=not any(o.role == "row" for o in self.outputs),
             arguments=self.arguments,
-            views=self.views,
+            views=self.views.lines,
             allocations=[self._allocation(o) for o in self.outputs],
             key=launcher_key([t.name for t in self.inputs]),
             returns=returned([self._result(o) for o in self.outputs], as_tuple=self.graph.returns_tuple),
@@ -163,14 +163,11 @@ class _Writer:
         role = "kept row" if use.role == "row" and use.space == "full" else use.role
         shape = use.node.shape
         if role == "kept row" and self._only_unsqueezed(use):
-            code, role, shape = argument, "row", self.analysis.rows_shape
+            code, role, shape = TensorCode(argument), "row", self.analysis.rows_shape
         code = as_stored(code, use.node.dtype)
-        fresh = argument not in {tensor.name for tensor in self.inputs}
-        name = argument if code == argument and fresh else fresh_name(f"{argument}_1", self._names())
-        if name != argument or code != argument:
-            self.views.append(f"{name} = {code}")
-        use.name = name
-        return Tensor(name, role, use.node.dtype, shape)
+        is_own = not code.steps and argument not in {tensor.name for tensor in self.inputs}
+        use.name = argument if is_own else self.views.another(code, f"{argument}_1")
+        return Tensor(use.name, role, use.node.dtype, shape)
 
     def _only_unsqueezed(self, use: TensorUse) -> bool:
         """Whether the argument has one value a row and its views only append dimensions of size 1: 1 us less a call.

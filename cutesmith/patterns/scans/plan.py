@@ -73,7 +73,7 @@ def _context(problem: ScanProblem, configuration: ScansConfiguration) -> dict[st
     element, epilogue = problem.element, problem.epilogue
     loaded = problem.loaded
     views = ViewNames({*problem.arguments, *RESERVED, *(t.name for t in loaded), *(t.name for t in epilogue.outputs)})
-    inputs = [views.name(operand.passed, operand.argument) for operand in loaded]
+    inputs = [views.name(operand.passed) for operand in loaded]
     given = [operand.loaded(operand.name) for operand in element.operands]
     plain = (
         not problem.is_linear

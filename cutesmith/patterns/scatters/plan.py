@@ -105,7 +105,7 @@ def _context(problem: ScatterProblem, configuration: ScattersConfiguration) -> d
     operands = [*whole, *read, *epilogue.operands]
     made = [output.name for output in epilogue.outputs]
     views = ViewNames({*problem.arguments, *RESERVED, *(o.name for o in operands), *made})
-    inputs = {o.name: views.name(o.passed, o.argument) for o in operands}
+    inputs = {o.name: views.name(o.passed) for o in operands}
     passed = [*(inputs[o.name] for o in operands), *made]
     rank = len(problem.frame)
     return {

@@ -90,7 +90,7 @@ class SelectionPlan(GraphPlan):
         node, source = self.sorts[0], self.source
         sort, views = Sort.of(node), ViewNames({*self.arguments, *RESERVED})
         given = Input.of(source)
-        passed = views.name(as_stored(given.code(self.arguments), source.dtype), self.arguments[given.index])
+        passed = views.name(as_stored(given.code(self.arguments), source.dtype))
         kinds = ["places" if Sort.of(each).places else "values" for each in self.sorts]
         wide = source.dtype in ("int64", "float64")
         codes = ["values.view(torch.bool)" if k == "values" and source.dtype == "bool" else k for k in kinds]

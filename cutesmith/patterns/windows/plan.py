@@ -78,7 +78,7 @@ def _context(problem: WindowsProblem, c: WindowsConfiguration) -> dict[str, obje
     factors = [weights.operand] if weights else []
     operands = [*element.operands, *epilogue.operands, *factors]
     views = ViewNames({*problem.arguments, *RESERVED, *(o.name for o in operands), *(o.name for o in epilogue.outputs)})
-    passed = {o.name: views.name(o.passed, o.argument) for o in operands}
+    passed = {o.name: views.name(o.passed) for o in operands}
     given = [operand.loaded(operand.name) for operand in element.operands]
     plain = not element.statements and element.results == tuple(o.name for o in element.operands)
     images = list(dict.fromkeys(element.operands))
@@ -251,7 +251,7 @@ def _checks(problem: WindowsProblem) -> list[str]:
     graph = problem.graph
     values = tuple(output.inputs[0] if output.op == "reshape" else output for output in graph.outputs)
     checked = replace(graph, outputs=values).checked
-    fixed = problem.weights.operand.argument if problem.weights and not _taps(problem) else ""
+    fixed = problem.weights.operand.code.name if problem.weights and not _taps(problem) else ""
     of_weights = {(at, dim) for at, dim in graph.places if problem.arguments[at] == fixed and dim > 0}
     return size_checks(problem.arguments, graph, checked | of_weights)
 
@@ -263,10 +263,10 @@ def _taps(problem: WindowsProblem) -> list[tuple[str, Shape]]:
     operand, channels = problem.weights.operand, problem.weights.channels
     seen = (channels, *(span.taps for span in problem.spans if isinstance(span, Span)))
     argument = next(
-        a for a, name in zip(problem.graph.arguments, problem.arguments, strict=False) if name == operand.argument
+        a for a, name in zip(problem.graph.arguments, problem.arguments, strict=False) if name == operand.code.name
     )
     is_dense = operand.strides[-2:] in ((math.prod(seen), 1), (0, 1))
-    return [(operand.argument, seen)] if argument.shape[1:] == seen and is_dense else []
+    return [(operand.code.name, seen)] if argument.shape[1:] == seen and is_dense else []
 
 
 def match(graph: Graph) -> WindowsPlan:

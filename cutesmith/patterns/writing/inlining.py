@@ -11,10 +11,10 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
+from cutesmith.patterns.writing.wrapping import WIDTH
 from cutesmith.problems.contract import parse
 from cutesmith.syntax import Walks
 
-WIDTH = 120
 _BINDING: dict[type[ast.operator], int] = {ast.Add: 1, ast.Sub: 1, ast.Mult: 2, ast.Div: 2}  # how tightly
 _GENERATED = re.compile(r"\w+(_\d+|_v)$")
 _ATOMS = (ast.Name, ast.Constant, ast.Call, ast.Subscript, ast.Attribute, ast.Tuple)

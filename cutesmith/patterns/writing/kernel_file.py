@@ -19,6 +19,7 @@ from cutesmith.errors import ContractError
 from cutesmith.patterns.writing.inlining import inlined
 from cutesmith.patterns.writing.naming import KERNEL_NAME
 from cutesmith.patterns.writing.pruning import prune
+from cutesmith.patterns.writing.wrapping import wrapped
 from cutesmith.problems.contract import defined_names, module_scope, parse
 
 PROBLEM_MARK = "# ---- The problem, as it was given: what to compute, and on which inputs."
@@ -48,7 +49,7 @@ def assemble_kernel(
     problem_tree = parse(problem_source, problem)
     _refuse_kernel(problem_tree, problem)
     futures, body = split_futures(problem_source, problem_tree)
-    section = rename_clashes(inlined(prune(kernel_section)), problem_tree)
+    section = wrapped(rename_clashes(inlined(prune(kernel_section)), problem_tree))
     if "cute.struct" in section:  # it reads annotations as objects, not as text
         futures = [name for name in futures if name != "annotations"]
     parts = [_header(problem, pattern, configuration, arch, reasons)]

@@ -6,6 +6,7 @@ import keyword
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
+from cutesmith.patterns.graph.attributes import TensorCode
 from cutesmith.patterns.writing.special_functions import SPECIAL_FUNCTIONS
 
 KERNEL_NAME = "kernel_fn"
@@ -48,9 +49,9 @@ def fresh_name(stem: str, taken: Collection[str]) -> str:
     return name
 
 
-def as_stored(code: str, dtype: str) -> str:
-    """Code of a tensor as `kernel_fn` passes it to a launch: bool travels as bytes."""
-    return f"{code}.view(torch.uint8)" if dtype == "bool" else code
+def as_stored(code: TensorCode, dtype: str) -> TensorCode:
+    """A tensor as `kernel_fn` passes it to a launch: bool travels as bytes."""
+    return code.then("{0}.view(torch.uint8)") if dtype == "bool" else code
 
 
 class ViewNames:
@@ -59,14 +60,29 @@ class ViewNames:
     def __init__(self, taken: Collection[str]) -> None:
         self.lines: list[str] = []
         self._taken = set(taken)
-        self._names: dict[str, str] = {}
+        self._names: dict[TensorCode, str] = {}
 
-    def name(self, code: str, argument: str) -> str:
-        """The name of what `code` makes of an argument: the argument's own where that is all."""
-        if code == argument:
-            return argument
+    def name(self, code: TensorCode) -> str:
+        """The name of what is made of an argument: the argument's own where that is all."""
+        if not code.steps:
+            return code.name
         if code not in self._names:
-            self._names[code] = fresh_name(f"{argument}_view", self._taken)
-            self._taken.add(self._names[code])
-            self.lines.append(f"{self._names[code]} = {code}")
+            self._names[code] = self.another(code, f"{code.name}_view")
         return self._names[code]
+
+    def another(self, code: TensorCode, stem: str, taken: Collection[str] = ()) -> str:
+        """A new name for what is made of an argument, `stem` with a number where that is taken."""
+        line = self.expression(code)
+        name = fresh_name(stem, {*self._taken, *taken})
+        self._taken.add(name)
+        self.lines.append(f"{name} = {line}")
+        return name
+
+    def expression(self, code: TensorCode) -> str:
+        """The code in one expression; what a step needs more than once gets a name before."""
+        text = code.name
+        for at, step in enumerate(code.steps):
+            if at and step.count("{0}") > 1:
+                text = self.name(TensorCode(code.name, code.steps[:at]))
+            text = step.format(text)
+        return text

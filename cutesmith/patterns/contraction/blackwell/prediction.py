@@ -118,5 +118,5 @@ def reasons(problem: ContractionProblem, c: Tiles) -> list[str]:
         lines.append("Launches before it split each number of both factors into parts.")
         return lines
     for matrix in copied_factors(problem):
-        lines.append(f"{matrix.argument} is copied first, {matrix.bytes / 1e6:.3g} MB: TMA cannot read it in place.")
+        lines.append(f"{matrix.code.name} is copied first, {matrix.bytes / 1e6:.3g} MB: TMA cannot read it in place.")
     return lines

@@ -197,5 +197,5 @@ def reasons(problem: ContractionProblem, c: Tiles) -> list[str]:
     turned = turned_factors(problem, c)
     for matrix in copied_factors(problem, c):
         why = "wgmma reads tf32 along k alone" if matrix in turned else "TMA cannot read it in place"
-        lines.append(f"{matrix.argument} is copied first, {matrix.bytes / 1e6:.3g} MB: {why}.")
+        lines.append(f"{matrix.code.name} is copied first, {matrix.bytes / 1e6:.3g} MB: {why}.")
     return lines
