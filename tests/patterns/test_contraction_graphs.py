@@ -97,7 +97,7 @@ def test_an_epilogue_is_a_function_of_the_sum_and_of_what_it_reads():
 
     found = problem(function, normal(6, 5), normal(5, 5), normal(5), 2.0)
     assert (found.m, found.n, found.k, found.batch) == (6, 5, 5, ())
-    assert [(o.argument, o.strides, o.varies) for o in found.epilogue.operands] == [
+    assert [(o.code.name, o.strides, o.varies) for o in found.epilogue.operands] == [
         ("bias", (0, 1), (False, True)),
         ("x", (5, 1), (True, True)),
     ]

@@ -112,4 +112,4 @@ def test_tiles_of_float32_are_proposed_and_factors_that_tma_cannot_read_are_copi
     assert found and {(c.parts, c.tile_k, c.pingpong) for c in found} == {(3, 32, False)}
     assert found[0].ahead and not proposals(problem((16, 4096), (4096, 4096)), SM90)[0].ahead  # bytes decide there
     assert not any(obstacles(problem((64, 63), (63, 64)), SM90))
-    assert [matrix.argument for matrix in copied_factors(problem((64, 63), (63, 64)), TILES)] == ["x0"]
+    assert [matrix.code.name for matrix in copied_factors(problem((64, 63), (63, 64)), TILES)] == ["x0"]

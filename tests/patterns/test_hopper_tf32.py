@@ -235,8 +235,8 @@ def test_of_two_factors_that_do_not_lie_along_k_the_smaller_one_is_turned(functi
 
     problem = plan_of(named, [meta(*shape) for shape in shapes]).problem
     first = proposals(problem, SM90)[0]
-    assert [side.argument for side in turned_factors(problem, first)] == turned
-    assert [side.argument for side in copied_factors(problem, first)] == turned
+    assert [side.code.name for side in turned_factors(problem, first)] == turned
+    assert [side.code.name for side in copied_factors(problem, first)] == turned
 
 
 def test_weights_of_windows_that_lie_along_the_outputs_are_turned_as_weights():
