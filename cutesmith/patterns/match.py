@@ -36,6 +36,9 @@ NEEDS_MODEL = (
     "totals of those, and what can be cut into them; for anything else a model has to write the kernel."
 )
 
+LONG_EPILOGUE = 16
+"""Instructions for each sum: a launch of its own may take less time for more."""
+
 CONVERTS_FLOAT8 = 89
 """The first compute capability with instructions for float8."""
 
@@ -104,7 +107,9 @@ def whole_or_cut(graph: Graph, arch: str = "sm_90a", *, free_sizes: bool = False
 
 def _one_or_cut(graph: Graph) -> SinglePlan | ChainPlan:
     try:
-        return first_match(graph, SINGLE)
+        plan = first_match(graph, SINGLE)
+        long = isinstance(plan, contraction.ContractionPlan) and plan.problem.epilogue_instructions > LONG_EPILOGUE
+        return min(plan, cut(graph, AROUND_PRODUCTS), key=H200.seconds) if long else plan
     except UnmatchedError as refusal:
         try:
             return cut(graph, AROUND_PRODUCTS)

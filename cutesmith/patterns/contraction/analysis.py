@@ -11,8 +11,10 @@ from cutesmith.errors import UnmatchedError
 from cutesmith.patterns.contraction.epilogue import Epilogue, write_epilogue
 from cutesmith.patterns.graph.attributes import TRANSPOSED, Blocks, Contraction, Input, ShortSums, TensorCode, Windows
 from cutesmith.patterns.graph.dtypes import COMPUTE_TYPE, ITEM_BYTES, STORAGE_TYPE
+from cutesmith.patterns.graph.instructions import instructions
 from cutesmith.patterns.graph.nodes import LEAVES, Graph, Node, in_memory
 from cutesmith.patterns.graph.shapes import Shape
+from cutesmith.patterns.writing.expressions import is_fast
 from cutesmith.patterns.writing.naming import safe_names
 
 
@@ -141,6 +143,11 @@ class ContractionProblem:
     def windows(self) -> Windows | None:
         """The windows that make up the second operand, where it is not a matrix."""
         return self.b.windows if isinstance(self.b, Seen) else None
+
+    @property
+    def epilogue_instructions(self) -> int:
+        """Of the function of each sum."""
+        return instructions(self.graph.nodes(), fast=is_fast(self.graph))
 
     def image_sizes(self, image: str) -> list[str]:
         """The codes of how many windows there are along each dimension of the image of this name."""

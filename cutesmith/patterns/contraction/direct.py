@@ -70,7 +70,8 @@ def direct_seconds(problem: ContractionProblem, c: DirectConfiguration) -> float
     lines = problem.k / windows.taps[-1]
     tap = c.features * c.positions + c.features / 4 + c.positions * (1 + checks)
     instructions = problem.k * tap + lines * (LINE_INSTRUCTIONS + 3 * c.positions)
-    instructions += c.positions * (START_INSTRUCTIONS + END_INSTRUCTIONS * c.features)
+    of_result = END_INSTRUCTIONS + problem.epilogue_instructions
+    instructions += c.positions * (START_INSTRUCTIONS + of_result * c.features)
     accesses = problem.k * (1.5 * c.positions + 2 * c.features / 4)
     busy = max(instructions / ISSUED, accesses)
     return max(warps * busy / CLOCK, problem.graph.moved_bytes / BYTES_PER_SECOND)

@@ -10,6 +10,7 @@ from cutesmith.patterns.contraction.arithmetic import Arithmetic
 from cutesmith.patterns.contraction.hopper.prediction import LAUNCH_SECONDS
 from cutesmith.patterns.contraction.plan import ContractionPlan
 from cutesmith.patterns.contraction.proposals import BYTES_PER_SECOND, FLOPS_PER_SECOND
+from cutesmith.patterns.graph.instructions import more_instructions
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,7 @@ class Machine:
         rate = self.attention_flops_per_second if attends else self.scalar_flops_per_second
         return self.launch_seconds + max(
             plan.algorithmic_bytes / self.bytes_per_second,
-            plan.algorithmic_flops / rate,
+            (plan.algorithmic_flops + more_instructions(plan.graph)) / rate,
             plan.warp_instructions / self.warp_instructions_per_second,
         )
 

@@ -47,9 +47,19 @@ PARTS_CYCLES = 960.0
 TILE_CYCLES = 1900.0
 """Before the first products of a tile, and after its last."""
 ROUND_CYCLES = 150.0
-"""Of each strip of columns that leaves, for its barriers: hidden behind the other warpgroup where they take turns."""
+"""Of each strip of columns that leaves, for its barriers, where warpgroups share a tile."""
 STORED_BYTES = 12.9
 """That a multiprocessor stores in a cycle while all do; the last strip of a tile leaves beside the next tile."""
+INSTRUCTION_CYCLES = 3.0
+"""Of an instruction of an epilogue, where each scheduler has one or two warps to hide its latency."""
+MISSED_CYCLES = 12.0
+"""Of one that comes from L2, as those of all sums of a tile do not fit the instruction cache."""
+INSTRUCTION_BYTES = 16
+CODE_BYTES = 128e3
+"""That the instruction cache of a multiprocessor holds: an estimate, of GPUs before Hopper."""
+SUM_INSTRUCTIONS = 10
+"""Of each sum beside the function's own: it is converted, and stored to shared memory. Where warpgroups share a tile,
+ROUND_CYCLES has that."""
 SPLIT_CYCLES = 1000.0
 """For each doubling of the blocks that add up a tile."""
 BANDWIDTH = 4.33e12
@@ -100,14 +110,13 @@ def predict(problem: ContractionProblem, c: Tiles) -> Prediction:
     step = _norm(waits, STEP_SHARPNESS) + (PARTS_CYCLES if c.splits else 0.0)
     if c.cluster_n > 1 or (c.cluster_m > 1 and not is_float8):
         step += CLUSTER_CYCLES["n" if c.cluster_n > 1 else "m"]
-    own = _steps(problem, c) / c.split * step + TILE_CYCLES + SPLIT_CYCLES * math.log2(c.split)
-    if not c.pingpong:
-        leaving = (c.tile_n - c.columns) * c.tile_m * sum(ITEM_BYTES[o.dtype] for o in problem.epilogue.outputs)
-        own += ROUND_CYCLES * c.tile_n / c.columns + leaving / STORED_BYTES
+    products = _steps(problem, c) / c.split * step + TILE_CYCLES + SPLIT_CYCLES * math.log2(c.split)
+    own = _with_epilogue(problem, c, products, columns)
+    within = "its epilogue" if own > 2 * products else "loads from L2" if load > multiply else "multiplications"
     moved = problem.graph.moved_bytes + sum(_more_bytes(problem, c))
     most_flops = MOST_FLOPS_OF_FLOAT8 if is_float8 else MOST_FLOPS_OF_TF32 if tf32 else MOST_FLOPS
     work = {
-        "loads from L2" if load > multiply else "multiplications": waves * own / CLOCK,
+        within: waves * own / CLOCK,
         "bytes of device memory": moved / BANDWIDTH * (1 + LINE_SHARE * 128 / (c.tile_k * factor_bytes(problem, c))),
         "the card's power": 2 * problem.m * problem.n * problem.k * problem.batches * len(c.products) / most_flops,
     }
@@ -115,6 +124,23 @@ def predict(problem: ContractionProblem, c: Tiles) -> Prediction:
     seconds += sum(COPY_SECONDS + moved / BANDWIDTH for moved in _bytes_beside(problem, c))
     busy = tiles * c.split / (waves * resident)
     return Prediction(seconds, tiles, waves, busy, max(work, key=lambda name: work[name]))
+
+
+def _with_epilogue(problem: ContractionProblem, c: Tiles, products: float, columns: int) -> float:
+    """Cycles of a tile, with those of its epilogue: beside the other warpgroup's tile, or after the products."""
+    count, bytes_of_sum = problem.epilogue_instructions, sum(ITEM_BYTES[o.dtype] for o in problem.epilogue.outputs)
+    if c.pingpong:
+        leaving = c.tile_m * min(c.tile_n, columns) * bytes_of_sum / STORED_BYTES
+        return max(products, (products + leaving + _instruction_cycles(c, count + SUM_INSTRUCTIONS)) / 2)
+    leaving = (c.tile_n - c.columns) * c.tile_m * bytes_of_sum / STORED_BYTES
+    return products + ROUND_CYCLES * c.tile_n / c.columns + leaving + _instruction_cycles(c, count)
+
+
+def _instruction_cycles(c: Tiles, count: int) -> float:
+    """Of so many instructions for each sum of a warp, whose code no loop makes shorter; it is read for every tile."""
+    every = c.rows * c.tile_n // 128 * count
+    missed = max(0.0, 1 - CODE_BYTES / (INSTRUCTION_BYTES * max(1, every)))
+    return every * (INSTRUCTION_CYCLES + (MISSED_CYCLES - INSTRUCTION_CYCLES) * missed)
 
 
 def _norm(parts: Iterable[float], exponent: float) -> float:

@@ -1,0 +1,43 @@
+"""How many machine instructions the pointwise operations take: what a prediction of an epilogue's time counts.
+
+Counted in kernels of one operation for sm_90a (nvdisasm of CUDA 13, DSL 4.8.1): what they have more than one of an
+addition, for each element. Paths for rare numbers are counted too, as they are part of the code.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from cutesmith.patterns.graph.nodes import Graph, Node
+
+OF_FLOAT32 = {
+    "exp": 8, "exp2": 4, "log": 25, "log2": 27, "log10": 26, "log1p": 26, "expm1": 22, "sqrt": 18, "rsqrt": 4,
+    "sin": 107, "cos": 109, "tan": 103, "asin": 22, "acos": 23, "atan": 18, "sinh": 23, "cosh": 15, "tanh": 15,
+    "asinh": 40, "acosh": 41, "atanh": 34, "erf": 21, "erfc": 45, "normcdf": 17, "sigmoid": 32, "reciprocal": 22,
+    "sign": 5, "exponent": 13, "div": 28, "floor_div": 127, "fmod": 72, "remainder": 77, "pow": 88, "atan2": 57,
+}  # fmt: skip
+"""Other operations take one."""
+
+APPROXIMATE = {
+    "exp": 2, "exp2": 1, "log": 2, "log2": 1, "log10": 5, "sqrt": 1, "sin": 2, "cos": 2, "normcdf": 13, "sigmoid": 4,
+    "reciprocal": 8, "div": 8,
+}  # fmt: skip
+"""Where approximate instructions are good enough."""
+
+
+def instructions(nodes: Iterable[Node], *, fast: bool) -> int:
+    """Of the pointwise operations among the nodes, for one element."""
+    return sum(_instructions(node, fast=fast) for node in nodes if node.is_pointwise)
+
+
+def more_instructions(graph: Graph) -> int:
+    """Those that all elements of pointwise operations take beside `Graph.flops`, as exact as float32."""
+    pointwise = (node for node in graph.nodes() if node.is_pointwise)
+    return sum(math.prod(node.shape) * (_instructions(node, fast=False) - 1) for node in pointwise)
+
+
+def _instructions(node: Node, *, fast: bool) -> int:
+    if node.op == "div" and node.inputs[1].op == "constant":
+        return 1  # a product
+    return (fast and APPROXIMATE.get(node.op)) or OF_FLOAT32.get(node.op, 1)
