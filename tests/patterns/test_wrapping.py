@@ -62,15 +62,17 @@ class Plan:
 '''
 
 
-def meaning(source: str) -> str:
-    """The tree without what changes nothing: ends of lines in docstrings, brackets around what is deleted."""
+def meaning(source: str) -> tuple[str, list[str]]:
+    """The tree without what changes nothing: ends of lines in docstrings, brackets around what is deleted; imports."""
     tree = ast.parse(source)
+    imports = [each for each in tree.body if isinstance(each, ast.ImportFrom)]
+    tree.body = [each for each in tree.body if each not in imports]
     for node in ast.walk(tree):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
             node.value.value = " ".join(node.value.value.split())
         elif isinstance(node, ast.Delete) and isinstance(node.targets[0], ast.Tuple):  # del (a, b) is del a, b
             node.targets = node.targets[0].elts
-    return ast.dump(tree)
+    return ast.dump(tree), [f"{each.module}.{alias.name}" for each in imports for alias in each.names]
 
 
 def test_broken_lines_mean_the_same():

@@ -24,7 +24,8 @@ _PARTS = re.compile(
     re.VERBOSE,
 )
 _BOUND_LEAST_FIRST = ("comma", "choice", "truth", "sum", "product")
-_BEFORE_NAMES = re.compile(r"del |return |from [\w.]+ import |[\w, ]+ = ")
+_IMPORT = re.compile(r"from [\w.]+ import ")
+_BEFORE_NAMES = re.compile(r"del |return |[\w, ]+ = ")
 _WORDS = re.compile(r"(?:\{[^{}]*\}|[^ {])*(?: +|$)")
 """Of a string, with the spaces after each; what is computed within it is not divided."""
 
@@ -106,13 +107,14 @@ def _broken(line: str, *, inside: bool) -> list[str]:
         code, comment = line[: parts[-1].start].rstrip(), line[parts[-1].start :]
         filled = textwrap.wrap(comment, WIDTH, initial_indent=pad, subsequent_indent=f"{pad}# ")
         return filled + (_broken(code, inside=inside) if code else [])
-    if (
-        inside
-        and parts
-        and parts[0].kind == "string"
-        and line[len(pad) : parts[0].start] + line[parts[0].end :] in ("", ",")
-    ):
-        return _string_in_pieces(line, pad, parts[0])
+    if imported := _IMPORT.match(line):
+        names = line[imported.end() :]
+        return [
+            imported[0] + each.rstrip(", ") for each in _joined(_pieces(names, _parts(names)), WIDTH - imported.end())
+        ]
+    text = parts[0] if inside and parts and parts[0].kind == "string" else None
+    if text is not None and line[len(pad) : text.start] + line[text.end :] in ("", ","):
+        return _string_in_pieces(line, pad, text)
     pieces = _pieces(line, parts) if inside else []
     return _filled(pieces, pad) if len(pieces) > 1 else _broken_in_brackets(line, pad, parts)
 
