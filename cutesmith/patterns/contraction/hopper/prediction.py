@@ -59,7 +59,7 @@ CODE_BYTES = 128e3
 """That the instruction cache of a multiprocessor holds: an estimate, of GPUs before Hopper."""
 SUM_INSTRUCTIONS = 10
 """Of each sum beside the function's own: it is converted, and stored to shared memory. Where warpgroups share a tile,
-ROUND_CYCLES has that."""
+ROUND_CYCLES has as many."""
 SPLIT_CYCLES = 1000.0
 """For each doubling of the blocks that add up a tile."""
 BANDWIDTH = 4.33e12
@@ -133,7 +133,12 @@ def _with_epilogue(problem: ContractionProblem, c: Tiles, products: float, colum
         leaving = c.tile_m * min(c.tile_n, columns) * bytes_of_sum / STORED_BYTES
         return max(products, (products + leaving + _instruction_cycles(c, count + SUM_INSTRUCTIONS)) / 2)
     leaving = (c.tile_n - c.columns) * c.tile_m * bytes_of_sum / STORED_BYTES
-    return products + ROUND_CYCLES * c.tile_n / c.columns + leaving + _instruction_cycles(c, count)
+    return (
+        products
+        + ROUND_CYCLES * c.tile_n / c.columns
+        + leaving
+        + _instruction_cycles(c, max(0, count - SUM_INSTRUCTIONS))
+    )
 
 
 def _instruction_cycles(c: Tiles, count: int) -> float:
