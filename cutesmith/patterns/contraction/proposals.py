@@ -30,6 +30,12 @@ GATHERED_AS = 10.0
 """Loads that an element of a window takes as long as: six convolutions on an H100 took 3.7 to 11, thirteen more, of few
 channels, 1.3 to 2.5 times what 6 predicted."""
 
+FEW_INSTRUCTIONS = 10
+"""Of the function of each sum: times that were measured have as many."""
+
+ENDED_PER_SECOND = 32 * 2.4 * 1.755e9
+"""More of them, of a multiprocessor: as in the direct form (`direct.ISSUED`), not measured here."""
+
 TILE_SECONDS = 0.5e-6
 """Of a tile of windows beside its sums: phases of 3 to 12 k took 110 to 165 us on an H100 in 248 waves."""
 
@@ -69,9 +75,11 @@ def predicted_seconds(problem: ContractionProblem, c: ContractionConfiguration) 
     depth = math.ceil(problem.k / c.tile_k) * c.tile_k
     loads = waves * depth * (c.tile_m / problem.a.vector() + c.tile_n * gathered) / LOADS_PER_SECOND
     loads += waves * TILE_SECONDS if isinstance(problem.b, Seen) else 0.0
+    more = max(0, problem.epilogue_instructions - FEW_INSTRUCTIONS)
+    ends = waves * c.tile_m * c.tile_n * more / ENDED_PER_SECOND
     narrow = any(side.vector() * ITEM_BYTES[side.dtype] < 4 for side in (problem.a, problem.b))
     waits = math.ceil(problem.k / c.tile_k) * WAIT_SECONDS if narrow else 0.0
-    return max(arithmetic + loads, waits, problem.graph.moved_bytes / (BYTES_PER_SECOND * max(busy, 1e-3)))
+    return max(arithmetic + loads + ends, waits, problem.graph.moved_bytes / (BYTES_PER_SECOND * max(busy, 1e-3)))
 
 
 def _predicted_cost(problem: ContractionProblem, c: ContractionConfiguration) -> float:
