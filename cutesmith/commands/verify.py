@@ -97,6 +97,7 @@ def table(verdict: VerifyVerdict, *, verbose: bool = False) -> Iterator[str]:
         yield f"{_WORDS.get(case.outcome, 'FAIL')} {case.name}  [{case.inputs}]{remark}"
         for error in case.outputs:
             allowed = f"{error.atol:.2g} + {error.rtol:.2g} of each value" if error.rtol or error.atol else "none"
+            allowed += f" + {error.units:g} ulp" if error.units else ""
             yield (
                 f"       output {error.output} {error.dtype}{list(error.shape)}: "
                 f"max error {error.max_abs:.3g} absolute, {error.max_rel:.3g} relative, "

@@ -87,7 +87,7 @@ class Round:
     full size and then as it ran. `recompiled`: what the kernel compiles to, where it cannot be asked. `sums` are the
     checksums of large outputs that were judged, by their files. `refused` has draws that the reference does not take,
     and why; `declined` those that the kernel does not. `shorter`: sizes that derived values get instead of others.
-    `shrunk`: the file's own input sets that the emulated GPU ran smaller, by their numbers.
+    `shrunk`: the file's own input sets that the emulated GPU ran smaller, by their numbers, and as what for which.
     `tf32_convolutions`: a result was right only since float32 convolutions may round to tf32.
     """
 
@@ -98,7 +98,7 @@ class Round:
     base: Ran = Ran()
     base_elements: int = 0
     ran_as: list[str] = field(default_factory=list)
-    shrunk: list[int] = field(default_factory=list)
+    shrunk: dict[int, str] = field(default_factory=dict)
     recompiled: Callable[[], Compiled] | None = None
     sums: dict[str, str] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
@@ -113,7 +113,7 @@ class Round:
         """
         first, second = (self.draw(key, index=index) for key in ("a", "b"))
         case = CaseReport(name=name, inputs=first.summary, whole=first.whole)
-        self.shrunk.extend([index] if first.shrunk and index not in self.shrunk else [])
+        self.shrunk |= {index: first.summary} if first.shrunk else {}
         layouts_agree = list(map(_layout, first.inputs)) == list(map(_layout, second.inputs))
         steps = (
             self.step(0, first, reuse=False, poison=NAN_POISON),

@@ -109,7 +109,7 @@ class Judge:
     device_name: str = ""
     cases: list[CaseReport] = field(default_factory=list)
     reduced: str = ""
-    shrunk: list[int] = field(default_factory=list)  # numbers of input sets
+    shrunk: dict[int, str] = field(default_factory=dict)  # as of `Round`
     shapes: bool = True  # whether the problem promises other sizes
     tf32_convolutions: bool = False  # as of `Round`
     idle: tuple[str, ...] = ()  # kernels of the file that no case launched
@@ -375,8 +375,9 @@ class Judge:
         return BY_SIZES if "EMULATED_SIZES" in contract.inspect(self.path).names else BY_A_SET
 
     def _shrunk(self) -> str:
-        """Which of the file's own inputs the emulated GPU ran smaller, so that they do not take code of large sizes."""
-        return f"; shrunk: {', '.join(map(_set_name, self.shrunk))}" if self.shrunk else ""
+        """Which of the file's own inputs the emulated GPU ran smaller, as what, and for which."""
+        sets = [f"{_set_name(index)} as {inputs}" for index, inputs in self.shrunk.items()]
+        return f"; shrunk: {'; '.join(sets)}" if sets else ""
 
     def _counted(self) -> str:
         """How many cases were executed and right, of those that could be tried; or how many were recorded."""

@@ -198,6 +198,7 @@ class OutputError:
     elements: int
     rtol: float = 0.0  # allowed of each expected value, and `atol` beside it
     atol: float = 0.0
+    units: float = 0.0  # allowed beside these, in the last place of each element
     worst_index: tuple[int, ...] = ()
     worst_actual: float | str | None = None
     worst_expected: float | str | None = None

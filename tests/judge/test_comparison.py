@@ -301,3 +301,40 @@ def test_a_reference_that_is_infinite_everywhere_is_told(finite, told):
     comparison = judge(exact.half(), exact)
     assert not comparison.violation
     assert ("the reference is Inf or NaN everywhere" in comparison.note) == told
+
+
+def quantised(amplitude=160.0):
+    """Values that a quantiser makes float8 of, their exact ones, and which are small beside the largest."""
+    exact = amplitude * torch.randn(64, 256, dtype=torch.float64)
+    exact[:, ::8] *= 2.0**-7
+    return exact, exact.abs() < 2
+
+
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2])
+def test_small_numbers_of_a_float8_result_count_beside_large_ones(dtype):
+    exact, small = quantised()
+    right = exact.to(dtype)
+    assert not judge(right, exact, right).violation
+    for wrong in (right.float() * 2, right.float() + 1, -right.float()):
+        output = torch.where(small, wrong, right.float()).to(dtype)
+        assert judge(output, exact, right).error.mismatches > int(small.sum()) // 2
+
+
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2])
+def test_a_float8_result_may_be_rounded_twice_or_down(dtype):
+    """By way of bfloat16, and as a conversion that cuts off: the neighbour at most."""
+    exact, _ = quantised(amplitude=20.0)
+    right = exact.to(dtype)
+    assert not judge(exact.bfloat16().to(dtype), exact, right).violation
+    unit = unit_in_last_place(exact.abs(), dtype)
+    down = exact.sign() * (exact.abs() / unit).floor() * unit
+    assert not judge(down.to(dtype), exact, right).error.mismatches
+    assert judge((down - 2 * exact.sign() * unit).to(dtype), exact, right).error.mismatches > exact.numel() // 2
+
+
+def test_what_a_conversion_to_float8_saturates_is_the_largest_number():
+    exact = torch.tensor([3.0, 500.0, -1e5, 2.0**-9], dtype=torch.float64).repeat(16)
+    right = exact.to(torch.float8_e4m3fn)
+    assert right.float().max() == 448 and not judge(right, exact, right).violation
+    half = torch.where(exact == 500, 224.0, right.float()).to(right.dtype)
+    assert judge(half, exact, right).error.mismatches == 16

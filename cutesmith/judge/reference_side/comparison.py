@@ -40,12 +40,15 @@ class Tolerance:
     Inf. `room` is what each element of the flat result may be off by in any case (`sensitivity.room_of`). `may_be_nan`
     says of each element of the result whether NaN passes too (`zero_products.open_elements`), `reached` of an integer
     one whether roundings give it (`sensitivity.reached`). `rounded` is what tf32 in convolutions does to the result.
+    `units` in the last place of each element are allowed beside all this, for a type so coarse that its own rounding is
+    more than what the arithmetic costs.
     """
 
     rtol: float
     atol: float
     rms: float | None = None
     scaled: bool = True
+    units: float = 0.0
     derived: bool = False
     native_error: float = 0.0
     moved: float = 0.0
@@ -68,7 +71,9 @@ DEFAULTS = {
 # that at its worst of a million elements. What is added to it, or cut off, may leave a fourth of the size; bfloat16
 # factors, eight times as coarse, do not pass.
 TF32 = Tolerance(2**-8, 2**-7, 2**-9)
-NARROW = Tolerance(2**-2, 2**-6, 2**-3)  # the float8 types
+# The float8 types: what a bfloat16 result may be off by, and one unit in the last place of the value, which goes down
+# to 2**-9 beside 32 next to the largest number. A share of that of the largest would hide all small numbers.
+FLOAT8 = replace(DEFAULTS[torch.bfloat16], rms=2**-3, units=1.0)
 NATIVE_SLACK = 2.0
 NATIVE_BOUND = 8.0  # times rtol: PyTorch being far off excuses no more than this
 ROUNDINGS = 4.0  # units in the last place: what a few roundings make of a result that hardly varies
@@ -85,7 +90,7 @@ def tolerance_for(dtype: torch.dtype, rtol: float | None, atol: float | None, *,
 
     `tf32`: float32 results come of factors that were rounded to tf32.
     """
-    default = TF32 if tf32 and dtype == torch.float32 else DEFAULTS.get(dtype, NARROW)
+    default = TF32 if tf32 and dtype == torch.float32 else DEFAULTS.get(dtype, FLOAT8)
     if rtol is None and atol is None:
         return default
     return Tolerance(
@@ -118,7 +123,7 @@ def compare(
         return compare(index, parts[0], parts[1], double, tolerance)
     if tolerance.may_be_nan is not None:
         actual = torch.where(tolerance.may_be_nan & actual.isnan(), native, actual)
-    comparison = _compare_floats(index, actual, native, (native if exact is None else exact).double(), tolerance)
+    comparison = _compare_floats(index, actual, native, native if exact is None else exact, tolerance)
     return _constant_or_not(comparison, actual, (native,) if exact is None else (native, exact))
 
 
@@ -206,7 +211,7 @@ def _output_error(
 def _compare_floats(
     index: int, actual: torch.Tensor, native: torch.Tensor, exact: torch.Tensor, tolerance: Tolerance
 ) -> Comparison:
-    flat = [t.reshape(-1) for t in (actual, native, exact)]
+    flat = [actual.reshape(-1), native.reshape(-1), _reachable(exact, actual.dtype)]
     scale = reference_scale(flat[2], capped=not tolerance.scaled)
     slack = _native_slack(flat[1], flat[2], scale, tolerance)
     totals = _Totals(tolerance, actual.dtype, scale, slack).add_all(*flat)
@@ -221,6 +226,7 @@ def _compare_floats(
         mismatches=totals.mismatches,
         rtol=tolerance.rtol,
         atol=tolerance.atol * scale,
+        units=tolerance.units,
         rms=totals.rms_error() if totals.reference_squares else None,
         rms_native=totals.rms_native() if totals.reference_squares else None,
     )
@@ -285,6 +291,15 @@ def reference_scale(exact: torch.Tensor, *, capped: bool) -> float:
     return min(1.0, scale) if capped else scale
 
 
+def _reachable(exact: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """A reference in float64, flat; where the type's conversion saturates, as that of float8 does, no more than it has."""
+    flat = exact.double().reshape(-1)
+    largest = torch.finfo(dtype).max
+    if not math.isfinite(torch.tensor(2 * largest, dtype=torch.float64).to(dtype).item()):
+        return flat
+    return torch.where(flat.isfinite(), flat.clamp(-largest, largest), flat)
+
+
 def _chunks(flat: torch.Tensor) -> list[torch.Tensor]:
     size = CHUNK if flat.is_cuda else CPU_CHUNK
     return [flat[begin : begin + size] for begin in range(0, flat.numel(), size)]
@@ -301,7 +316,7 @@ class _Slack:
 
 def _native_slack(native: torch.Tensor, exact: torch.Tensor, scale: float, tolerance: Tolerance) -> _Slack:
     """PyTorch's largest error, doubled and bounded by the tolerance; see the module for derived inputs."""
-    error = _native_error(native, exact, scale)
+    error = _native_error(native, exact, scale, tolerance.units)
     bounded = min(NATIVE_SLACK * error, NATIVE_BOUND * tolerance.rtol)
     if not tolerance.derived:
         return _Slack(bounded)
@@ -320,7 +335,7 @@ def is_lost(native: torch.Tensor, exact: torch.Tensor | None, tolerance: Toleran
     """Whether no digit of PyTorch's own result is right, as of the mean of what a norm gives: 0 in float64."""
     if exact is None or not native.is_floating_point() or not native.numel():
         return False
-    own, reference = native.reshape(-1), exact.double().reshape(-1)
+    own, reference = native.reshape(-1), _reachable(exact, native.dtype)
     scale = reference_scale(reference, capped=not tolerance.scaled)
     return _own_totals(own, reference, scale, tolerance).rms_error() >= NO_DIGIT
 
@@ -332,10 +347,10 @@ def native_excess(native: torch.Tensor, exact: torch.Tensor | None, tolerance: T
     """
     if exact is None or not native.is_floating_point():
         return float(_disputed(native, exact))
-    own, reference = native.reshape(-1), exact.double().reshape(-1)  # of 8-bit types it is not float64
+    own, reference = native.reshape(-1), _reachable(exact, native.dtype)
     scale = reference_scale(reference, capped=not tolerance.scaled)
     wrong = _own_totals(own, reference, scale, tolerance).mismatches
-    return _native_error(own, reference, scale) if wrong else 0.0
+    return _native_error(own, reference, scale, tolerance.units) if wrong else 0.0
 
 
 def _own_totals(native: torch.Tensor, exact: torch.Tensor, scale: float, tolerance: Tolerance) -> _Totals:
@@ -343,11 +358,12 @@ def _own_totals(native: torch.Tensor, exact: torch.Tensor, scale: float, toleran
     return _Totals(tolerance, native.dtype, scale).add_all(native, native, exact)
 
 
-def _native_error(native: torch.Tensor, exact: torch.Tensor, scale: float) -> float:
-    """PyTorch's own largest error relative to |ref| + scale."""
+def _native_error(native: torch.Tensor, exact: torch.Tensor, scale: float, units: float) -> float:
+    """PyTorch's own largest error, beyond so many units in the last place, relative to |ref| + scale."""
     worst = 0.0
     for own, reference in zip(_chunks(native), _chunks(exact)):
-        error = (own.double() - reference).abs() / (reference.abs() + scale + 1e-300)
+        rounding = units * unit_in_last_place(reference.abs(), native.dtype)
+        error = ((own.double() - reference).abs() - rounding).clamp(min=0.0) / (reference.abs() + scale + 1e-300)
         error = error[error.isfinite()]
         worst = max(worst, float(error.max()) if error.numel() else 0.0)
     return worst
