@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from cutesmith.checkpoints import CheckpointStore
+from cutesmith.commands._last_check import compiled_before, judged, keep
 from cutesmith.commands._run import command, report, verb_parser
 from cutesmith.commands.benchmark import table as benchmark_table
+from cutesmith.commands.compile import access_lines
 from cutesmith.commands.compile import table as compile_table
 from cutesmith.commands.lint import table as lint_table
 from cutesmith.commands.verify import require_tolerances
@@ -23,6 +25,8 @@ from cutesmith.errors import CutesmithError, UsageError
 from cutesmith.judge.rounds import VerifyOptions
 from cutesmith.judge.verification import verify_kernel
 from cutesmith.lint import lint_file
+from cutesmith.problems.contract import problem_beside
+from cutesmith.recording.cubin import source_name
 from cutesmith.timing.benchmark import QUICK_ROUNDS, BenchmarkOptions, benchmark_kernel
 from cutesmith.timing.entries import import_for_gpu
 from cutesmith.verbs.kernel_verbs import CHECK
@@ -40,8 +44,10 @@ DESCRIPTION = """\
 Take a kernel file through all stages: lint, compile for one architecture, verify, benchmark, and a checkpoint of what
 passed. The first stage that fails ends it, and its details are shown; the exit code is that stage's.
 
-Without a GPU the kernel is verified on the emulated one, and nothing is timed. Each stage has a command of its own with
-more options: lint, compile, verify, benchmark, checkpoint."""
+Without a GPU the kernel is verified on the emulated one, and nothing is timed. What the stages' own --json holds is
+saved in .cutesmith/checks/ beside the file; where nothing has changed, the next check takes its compile stage from
+there. --no-backup writes neither. Each stage has a command of its own with more options: lint, compile, verify,
+benchmark, checkpoint."""
 
 EXAMPLES = (
     "cutesmith check kernel.py",
@@ -51,7 +57,7 @@ EXAMPLES = (
 )
 
 MOST_LINES, WIDTH = 30, 160  # of one stage's details: with a line for each stage they fill a screen
-MOST_DECLINED, MOST_WHOLE, MOST_WARNINGS = 12, 3, 4
+MOST_DECLINED, MOST_WHOLE, MOST_WARNINGS, MOST_KERNELS = 12, 3, 4, 2
 _BENEATH: dict[str, Any] = {"initial_indent": " " * 11, "subsequent_indent": " " * 13}
 Stage = LintVerdict | CompileVerdict | VerifyVerdict | BenchmarkVerdict
 TABLES: dict[str, Callable[[Any], Iterator[str]]] = {
@@ -99,8 +105,12 @@ def check_kernel(path: Path, options: CheckOptions, problem: str | None = None) 
     Raises UsageError and ContractError where a stage cannot even begin.
     """
     begin, data = time.monotonic(), path.read_bytes() if path.is_file() else b""
+    gpu = current_device() if options.on in ("auto", "gpu") else None
+    arch = gpu.fitting_arch(options.judge.arch) if gpu else options.judge.arch or DEFAULT_ARCH
+    key = judged(path, problem, arch)
+    before = compiled_before(path, key) if options.backup else None
     stages: list[Stage] = []
-    for stage in _stages(path, options, problem):
+    for stage in _stages(path, options, problem, arch, before):
         stages.append(stage)
         print(f"{stage.stage}: {stage.status}", file=sys.stderr, flush=True)  # what a caller of the verb is told
         if not stage.passed:
@@ -108,21 +118,30 @@ def check_kernel(path: Path, options: CheckOptions, problem: str | None = None) 
     last, verified = stages[-1], next((one for one in stages if isinstance(one, VerifyVerdict)), None)
     untimed = f"nothing was timed: it {_where(verified)}" if last is verified and last.passed else ""
     summary = verified.summary if verified and last.passed else last.summary
+    beside = problem_beside(path) if problem is None else None
     verdict = CheckVerdict(
-        exit_code=last.exit_code, summary=summary, path=str(path), stages=tuple(stages), untimed=untimed
+        exit_code=last.exit_code,
+        summary=summary,
+        path=str(path),
+        stages=tuple(stages),
+        untimed=untimed,
+        judged=key,
+        compiled_before=before is not None,
+        unused_problem=str(beside or ""),
     )
     if verdict.passed and options.backup:
         verdict = _kept(verdict, data, options.note)
-    return replace(verdict, seconds=round(time.monotonic() - begin, 3))
+    verdict = replace(verdict, seconds=round(time.monotonic() - begin, 3))
+    return keep(verdict) if data and options.backup else verdict
 
 
-def _stages(path: Path, options: CheckOptions, problem: str | None) -> Iterator[Stage]:
+def _stages(
+    path: Path, options: CheckOptions, problem: str | None, arch: str, before: CompileVerdict | None
+) -> Iterator[Stage]:
     """The verdicts one after another; the reader stops at one that has something against the kernel."""
     judge = options.judge
     yield lint_file(path, problem=problem is not None)
-    gpu = current_device() if options.on in ("auto", "gpu") else None
-    arch = gpu.fitting_arch(judge.arch) if gpu else judge.arch or DEFAULT_ARCH
-    yield compile_kernel(path, (arch,), problem=problem, timeout=max(DEFAULT_TIMEOUT, judge.timeout))
+    yield before or compile_kernel(path, (arch,), problem=problem, timeout=max(DEFAULT_TIMEOUT, judge.timeout))
     verified = verify_kernel(path, judge, problem=problem, on=options.on)
     yield verified
     if verified.ran_on == "gpu":
@@ -137,7 +156,7 @@ def _where(verified: VerifyVerdict | None) -> str:
 
 def _kept(verdict: CheckVerdict, data: bytes, note: str) -> CheckVerdict:
     """The verdict with the checkpoint of the text that was judged; why there is none, where it could not be kept."""
-    judged = {name: value for name, value in verdict.to_dict().items() if name != "stages"}
+    told = {name: value for name, value in verdict.to_dict().items() if name != "stages"}
     timed = [one.timings[0].median_us for one in verdict.stages if isinstance(one, BenchmarkVerdict) and one.timings]
     store = CheckpointStore(verdict.path)
     if store.path.read_bytes() != data:
@@ -145,7 +164,7 @@ def _kept(verdict: CheckVerdict, data: bytes, note: str) -> CheckVerdict:
         return replace(verdict, exit_code=ExitCode.USAGE, summary=text)
     try:
         kept = store.keep(
-            data, note=note or verdict.status, verdict={**judged, **({"median_us": timed[0]} if timed else {})}
+            data, note=note or verdict.status, verdict={**told, **({"median_us": timed[0]} if timed else {})}
         )
     except CutesmithError as error:
         return replace(verdict, exit_code=error.exit_code, summary=f"{verdict.summary}; not kept: {error.message}")
@@ -173,19 +192,48 @@ def _warnings(linted: LintVerdict) -> Iterator[str]:
         yield f"and {rest} more (scripts/lint_kernel.py)"
 
 
+def _registers(compiled: CompileVerdict) -> Iterator[str]:
+    """Registers, spills and their cause, and accesses that touch too many sectors, of the kernels with the most."""
+    kernels = [kernel for arch in compiled.archs for kernel in arch.kernels]
+    kernels.sort(key=lambda kernel: (-(kernel.spill_store_bytes or 0), -kernel.registers))
+    for kernel in kernels[:MOST_KERNELS]:
+        stored, loaded = kernel.spill_store_bytes, kernel.spill_load_bytes
+        spilled = "no spills" if stored == 0 else f"{stored}/{loaded} B spilled (store/load)"
+        spilled = "spills not known" if stored is None else spilled
+        yield f"{source_name(kernel.name)}: {kernel.registers} registers a thread, {spilled}"
+        yield from (note for note in kernel.notes if stored)
+        yield from access_lines(kernel, wasteful=True)
+    if (rest := len(kernels) - MOST_KERNELS) > 0:
+        yield f"and {rest} more kernels or variants (scripts/compile_kernel.py)"
+
+
+def _beneath(stage: Stage) -> Iterator[str]:
+    """What a reader should know of a stage beside its sentence."""
+    if isinstance(stage, LintVerdict) and stage.passed:
+        yield from _warnings(stage)
+    elif isinstance(stage, CompileVerdict) and stage.passed:
+        yield from _registers(stage)
+    elif isinstance(stage, VerifyVerdict):
+        yield from _declined(stage)
+
+
 def table(verdict: CheckVerdict) -> Iterator[str]:
     """A line for each stage, then the details of the one that ended it; at most a screen."""
     for stage in verdict.stages:
-        line = f"{stage.stage:<11}{stage.status}: {stage.summary.splitlines()[0]} ({stage.seconds:.1f} s)"
+        again = verdict.compiled_before and stage.stage == "compile"
+        took = "as in the last check: nothing changed" if again else f"{stage.seconds:.1f} s"
+        line = f"{stage.stage:<11}{stage.status}: {stage.summary.splitlines()[0]} ({took})"
         yield from textwrap.wrap(line, WIDTH, subsequent_indent=" " * 11)
-        beneath = _declined(stage) if isinstance(stage, VerifyVerdict) else ()
-        beneath = _warnings(stage) if isinstance(stage, LintVerdict) and stage.passed else beneath
-        for text in beneath:
+        for text in _beneath(stage):
             yield from textwrap.wrap(text, WIDTH, **_BENEATH)
     if verdict.untimed:
         yield f"{'benchmark':<11}{verdict.untimed}"
     if verdict.checkpoint:
         yield f"{'backup':<11}checkpoint {verdict.checkpoint}"
+    if verdict.saved:
+        yield f"{'details':<11}{verdict.saved}"
+    if verdict.unused_problem:
+        yield f"{'note':<11}{verdict.unused_problem} was not used: --problem {verdict.unused_problem} judges by it"
     last = verdict.stages[-1]
     if not last.passed or last.stage == "benchmark":
         details = list(TABLES[last.stage](last))[:-1]  # the sentence stands above

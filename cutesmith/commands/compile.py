@@ -72,11 +72,15 @@ def table(verdict: CompileVerdict) -> Iterator[str]:
     yield f"{verdict.status}: {verdict.summary} ({verdict.seconds:.1f} s)"
 
 
-def access_lines(kernel: KernelReport, *, most: int = MOST_ACCESSES) -> Iterator[str]:
-    """What a warp asks of global memory by each access: those that touch too much come first, then those in loops."""
-    known = [(one, one.touched) for one in kernel.global_accesses if one.touched]
+def access_lines(kernel: KernelReport, *, wasteful: bool = False) -> Iterator[str]:
+    """What a warp asks of global memory by each access: those that touch too much come first, then those in loops.
+
+    `wasteful`: no others.
+    """
+    known = [(one, one.touched) for one in kernel.global_accesses if one.touched.known]
+    known = [pair for pair in known if pair[1].uncoalesced or not wasteful]
     known.sort(key=lambda pair: (not pair[1].uncoalesced, not pair[0].in_loop))
-    for one, touched in known[:most]:
+    for one, touched in known[:MOST_ACCESSES]:
         asked, sectors, ideal = (
             f"{total / touched.warps:.4g}" for total in (touched.asked, touched.sectors, touched.ideal_sectors)
         )
@@ -84,9 +88,9 @@ def access_lines(kernel: KernelReport, *, most: int = MOST_ACCESSES) -> Iterator
         text += f" where {ideal} would do" if touched.uncoalesced else ""
         repeated = touched.distinct is not None and touched.distinct < touched.asked
         yield text + (f"; block {touched.asked} B, {touched.distinct} distinct" if repeated else "")
-    if (rest := len(known) - most) > 0:
+    if (rest := len(known) - MOST_ACCESSES) > 0:
         yield f"and {rest} more accesses of global memory (--json has all)"
-    unknown = [one for one in kernel.global_accesses if one.touched is None]
+    unknown = [one for one in kernel.global_accesses if not (one.touched.known or wasteful)]
     if unknown:
         count = sum(one.count for one in unknown)
         yield f"{count} more, such as {_named(unknown[0])}: not known without executing (emulate --profile)"

@@ -22,6 +22,7 @@ from cutesmith.emulator.requirements import import_emulator, require_emulator
 from cutesmith.errors import CandidateError, CutesmithError, UnavailableError, UsageError, told_of
 from cutesmith.judge import device_time, sanitizer
 from cutesmith.judge.candidate_side import requests as of_candidate
+from cutesmith.judge.candidate_side.host_branches import never_taken
 from cutesmith.judge.cheats import find_cheats
 from cutesmith.judge.derived import run_derived
 from cutesmith.judge.draws.derived_case import DerivedCase
@@ -34,6 +35,7 @@ from cutesmith.judge.ring_cases import RingCases
 from cutesmith.judge.rounds import SMALLER, START_SECONDS, Round, VerifyOptions, behaviour, exchange, loading, new_seed
 from cutesmith.judge.same_failures import told_once
 from cutesmith.judge.transfer.requests import Start
+from cutesmith.lint.call_graph import host_functions
 from cutesmith.lint.source import Source
 from cutesmith.problems import contract
 from cutesmith.sandbox.failures import mechanism_of
@@ -71,6 +73,7 @@ BY_A_SET = "one of get_input_sets(), or get_inputs() by EMULATED_SIZES."
 BY_SIZES = "raise EMULATED_SIZES until it does, or give one of get_input_sets() the size."
 BY_THE_KERNEL = "the problem is given, so lower the bound from which the kernel takes it. A GPU verifies at full size."
 TF32_CONVOLUTIONS = "float32 convolutions may round to tf32, as PyTorch's flag for cuDNN lets them"
+MOST_LINES = 4  # of host code that no case ran, that are named
 NOT_EXECUTED = "compiled and checked, but nothing was executed: this machine has no NVIDIA GPU, and"
 
 
@@ -112,7 +115,7 @@ class Judge:
     shrunk: dict[int, str] = field(default_factory=dict)  # as of `Round`
     shapes: bool = True  # whether the problem promises other sizes
     tf32_convolutions: bool = False  # as of `Round`
-    idle: tuple[str, ...] = ()  # kernels of the file that no case launched
+    idle: tuple[str, ...] = ()  # what of the file no case ran
     kinds: tuple[InputKind, ...] = ()
     confinement: dict[str, bool] = field(default_factory=dict)
     problem_confinement: dict[str, bool] = field(default_factory=dict)
@@ -259,10 +262,17 @@ class Judge:
             self.reduced = f"{turn.ran_as[0]} as {', '.join(turn.ran_as[1:])}"
 
     def _idle(self, turn: Round) -> tuple[str, ...]:
-        """Kernels that the file defines and no case launched: the verdict says nothing of them."""
-        ran = turn.candidate.call(of_candidate.Executed(), timeout=self.options.timeout)
-        defined = [function.name for function, kind in Source.read(self.path).traced.items() if kind == "kernel"]
-        return tuple(name for name in defined if not any(name in whole for whole in ran))  # a prefix may be set
+        """Code of the file that no case ran, a clause each: the verdict says nothing of it."""
+        ran, source = turn.candidate.call(of_candidate.Executed(), timeout=self.options.timeout), Source.read(self.path)
+        kernels = [function.name for function, kind in source.traced.items() if kind == "kernel"]
+        missed = [name for name in kernels if not any(name in whole for whole in ran.kernels)]  # a prefix may be set
+        lines = [str(line) for line in never_taken(host_functions(source), set(ran.branches))]
+        more = f" and {len(lines) - MOST_LINES} more" if len(lines) > MOST_LINES else ""
+        at = f"line{'s' * (len(lines) > 1)} {', '.join(lines[:MOST_LINES])}{more}"
+        return (
+            *([f"launched {', '.join(missed)}"] if missed else []),
+            *([f"took the branch of host code at {at}"] if lines else []),
+        )
 
     def _derived_cases(self, turn: Round, plan: of_reference.Loaded) -> Iterator[DerivedCase]:
         """Those of the plan, one after another; then what was drawn for each input is known."""
@@ -354,7 +364,7 @@ class Judge:
             done += "" if self.shapes else " for these sizes"
             whose = ", by the file's own reference" if self.own_problem else ""
             whose += f"; {TF32_CONVOLUTIONS}" if self.tf32_convolutions else ""
-            whose += f"; no case launched {', '.join(self.idle)}" if self.idle else ""
+            whose += f"; no case {' or '.join(self.idle)}" if self.idle else ""
             if missing := [case.remark for case in self.cases if case.outcome is CaseOutcome.NOT_EXECUTED]:
                 told = f"not verified: {missing[0]}, which no case executed; else {self._counted()}{self._shrunk()}"
                 text = f"{self.path.name}: {told}\n{ONE_CODE}: {self._smaller_way()}"

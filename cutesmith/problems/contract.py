@@ -24,6 +24,7 @@ from cutesmith.syntax import parse_python
 from cutesmith.unicode import plain_text
 
 MAX_BYTES = 5_000_000
+PROBLEM = "problem.py"
 PROBLEM_NAMES = (
     "reference_fn",
     "get_inputs",
@@ -103,9 +104,17 @@ def inspect(path: str | Path, *, with_problem: bool = False) -> FileContract:
         needed = []
     if missing := [name for name in needed if name not in names]:
         wrong = f"{path} defines no {' and no '.join(missing)} at top level"
-        raise ContractError(wrong, hint=f"The lines to write:\n{lines}")
+        beside = problem_beside(path) if kind == "kernel" else None
+        used = f"{PROBLEM} lies beside it: --problem {beside}\n" if beside else ""
+        raise ContractError(wrong, hint=f"{used}The lines to write:\n{lines}")
     _require_same_arity(contract)
     return contract
+
+
+def problem_beside(path: Path) -> Path | None:
+    """The `problem.py` in the folder of a kernel file, which is judged by it only where `--problem` names it."""
+    beside = path.with_name(PROBLEM)
+    return beside if path.name != PROBLEM and beside.is_file() else None
 
 
 def inspect_kernel(path: str | Path, *, with_problem: bool = False) -> FileContract:

@@ -90,14 +90,19 @@ class Touched:
     """What the warps of one block ask of global memory by one instruction, each once: bytes, and sectors of 32.
 
     `distinct` bytes among all `asked` for, None where warps may differ in what is not known; `ideal_sectors`: as many
-    as the distinct bytes of each warp fill.
+    as the distinct bytes of each warp fill. All are 0 where addresses are not known without executing, as of a gather.
     """
 
-    warps: int
-    asked: int
-    distinct: int | None
-    sectors: int
-    ideal_sectors: int
+    warps: int = 0
+    asked: int = 0
+    distinct: int | None = None
+    sectors: int = 0
+    ideal_sectors: int = 0
+
+    @property
+    def known(self) -> bool:
+        """Whether its addresses are."""
+        return self.warps > 0
 
     @property
     def uncoalesced(self) -> bool:
@@ -109,14 +114,13 @@ class Touched:
 class GlobalAccess:
     """`count` accesses of a kernel to global memory that ask for as much, of the middle block at its first steps.
 
-    `place`: the Python line, as that of `InnerLoop`. `touched` is None where the addresses are not known without
-    executing, as of a gather.
+    `place`: the Python line, as that of `InnerLoop`.
     """
 
     instruction: str
     place: str
     in_loop: bool
-    touched: Touched | None
+    touched: Touched
     count: int = 1
 
 
@@ -408,7 +412,8 @@ class CheckVerdict(Verdict):
     """All stages on one kernel file, up to the first that fails: `stages` are their verdicts in order.
 
     `untimed` says why nothing was timed where all before passed; `checkpoint` is the number under which the file was
-    kept, 0 where it was not.
+    kept, 0 where it was not. `judged` names what the compilation depends on (a hash), `compiled_before`: it was taken
+    from the last check. `unused_problem`: a problem.py beside the file that was not asked for. `saved`: where this is.
     """
 
     stage: ClassVar[str] = "check"
@@ -417,6 +422,10 @@ class CheckVerdict(Verdict):
     stages: tuple[LintVerdict | CompileVerdict | VerifyVerdict | BenchmarkVerdict, ...] = ()
     untimed: str = ""
     checkpoint: int = 0
+    judged: str = ""
+    compiled_before: bool = False
+    unused_problem: str = ""
+    saved: str = ""
 
     @property
     def status(self) -> str:

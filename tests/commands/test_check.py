@@ -10,20 +10,30 @@ import pytest
 
 from cutesmith.checkpoints import CheckpointStore
 from cutesmith.commands import verify
+from cutesmith.commands._last_check import compiled_before, judged, keep
 from cutesmith.commands.check import MOST_LINES, CheckOptions, _kept, check_kernel, main, table
+from cutesmith.compiling.compilation import compile_kernel
+from cutesmith.errors import ContractError
 from cutesmith.lint import lint_file
 from cutesmith.verdicts import (
+    ArchReport,
     CaseOutcome,
     CaseReport,
     CheckVerdict,
+    CompileVerdict,
     ExitCode,
     Finding,
+    GlobalAccess,
     InputKind,
     LintVerdict,
     Mechanism,
+    Touched,
     VerifyVerdict,
     Violation,
 )
+from tests.commands.test_compile import KERNEL
+
+ARCH = ArchReport(arch="sm_90a", exit_code=ExitCode.PASSED, compile_seconds=0.5, kernels=(KERNEL,))
 
 RELU = (Path(__file__).parents[1] / "kernels" / "relu_tvm_ffi.py").read_text(encoding="utf-8")
 PASSED = CheckVerdict(
@@ -59,10 +69,83 @@ def test_a_right_kernel_goes_through_all_stages_and_is_kept(capsys, write_file):
 
 
 @pytest.mark.slow
+def test_the_full_check_after_a_quick_one_takes_its_compilation_and_all_details_are_saved(capsys, write_file):
+    path = write_file(RELU)
+    first = json.loads(check(capsys, path, "--quick", "--on", "emulator", "--json")[1])
+    saved = path.parent / ".cutesmith" / "checks" / "kernel.py.json"
+    assert first["saved"] == str(saved) and json.loads(saved.read_text()) == first
+    own = json.loads(compile_kernel(path, ("sm_90a",)).to_json())
+    (kernel,), (of_check,) = own["archs"][0]["kernels"], first["stages"][1]["archs"][0]["kernels"]
+    assert kernel == of_check and kernel["global_accesses"]
+    code, out = check(capsys, path, "--on", "emulator")
+    shown = out.splitlines()
+    assert code == 0 and shown[1].endswith("nothing was executed (as in the last check: nothing changed)")
+    assert shown[2].strip().startswith("relu_kernel: ") and shown[2].endswith(" registers a thread, no spills")
+    path.write_text(RELU + "\n# edited\n")
+    assert "as in the last check" not in check(capsys, path, "--quick", "--on", "emulator")[1]
+
+
+def test_only_a_whole_compilation_of_the_same_files_is_taken_again(write_file):
+    path = write_file(RELU)
+    problem = write_file("x = 1\n", "other.py")
+    key = judged(path, None, "sm_90a")
+    assert key == judged(path, None, "sm_90a")
+    assert len({key, judged(path, None, "sm_80"), judged(path, str(problem), "sm_90a")}) == 3
+    compiled = CompileVerdict(exit_code=ExitCode.PASSED, summary="1 kernel compiled", path=str(path), archs=(ARCH,))
+    kept = keep(replace(PASSED, path=str(path), judged=key, stages=(compiled, *PASSED.stages)))
+    assert compiled_before(path, key) == compiled and compiled_before(path, key[::-1]) is None
+    place = Path(kept.saved)
+    place.write_text(place.read_text()[:-9])
+    assert compiled_before(path, key) is None
+    place.unlink()
+    assert compiled_before(path, key) is None
+    failed = replace(compiled, exit_code=ExitCode.CRASHED)
+    keep(replace(PASSED, path=str(path), judged=key, stages=(failed,)))
+    assert compiled_before(path, key) is None
+
+
+def test_details_that_cannot_be_saved_do_not_change_the_verdict(capsys, write_file):
+    path = write_file(RELU)
+    (path.parent / ".cutesmith").write_text("a file where a folder should be")
+    verdict = replace(PASSED, path=str(path))
+    assert keep(verdict) == verdict and "the details were not saved in" in capsys.readouterr().err
+
+
+def test_a_problem_beside_the_kernel_that_was_not_asked_for_is_told(capsys, write_file):
+    kernel = write_file("def kernel_fn(x):\n    return x\n")
+    beside = write_file("def reference_fn(x):\n    return x\n", "problem.py")
+    code, _ = check(capsys, kernel)
+    assert code == 2
+    with pytest.raises(ContractError) as raised:
+        check_kernel(kernel, CheckOptions())
+    assert f"problem.py lies beside it: --problem {beside}" in raised.value.hint
+    shown = list(table(replace(PASSED, unused_problem="problem.py")))
+    assert "note       problem.py was not used: --problem problem.py judges by it" in shown
+
+
+def test_registers_spills_their_cause_and_scattered_accesses_stand_beneath_the_compilation():
+    scattered = GlobalAccess("ld.global.b32", "kernel.py:31", True, Touched(4, 512, 512, 128, 16))
+    whole = GlobalAccess("st.global.b32", "kernel.py:32", False, Touched(4, 512, 512, 16, 16))
+    spilling = replace(KERNEL, spill_store_bytes=64, spill_load_bytes=96, notes=("registers ran out at 40 a thread",))
+    kernels = (replace(KERNEL, spill_store_bytes=0, global_accesses=(scattered, whole)), spilling, KERNEL)
+    compiled = CompileVerdict(
+        exit_code=ExitCode.PASSED, summary="done", path="kernel.py", archs=(replace(ARCH, kernels=kernels),)
+    )
+    shown = [line.strip() for line in table(replace(PASSED, stages=(compiled, *PASSED.stages)))]
+    assert shown[1:6] == [
+        "relu_kernel: 40 registers a thread, 64/96 B spilled (store/load)",
+        "registers ran out at 40 a thread",
+        "relu_kernel: 40 registers a thread, no spills",
+        "ld.global.b32 in a loop, line 31: a warp asks 128 B, 32 sectors where 4 would do",
+        "and 1 more kernels or variants (scripts/compile_kernel.py)",
+    ]
+
+
+@pytest.mark.slow
 def test_a_wrong_kernel_ends_with_its_cases_and_is_not_kept(capsys, write_file):
     path = write_file(RELU.replace("return torch.relu(x)", "return torch.relu(x) + 1"))
     code, out = check(capsys, path, "--quick", "--on", "emulator")
-    names = [line.split()[0] for line in out.splitlines()]
+    names = [line.split()[0] for line in out.splitlines() if not line.startswith(" ")]
     assert code == 1 and names[:3] == ["lint", "compile", "verify"] and "FAIL" in names
     assert len(out.splitlines()) < 45 and out.splitlines()[-1].startswith("wrong_result: kernel.py: get_inputs()")
     assert CheckpointStore(path).checkpoints() == []

@@ -70,7 +70,7 @@ class Unconfined(Trial):
         super().start(self.wanted)
         self.path, self.surroundings = Path(request.path), Surroundings()
         with candidate_code(self.path):
-            self.kernel_fn = load_kernel(self.path)
+            self.kernel_fn = load_kernel(self.path, marked=self.emulated is not None)
         return Loaded({}, self.changes())
 
 

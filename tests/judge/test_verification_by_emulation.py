@@ -217,3 +217,36 @@ def test_a_kernel_of_the_file_that_no_case_launched_is_told(write_file):
     verdict = verdict_here(write_file(REVERSE.replace("@cute.jit\n", other)), judge=ShortJudge, seeds=1)
     assert verdict.passed and verdict.summary.endswith("; no case launched other_kernel")
     assert "no case launched" not in verdict_here(write_file(REVERSE), judge=ShortJudge, seeds=1).summary
+
+
+BRANCHES = """\
+def kernel_fn(x):
+    if x.shape[0] == 3:
+        raise ValueError("not three")
+    if x.shape[0] > 1 << 20:
+        x = x.clone()
+        if x.is_contiguous():
+            x = x.view(-1)
+    elif x.dtype == torch.float16:
+        helper(x)
+    else:
+        helper(x)
+    return launched(x)
+
+
+def helper(x):
+    if x.ndim == 7:
+        return None
+
+
+"""
+
+
+def test_branches_of_host_code_that_no_case_took_are_told_once_and_refusals_are_not(write_file):
+    source = REVERSE.replace("def kernel_fn(x):", BRANCHES + "def launched(x):")
+    path = write_file(source)
+    line = source[: source.index("        x = x.clone()")].count("\n") + 1
+    verdict = verdict_here(path, judge=ShortJudge, seeds=1)
+    assert verdict.passed
+    told = f"; no case took the branch of host code at lines {line}, {line + 4}, {line + 12}"
+    assert verdict.summary.endswith(told), verdict.summary

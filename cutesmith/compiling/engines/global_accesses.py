@@ -59,15 +59,15 @@ def _bytes_of_a_lane(instruction: Instruction) -> int:
     return bytes_of(words[-1]) * next((count for word, count in _VECTORS.items() if word in words), 1)
 
 
-def _touched(values: FirstSteps, instruction: Instruction, threads: Array, size: int, reach: Reach) -> Touched | None:
-    """What the warps of the block touch by one execution of an access; None where its addresses are not known."""
+def _touched(values: FirstSteps, instruction: Instruction, threads: Array, size: int, reach: Reach) -> Touched:
+    """What the warps of the block touch by one execution of an access."""
     operand = [each for each in instruction.operands if isinstance(each, Address)][-1]
     try:
         address = values.address(operand)
     except NotToldError:
-        return None
+        return Touched()
     if not all(reach.is_uniform(atom) for atom, _ in address.terms):
-        return None
+        return Touched()
     asked = _by_warp(address, threads, size)
     distinct = len(np.unique(asked.addresses[asked.active])) * size
     return Touched(

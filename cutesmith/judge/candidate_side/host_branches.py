@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Container, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -47,6 +47,21 @@ def with_marks(tree: ast.Module) -> ast.Module:
 def _comes_first(statement: ast.stmt) -> bool:
     future = isinstance(statement, ast.ImportFrom) and statement.module == "__future__"
     return future or (isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant))
+
+
+def never_taken(functions: Iterable[ast.AST], taken: Container[Place]) -> list[int]:
+    """The lines at which blocks of conditions begin that were never taken, by the marks that were.
+
+    Not of absent blocks, of those that end in `raise`, which refuse, nor of those within one that is told.
+    """
+    waiting, found = list(functions), list[int]()
+    while waiting:
+        node = waiting.pop()
+        blocks = (node.body, node.orelse) if isinstance(node, ast.If) else ()
+        missed = [block for block in blocks if block and (block[0].lineno, block[0].col_offset) not in taken]
+        found += [block[0].lineno for block in missed if not isinstance(block[-1], ast.Raise)]
+        waiting += [child for child in ast.iter_child_nodes(node) if not any(child in block for block in missed)]
+    return sorted(found)
 
 
 class _Marks(ast.NodeTransformer):

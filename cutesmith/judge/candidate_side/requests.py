@@ -152,8 +152,16 @@ class NotExecuted(Request[tuple[str, ...]]):
 
 
 @dataclass(frozen=True)
-class Executed(Request[tuple[str, ...]]):
-    """Name the kernels that were executed so far, on the emulated GPU."""
+class ExecutedCode:
+    """Names of kernels that were executed, and the branches that host code took: on the emulated GPU."""
+
+    kernels: tuple[str, ...]
+    branches: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True)
+class Executed(Request[ExecutedCode]):
+    """Say what of the file was executed so far."""
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,7 @@ from cutesmith.judge.candidate_side.host_branches import noted
 from cutesmith.judge.candidate_side.recorded_call import record_call
 from cutesmith.judge.candidate_side.requests import (
     Executed,
+    ExecutedCode,
     FullSize,
     FullSizeCall,
     NotExecuted,
@@ -67,7 +68,7 @@ class Trial(Candidate):
         """Which method answers which request."""
         own: dict[type[Request[Any]], Callable[[Any], Any]]
         own = {FullSize: self.full_size, Opcodes: self.opcodes, NotExecuted: self.not_executed}
-        own[Executed] = self.kernels
+        own[Executed] = self.code
         return {**super().actions(), **own}
 
     def opcodes(self, request: Opcodes) -> Compiled:
@@ -80,9 +81,9 @@ class Trial(Candidate):
                 lines.setdefault(instruction.full_opcode, own_line(instruction.location, self.path))
         return Compiled(dict(counts), lines)
 
-    def kernels(self, request: Executed) -> tuple[str, ...]:
-        """The names that the file gives the kernels that were executed."""
-        return tuple({launched.name for launched in self.executed.launches})
+    def code(self, request: Executed) -> ExecutedCode:
+        """Kernels, by the names that the file gives them, and branches of host code."""
+        return ExecutedCode(tuple({one.name for one in self.executed.launches}), tuple(self.executed.branches))
 
     def run(self, request: Run) -> Ran:
         """Run each step; what it cost, or why nothing came of it."""

@@ -292,7 +292,7 @@ def reference_scale(exact: torch.Tensor, *, capped: bool) -> float:
 
 
 def _reachable(exact: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """A reference in float64, flat; where the type's conversion saturates, as that of float8 does, no more than it has."""
+    """A reference in float64, flat; where the type's conversion saturates (float8), no more than its largest number."""
     flat = exact.double().reshape(-1)
     largest = torch.finfo(dtype).max
     if not math.isfinite(torch.tensor(2 * largest, dtype=torch.float64).to(dtype).item()):
