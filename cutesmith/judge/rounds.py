@@ -113,7 +113,7 @@ class Round:
         """
         first, second = (self.draw(key, index=index) for key in ("a", "b"))
         case = CaseReport(name=name, inputs=first.summary, whole=first.whole)
-        self.shrunk |= {index: first.summary} if first.shrunk else {}
+        self.shrunk |= {index: first.summary} if first.stand_for else {}
         layouts_agree = list(map(_layout, first.inputs)) == list(map(_layout, second.inputs))
         steps = (
             self.step(0, first, reuse=False, poison=NAN_POISON),
@@ -123,9 +123,9 @@ class Round:
         try:
             reply = self.run(name, first, Run(steps, stub=index < 0))
         except CandidateError as error:
-            if error.mechanism is not Mechanism.REFUSAL or not first.ran_as:
+            if error.mechanism is not Mechanism.REFUSAL or not (first.ran_as or first.stand_for):
                 raise
-            full, smaller = first.ran_as
+            full, smaller = first.ran_as or (first.stand_for, first.summary.removesuffix(f" for {first.stand_for}"))
             why = f"at full size {full} (in its place the kernel declines {smaller}: {error.message})"
             return replace(case, outcome=CaseOutcome.NOT_EXECUTED, remark=why)
         if index < 0:

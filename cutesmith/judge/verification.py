@@ -231,6 +231,7 @@ class Judge:
 
     def _all_cases(self, turn: Round, plan: of_reference.Loaded) -> None:
         """The file's own input sets, then the derived ones; cheating ends it."""
+        self.shrunk = turn.shrunk
         for index in range(-1, plan.sets):
             self.cases += self._own_set(turn, index)
             if self._settled():
@@ -255,7 +256,6 @@ class Judge:
             self.cases += whole.longer()
         if whole and all(case.passed for case in self.cases):
             self.cases += whole.not_executed()
-        self.shrunk = turn.shrunk
         if self.ran_on == "emulator":
             self.idle = self._idle(turn)
         if turn.ran_as:  # such as "16384x8192 as 32x8192, 16384x32"

@@ -194,6 +194,29 @@ def test_what_takes_only_more_than_the_emulated_gpu_affords_is_not_verified(writ
     assert "not verified: at full size 4096x2048 (in its place the kernel declines 64x2048: " in verdict.summary
     assert "ValueError: other rows), which no case executed" in verdict.summary
     assert [case.outcome for case in verdict.cases] == [CaseOutcome.NOT_EXECUTED, CaseOutcome.RECORDED]
+    whole = "float32[4096, 2048], float32[4096]"
+    assert f"; shrunk: get_inputs() as float32[64, 2048], float32[64] for {whole}" in verdict.summary
+
+
+SETS = """
+
+def get_input_sets():
+    for rows, columns in ((40, 24), (8192, 2048)):
+        yield [torch.randn(rows, columns, device="cuda"), torch.randn(rows, device="cuda")]
+"""
+
+
+def test_input_sets_that_ran_smaller_are_told_with_their_sizes(write_file):
+    """The kernel takes them as they are drawn, and no others."""
+    path = write_file(long_rows(REFUSAL=REFUSES.format("not in (40, 4096, 8192)"), PROMISED="False") + SETS)
+    verdict = verdict_here(path, judge=ShortJudge)
+    assert verdict.exit_code == ExitCode.UNAVAILABLE, verdict.summary
+    declined = [case.name for case in verdict.cases if case.outcome is CaseOutcome.NOT_EXECUTED]
+    assert declined == ["get_inputs(), draws 1 and 2", "get_input_sets()[1], draws 1 and 2"]
+    shrunk = verdict.summary.partition("; shrunk: ")[2].splitlines()[0]
+    first, second = shrunk.split("; ")
+    assert first.startswith("get_inputs() as float32[") and first.endswith(" for float32[4096, 2048], float32[4096]")
+    assert second == "get_input_sets()[1] as float32[64, 2048], float32[64] for float32[8192, 2048], float32[8192]"
 
 
 @pytest.mark.parametrize("rows", ["4096", "64"])

@@ -245,14 +245,14 @@ class Reference:
         folder.mkdir(parents=True, exist_ok=True)
         files = tuple(self.transfer.write_value(value, folder / f"{index}") for index, value in enumerate(values))
         keeps_sizes = not name or (self.other is not None and self.other.keeps_sizes(name))
-        stands_for = f" for {self.asked}" if self.asked and keeps_sizes and not request.resized else ""
+        stand_for = self.asked if keeps_sizes and not request.resized else ""
         whole = self.whole if request.index < 0 and keeps_sizes else None
         return requests.Drawn(
             accepted=True,
             why=f"{found.kept:,} of {found.long:,}: {found.why}" if found and found.why else "",
             inputs=files,
-            summary=tensors.summarize(values) + stands_for,
-            shrunk=bool(stands_for),
+            summary=tensors.summarize(values) + (f" for {stand_for}" if stand_for else ""),
+            stand_for=stand_for,
             elements=count_elements([value for value in values if isinstance(value, torch.Tensor)], {}),
             size=self.size
             if self.device == "emulator" and not (name or found or request.resized)

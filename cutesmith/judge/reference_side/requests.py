@@ -61,9 +61,9 @@ class Plan(Request[Planned]):
 class Drawn:
     """The inputs of a case as files, or why the reference refuses them.
 
-    `size` and `ran_as` tell a person how many elements there are, and what they stand for where that is more (then
-    they are `shrunk`); `changed` which inputs a draw of values changed, and by how much. `whole`: those of
-    `get_inputs()` at full size where these are some of their elements, with whatever values.
+    `size` and `ran_as` tell a person how many elements there are, and as what the largest input ran; where the file
+    draws more, they `stand_for` that; `changed` which inputs a draw of values changed, and by how much. `whole`: those
+    of `get_inputs()` at full size where these are some of their elements, with whatever values.
     """
 
     accepted: bool
@@ -73,7 +73,7 @@ class Drawn:
     elements: int = 0
     size: str = ""
     ran_as: tuple[str, ...] = ()
-    shrunk: bool = False
+    stand_for: str = ""
     changed: str = ""
     whole: str = ""
 

@@ -5,6 +5,7 @@ A problem file is as untrusted as a kernel: it is run in a worker without a GPU,
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
@@ -25,6 +26,7 @@ from cutesmith.sandbox.worker import Limits, Worker, confine
 from cutesmith.verdicts import ExitCode, Precision
 
 TRACE_SECONDS = 300.0
+UNROLLED = 6  # launches of one kernel in a call, from which on the cause is a loop
 ROUNDED = (
     "Asked for by --precision tf32: products round factors of float32 to tf32, 11 bits; verify it with that option too."
 )
@@ -49,7 +51,7 @@ class Draft:
 
     `algorithmic_bytes` and `algorithmic_flops` are the function's own at the shapes of `get_inputs()`, `passed_bytes`
     those that its launches write for each other and read; `skipped` are the configurations before the last kernel that
-    the device would refuse.
+    the device would refuse. `launches` are those of one call, `repeated` how many of them are of the same kernel.
     """
 
     pattern: str
@@ -58,6 +60,21 @@ class Draft:
     algorithmic_flops: int
     skipped: tuple[Drafted, ...] = ()
     passed_bytes: int = 0
+    launches: int = 1
+    repeated: int = 1
+
+    @property
+    def told(self) -> str:
+        """What a call launches and moves, such as "3 launches a call that move 0.52 GB"."""
+        moved = f"{(self.algorithmic_bytes + self.passed_bytes) / 1e9:.2g} GB"
+        return f"{self.launches} launches a call that move {moved}" if self.launches > 1 else f"a call moves {moved}"
+
+    @property
+    def unrolled(self) -> str:
+        """What is to be said of a Python loop that became as many launches; empty where there is none."""
+        if self.repeated < UNROLLED:
+            return ""
+        return f"one kernel is launched {self.repeated} times a call: a Python loop was unrolled into launches"
 
 
 @dataclass(frozen=True)
@@ -122,6 +139,8 @@ class Drafter:
 
     def handle(self, request: TraceProblem) -> Draft | Unmatched:
         """Trace, match, render and assemble."""
+        from cutesmith.patterns.chains.chain import ChainPlan
+        from cutesmith.patterns.chains.variants import VariantsPlan
         from cutesmith.patterns.generation.planning import plan_problem
         from cutesmith.problems.loading import load_file
         from cutesmith.recording.facade import cuda_as_cpu
@@ -147,13 +166,17 @@ class Drafter:
                 reasons=f"{_reasons(plan, section, len(kernels))} {rounded}".strip(),
             )
             kernels.append(replace(section, source=source))
+        first = plan.first if isinstance(plan, VariantsPlan) else plan
+        names = Counter(launch.name for launch in first.launches) if isinstance(first, ChainPlan) else Counter(["one"])
         return Draft(
             plan.pattern,
             tuple(kernels),
             plan.algorithmic_bytes,
             plan.algorithmic_flops,
             skipped=tuple(skipped),
-            passed_bytes=getattr(plan, "passed_bytes", 0),
+            passed_bytes=first.passed_bytes if isinstance(first, ChainPlan) else 0,
+            launches=names.total(),
+            repeated=max(names.values()),
         )
 
 

@@ -91,7 +91,9 @@ def generate_kernel(
     except UnmatchedError as refusal:
         return _unmatched(problem, refusal, time.monotonic() - started)
     skipped = f", {len(draft.skipped)} skipped" if draft.skipped else ""
-    tell("draft", 1, 1, f"pattern {draft.pattern}, {len(draft.kernels)} configurations{skipped}")
+    tell("draft", 1, 1, f"pattern {draft.pattern}, {len(draft.kernels)} configurations{skipped}; {draft.told}")
+    if draft.unrolled:
+        tell("launches", draft.launches, draft.launches, draft.unrolled)
     folder = OutputFolder(default_folder(problem) if out is None else out)
     cache = TuningCache() if use_cache else None
     stages = Stages(Path(problem), target, draft, cache, confine_problem, precision)
@@ -317,7 +319,8 @@ class Generation:
         elif self.target.emulated and untried:
             parts.append(f"the most promising configuration is verified, {untried} more are compiled only")
         rounded = "factors of float32 rounded to tf32, as asked" if self.precision is Precision.TF32 else ""
-        return "; ".join([*parts, *filter(None, (rounded, self._passed(), self.remark))])
+        unrolled = self.draft.unrolled and f"{self.draft.unrolled}, and a kernel that loops itself would be one"
+        return "; ".join([*parts, *filter(None, (rounded, self._passed(), unrolled, self.remark))])
 
     def _passed(self) -> str:
         """What its launches write and read for each other, where that is a tenth of the function's own bytes."""
