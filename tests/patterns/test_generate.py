@@ -345,3 +345,37 @@ def test_the_summary_tells_what_launches_write_for_each_other(tmp_path: Path) ->
     told = "its launches write and read 900 MB for each other"
     assert told in play(tmp_path / "several", ScriptedStages(medians=[30.0]), passed=900_000_000)[0].summary
     assert "for each other" not in play(tmp_path / "one", ScriptedStages(medians=[30.0]))[0].summary
+
+
+LOOP = """\
+import torch
+
+def reference_fn(x):
+    p = torch.exp(x)
+    for _ in range(ROUNDS):
+        p = p / p.sum(1, keepdim=True)
+        p = p / p.sum(0, keepdim=True)
+    return p
+
+def get_inputs():
+    return [torch.randn(256, 512, device="cuda")]
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("rounds", "repeated"), [(2, 0), (7, 7)])
+def test_a_python_loop_that_became_launches_is_told_before_anything_is_verified(tmp_path: Path, rounds, repeated):
+    (tmp_path / "problem.py").write_text(LOOP.replace("ROUNDS", str(rounds)))
+    said = list[str]()
+    verdict = generate_kernel(
+        tmp_path / "problem.py",
+        out=tmp_path / "out",
+        on="compile",
+        configurations_limit=1,
+        progress=lambda stage, done, total, message="": said.append(f"{stage}: {message}"),
+    )
+    assert verdict.passed, verdict.summary
+    (drafted,) = [text for text in said if "launches a call that move" in text]
+    assert f"; {2 * rounds} launches a call that move 0.0" in drafted
+    unrolled = f"one kernel is launched {repeated} times a call: a Python loop was unrolled into launches"
+    assert (f"launches: {unrolled}" in said) == (unrolled in verdict.summary) == bool(repeated)
