@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from shutil import get_terminal_size
 from typing import Any
 
 from cutesmith.checkpoints import CheckpointStore
@@ -56,7 +57,8 @@ EXAMPLES = (
     "cutesmith check kernel.py --problem problem.py --on emulator",
 )
 
-MOST_LINES, WIDTH = 30, 160  # of one stage's details: with a line for each stage they fill a screen
+MOST_LINES = 30  # of one stage's details: with a line for each stage they fill a screen
+WIDEST = 160
 MOST_DECLINED, MOST_WHOLE, MOST_WARNINGS, MOST_KERNELS = 12, 3, 4, 2
 _BENEATH: dict[str, Any] = {"initial_indent": " " * 11, "subsequent_indent": " " * 13}
 Stage = LintVerdict | CompileVerdict | VerifyVerdict | BenchmarkVerdict
@@ -218,14 +220,15 @@ def _beneath(stage: Stage) -> Iterator[str]:
 
 
 def table(verdict: CheckVerdict) -> Iterator[str]:
-    """A line for each stage, then the details of the one that ended it; at most a screen."""
+    """A line for each stage, then the details of the one that ended it; at most a screen, as wide as the terminal."""
+    width = min(WIDEST, get_terminal_size((WIDEST, 24)).columns)
     for stage in verdict.stages:
         again = verdict.compiled_before and stage.stage == "compile"
         took = "as in the last check: nothing changed" if again else f"{stage.seconds:.1f} s"
         line = f"{stage.stage:<11}{stage.status}: {stage.summary.splitlines()[0]} ({took})"
-        yield from textwrap.wrap(line, WIDTH, subsequent_indent=" " * 11)
+        yield from textwrap.wrap(line, width, subsequent_indent=" " * 11)
         for text in _beneath(stage):
-            yield from textwrap.wrap(text, WIDTH, **_BENEATH)
+            yield from textwrap.wrap(text, width, **_BENEATH)
     if verdict.untimed:
         yield f"{'benchmark':<11}{verdict.untimed}"
     if verdict.checkpoint:
@@ -239,9 +242,9 @@ def table(verdict: CheckVerdict) -> Iterator[str]:
         details = list(TABLES[last.stage](last))[:-1]  # the sentence stands above
         failed = [line for line in details if line.startswith("FAIL")][:MOST_WHOLE]
         for line in failed:  # what is wrong comes first, and whole
-            yield from textwrap.wrap(line, WIDTH, subsequent_indent="     ")
+            yield from textwrap.wrap(line, width, subsequent_indent="     ")
         others = [line for line in details if line not in failed]
-        yield from (line[:WIDTH] for line in others[:MOST_LINES])
+        yield from (line[:WIDEST] for line in others[:MOST_LINES])
         if len(others) > MOST_LINES:
             yield f"… {len(others) - MOST_LINES} more lines: python scripts/{last.stage}_kernel.py {verdict.path}"
     closing = Path(verdict.path).name if verdict.passed else verdict.summary
