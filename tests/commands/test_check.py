@@ -46,6 +46,12 @@ PASSED = CheckVerdict(
 )
 
 
+@pytest.fixture(autouse=True)
+def wide_terminal(monkeypatch):
+    """Lines are as wide as the terminal, 80 columns where pytest starts processes."""
+    monkeypatch.setenv("COLUMNS", "160")
+
+
 def check(capsys, *arguments: object) -> tuple[int, str]:
     code = main([str(argument) for argument in arguments])
     return code, capsys.readouterr().out
