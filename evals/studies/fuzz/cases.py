@@ -21,9 +21,10 @@ from evals.studies.fuzz.families import DTYPES, FAMILIES, LAST_SIZES, SIZES, Dra
 MOST_ELEMENTS = 20_000
 ANCHORS = {
     "pointwise": 4, "movement": 1, "reductions": 3, "norms": 2, "losses": 1, "contractions": 5, "convolutions": 4,
-    "windows": 2, "scans": 2, "attention": 2, "selection": 2, "scatters": 1,
+    "windows": 2, "scans": 2, "attention": 2, "selection": 2, "scatters": 1, "writes": 2,
 }  # fmt: skip
-USUAL = {"pointwise": 12, "views": 4, "reductions": 3, "norms": 1, "movement": 1, "losses": 1, "contractions": 1}
+USUAL = {"pointwise": 12, "views": 4, "reductions": 3, "norms": 1, "movement": 1, "losses": 1, "contractions": 1,
+         "writes": 1}  # fmt: skip
 """How often a step that is not the anchor's is of a family."""
 CHANNELS = (1, 2, 3, 4, 6, 8, 12, 16, 32, 64)
 IMAGES = {1: (1, 5, 16, 17, 33, 100, 257), 2: (1, 3, 4, 5, 7, 8, 13, 16, 28), 3: (2, 3, 4, 5, 7, 8)}
@@ -126,8 +127,8 @@ def _step(d: Draws, family: str, name: str) -> str:
     """One line of the function, "" where this try does not fit; what it made is taken back then."""
     inputs, before = len(d.inputs), (dict(d.values), dict(d.wide))
     try:
-        code = FAMILIES[family](d)
-        value, exact = run_text(code, d.values), run_text(code, d.wide)
+        code = f"{name} = {FAMILIES[family](d)}".format(v=name)
+        value, exact = run_text(code, name, d.values), run_text(code, name, d.wide)
     except (Unfit, RuntimeError, IndexError, TypeError, ValueError, AttributeError):
         value = exact = None
     if value is None or exact is None or value.is_complex() or value.numel() > 2 * d.most or value.dim() > 5:
@@ -135,14 +136,15 @@ def _step(d: Draws, family: str, name: str) -> str:
         d.values, d.wide = before
         return ""
     d.values[name], d.wide[name] = value, exact
-    return f"    {name} = {code}"
+    return f"    {code}"
 
 
-def run_text(code: str, values: dict[str, Any]) -> torch.Tensor:
-    """One expression of the tables, on tensors."""
+def run_text(code: str, name: str, values: dict[str, Any]) -> torch.Tensor:
+    """What one step gives its name, on tensors."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        found = eval(code, {"torch": torch, "F": torch.nn.functional}, dict(values))
+        exec(code, {"torch": torch, "F": torch.nn.functional}, names := dict(values))
+    found = names[name]
     assert isinstance(found, torch.Tensor)
     return found
 
@@ -150,7 +152,7 @@ def run_text(code: str, values: dict[str, Any]) -> torch.Tensor:
 def _source(d: Draws, lines: Sequence[str]) -> str:
     """`reference_fn` returns the last value, at times also one that nothing else reads."""
     body = "\n".join(lines)
-    unread = [f"v{place}" for place in range(len(lines) - 1) if body.count(f"v{place}") == 1]
+    unread = [f"v{n}" for n in range(len(lines) - 1) if not any(_reads(line, f"v{n}") for line in lines[n + 1 :])]
     outputs = [f"v{len(lines) - 1}", *(d.rng.sample(unread, min(len(unread), 2)))]
     returned = outputs[0] if len(outputs) == 1 else f"({', '.join(outputs)})"
     arguments = ", ".join(f"x{place}" for place in range(len(d.inputs)))

@@ -1,6 +1,6 @@
 """One step of a random function for each family of operations; weights, masks and indices become inputs.
 
-A step returns the text of an expression, or raises Unfit where no value so far is what the family takes.
+A step returns the text of an expression, perhaps with writes into its value `{v}` behind it, or raises Unfit where no value so far is what the family takes.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class Draws:
         dim = self.rng.choice((rank - 1, *range(rank))) if rank else 0
         other = self.operand()
         keep = self.rng.random() < 0.4
-        return self.rng.choice(templates).format(name, other, dims=written, dim=dim, keep=keep)
+        return self.rng.choice(templates).format(name, other, dims=written, dim=dim, keep=keep, v="{v}")
 
 
 def dtype_name(value: torch.Tensor) -> str:
@@ -264,6 +264,7 @@ def window(d: Draws) -> str:
         forms += [
             f"F.interpolate({name},scale_factor=2,mode='bicubic',align_corners={aligned})",
             f"F.unfold({name},{size},padding={padding},stride={stride})",
+            f"F.fold(F.unfold({name},{size},1,{padding},{stride}),{name}.shape[2:],{size},1,{padding},{stride})",
             f"F.lp_pool2d({name},2,{size},{stride})",
             f"F.pixel_shuffle({name},2)",
         ]
@@ -274,6 +275,11 @@ def scan(d: Draws) -> str:
     name = d.operand(lambda value: value.dim() > 0)
     more = ("{0}.logcumsumexp({dim})",) if d.values[name].is_floating_point() else ()
     return d.filled((*t.SCANS, *more), name)
+
+
+def write(d: Draws) -> str:
+    """A new tensor that is written to in parts, through views, `out=` or masks."""
+    return d.filled(t.WRITES, d.operand())
 
 
 def attention(d: Draws) -> str:
@@ -363,4 +369,5 @@ FAMILIES: dict[str, Callable[[Draws], str]] = {
     "attention": attention,
     "selection": selection,
     "scatters": scatter,
+    "writes": write,
 }

@@ -1,4 +1,4 @@
-"""Expressions of one or two operands: `{0}` and `{1}` are the names of tensors."""
+"""Expressions of one or two operands: `{0}` and `{1}` are the names of tensors, `{v}` that of the result."""
 
 from __future__ import annotations
 
@@ -64,9 +64,34 @@ F.instance_norm({0}) F.group_norm({0},1)
 SCANS = """
 {0}.cumsum({dim}) {0}.cumsum({dim}) {0}.cumprod({dim}) {0}.cummax({dim}).values {0}.cummin({dim}).values
 {0}.flip({dim}).cumsum({dim}).flip({dim}) {0}.cumsum({dim})-{0} {0}.cummax({dim}).indices
+F.pad({0},(1,0))[...,:-1].cumsum(-1) torch.cat((torch.zeros_like({0}[:1]),{0}[:-1])).cumsum(0)
 """.split()
 SELECTION = """
 {0}.sort(dim={dim},stable=True).values {0}.sort(dim={dim},descending=True,stable=True).values
 {0}.sort(dim={dim},stable=True).indices {0}.argsort(dim={dim},stable=True) {0}.topk(1,{dim},largest=False).values
 {0}.topk(({0}.shape[{dim}]+1)//2,{dim}).values {0}.kthvalue(1,{dim}).values {0}.median({dim}).values
 """.split()
+WRITES = """
+{0}.clone(); {v}[...,::2].mul_(2)
+{0}.clone(); {v}[1:] = {0}[:-1]
+{0}.clone(); {v}[...,:1] += {v}[...,-1:]
+{0}.clone(); {v}[{0}>0] = 0
+{0}.clone(); {v}[1:][{0}[1:]>{0}[:-1]] = -1
+{0}.clone(); {v}.masked_fill_({0}!=0,3)
+{0}.clone(); {v}[:,1:].copy_({1})
+{0}.clone(); {v}.diagonal().add_(1)
+{0}.clone(); {v}.transpose(0,-1)[1:].sub_({0}.transpose(0,-1)[:-1])
+{0}.clone(); {v}.view(-1)[::3].neg_()
+{0}.clone(); {v}.select({dim},0).copy_({v}.select({dim},-1))
+{0}.clone(); {v}.chunk(2,{dim})[-1].mul_({0}.chunk(2,{dim})[-1])
+{0}+{1}; {v}[0].zero_(); {v}[...,-1] = 1
+{0}*2; {v}.mul_({v}).sub_(1)
+{0}.unsqueeze(0).repeat(3,*[1]*{0}.dim()); {v}[1].add_(1); {v}[2] -= {v}[0]
+torch.zeros_like({0}); {v}[...,1::2] = {0}[...,::2][...,:{v}[...,1::2].shape[-1]]
+{0}.new_zeros(({0}.shape[0]+2,*{0}.shape[1:])); {v}[1:-1] = {0}
+torch.empty_like({0}); torch.mul({0},{0},out={v})
+torch.empty_like({0}+{1}); torch.add({0},{1},out={v})
+{0}.amax({dim}); torch.sum({0},{dim},out={v})
+torch.cat(({0},{0}),{dim}); torch.neg({0},out={v}.narrow({dim},0,{0}.shape[{dim}]))
+torch.full_like({0},2); {v}.narrow({dim},0,1).copy_({0}.narrow({dim},-1,1))
+""".strip().splitlines()
