@@ -113,6 +113,48 @@ ODD_INPUTS = {
     "no keys": ("x.softmax(-1), x.sum(-1)", (torch.empty(3, 0),)),
     "no rows of many": ("x.softmax(-1), x.cumsum(0), x.sort(-1).values", (torch.empty(0, 64),)),
 }
+FUNCTIONS = {
+    "places of dimensions after the first": (
+        "a, b = x.clone(), x.clone(); a[:, y, :, z] = x[:1, 0, :, 0]; b[:, :, y[:2]] += 1.5; "
+        "return a, b, x[:, y, :, z], x[y[:2], :, z[:2]]",
+        (torch.randn(5, 5, 6, 7), torch.tensor([1, 4, -2]), torch.tensor([0, 3, 2])),
+    ),
+    "lists of places": (
+        "x = x.clone(); x[x < x[:, [-1]]] = 0; return x[[1, -1], :], x[:, [2, 0, 1]]",
+        (torch.randn(3, 9),),
+    ),
+    "small determinants and inverses": (
+        "return torch.linalg.inv(x), torch.inverse(x[..., 1:, 1:]), torch.det(x)",
+        (torch.rand(5, 3, 3) + 3 * torch.eye(3),),
+    ),
+    "distances": (
+        "return torch.cdist(x, y), torch.cdist(x, x[:3], p=1.0)",
+        (torch.randn(2, 9, 5), torch.randn(2, 7, 5)),
+    ),
+    "grids of integers": (
+        "return torch.fake_quantize_per_tensor_affine(x, 0.1, 10, 0, 255), F.rrelu(x)",
+        (torch.randn(9, 33),),
+    ),
+    "each row's class is its number": (
+        "return F.cross_entropy(x, torch.arange(x.shape[0], device=x.device))",
+        (torch.randn(33, 33),),
+    ),
+    "quantiles and covariances": (
+        "q = torch.quantile(x, y, dim=0), torch.quantile(x, 0.3, dim=-1, keepdim=True); "
+        "return *q, torch.cov(x), torch.corrcoef(x)",
+        (torch.randn(7, 33), torch.tensor([0.1, 0.5, 0.9])),
+    ),
+    "the diagonal filled": ("y = x @ x.mT; y.fill_diagonal_(-1.0); return y.softmax(-1)", (torch.randn(9, 5),)),
+    "windows that overlap, added up": (
+        "y = torch.zeros(2, 40, device=x.device)\n"
+        "    for i in range(8):\n        y[:, 4 * i : 4 * i + 12] += x[:, i]\n    return y",
+        (torch.randn(2, 8, 12),),
+    ),
+    "folds of apart and overlapping taps": (
+        "return F.fold(x, (7, 9), (3, 2), (2, 3), (1, 2), (2, 1))",
+        (torch.randn(2, 12, 30),),
+    ),
+}
 IMPORTS = "import torch\nimport torch.nn.functional as F\n"
 SEEDS = range(50)
 
@@ -126,6 +168,15 @@ def test_an_operation_is_pytorch_s(name, tmp_path):
     assert outcome.status == "held", outcome.reason
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_a_function_as_users_write_it_is_pytorch_s(name, tmp_path):
+    body, inputs = FUNCTIONS[name]
+    source = f"{IMPORTS}def reference_fn({', '.join('xyz'[: len(inputs)])}):\n    {body}\n"
+    outcome = check(Case(0, source, inputs, torch.float32), tmp_path)
+    assert outcome.status == "held", outcome.reason
+
+
 def test_a_convolution_without_channels_is_refused(tmp_path):
     source = f"{IMPORTS}def reference_fn(x, y):\n    return F.conv1d(x, y)\n"
     outcome = check(Case(0, source, (torch.empty(2, 0, 9), torch.empty(4, 0, 3))), tmp_path)
@@ -135,7 +186,7 @@ def test_a_convolution_without_channels_is_refused(tmp_path):
 def test_a_seed_is_the_same_case_again():
     first, again = make_case(7), make_case(7)
     assert first.source == again.source
-    assert all(torch.equal(a, b) for a, b in zip(first.inputs, again.inputs, strict=True))
+    torch.testing.assert_close(first.inputs, again.inputs, rtol=0, atol=0, equal_nan=True)
 
 
 def test_cases_have_operations_of_every_family():

@@ -260,6 +260,29 @@ def test_refused_operations_are_named_with_their_line(name):
     assert "model is needed" in str(caught.value)
 
 
+def test_every_write_into_an_argument_is_named():
+    def function(x, y):
+        y.mul_(0.9).add_(x)
+        return x.sub_(y), y
+
+    with pytest.raises(UnmatchedError) as caught:
+        trace_function(function, (normal(8, 8), normal(8, 8)))
+    found = [line.partition(" at ")[0] for line in caught.value.message.splitlines()]
+    assert found == ["aten.mul_", "aten.add_", "aten.sub_"] and "y.clone() may be changed" in caught.value.message
+
+
+def test_what_is_read_modified_and_written_in_turn_stays_small():
+    """The sum that a window is added to is read once for each window: two ways to it would double the graph."""
+
+    def function(x):
+        y = torch.zeros(2, 100, device=x.device)
+        for i in range(20):
+            y[:, 4 * i : 4 * i + 12] += x[:, i]
+        return y
+
+    assert len(list(check(function, normal(2, 20, 12)).nodes())) < 2000
+
+
 WEIGHT = normal(6)
 DECIDES = {
     "branch": (lambda x, n: x * 2 if n > 1 else x, 3, "scalar argument n"),

@@ -75,6 +75,7 @@ class NodeTable:
         """Values that products read from memory, by their ids and by those of what they are reshapes of."""
         self.reshaped: dict[int, list[Node]] = {}
         """The values that a computed one is a reshape of, by its id."""
+        self._viewed: dict[tuple[Any, ...], tuple[Node, Node]] = {}
 
     def node(self, op: str, inputs: Sequence[Node], shape: Shape, dtype: str, attrs: Attributes = NONE) -> Node:
         """The node itself, without any rewriting."""
@@ -82,9 +83,20 @@ class NodeTable:
         if key not in self._nodes:
             self._nodes[key] = Node(op, tuple(inputs), shape, dtype, attrs, self.origin)
             if op == "contract":
+                self._viewed.clear()
                 for factor in itertools.chain.from_iterable(map(in_memory, inputs)):
                     self.factors |= {id(each): factor for each in (factor, *self.reshaped.get(id(factor), ()))}
         return self._nodes[key]
+
+    def viewed_once(self, view: tuple[Any, ...], node: Node, make: Callable[[], Node]) -> Node:
+        """What `make` gives for a view of a node, made once as long as no other product is read.
+
+        A value that many others read would else be viewed again for each way to it.
+        """
+        key = (id(node), *view)
+        if key not in self._viewed:
+            self._viewed[key] = node, make()
+        return self._viewed[key][1]
 
     def argument(self, index: int, argument: Argument) -> Node:
         """The argument tensor in this place, as it is."""
@@ -332,6 +344,9 @@ class GraphBuilder(NodeTable):
             return self.reshape(node.inputs[0], shape)
         if node.op in ("constant", "scalar"):
             return self.expand(node, shape)
+        return self.viewed_once(("reshape", shape), node, lambda: self._reshape(node, shape))
+
+    def _reshape(self, node: Node, shape: Shape) -> Node:
         node = self.settled(node)
         pushed = self._reshaped(node, shape)
         if pushed is not None:

@@ -100,7 +100,10 @@ def _spans(sizes: Shape, shape: Shape, strides: Shape, offset: int) -> tuple[Spa
 
 
 def replaced(build: GraphBuilder, whole: Node, region: Region, value: Node, dtype: str) -> Node:
-    """The storage `whole`, of `dtype`, with the view's `value` in its region; of the shape of `whole`."""
+    """The storage `whole`, of `dtype`, with the view's `value` in its region; of the shape of `whole`.
+
+    What `value` is made of may have been read from the region: at its own place that is what `whole` is.
+    """
     if region.is_whole:
         lying = push_permute(build, value, [*region.order, *_ones(value.shape)])
         return build.reshape(lying, whole.shape)
@@ -116,8 +119,9 @@ def replaced(build: GraphBuilder, whole: Node, region: Region, value: Node, dtyp
     assert inside is not None
     kind, zero = compute_dtype(dtype), build.constant(0, "int64")
     given = [places.get(dim, zero) for dim in range(len(value.shape))]
-    new = take(build, build.operand(value, kind), given, region.sizes)
-    old = build.operand(build.reshape(whole, region.sizes), kind)
+    old, before = build.reshape(whole, region.sizes), read(build, whole, region, value.shape)
+    new = take(build, build.operand(value, kind), given, region.sizes, known=(before, old))
+    old = build.operand(old, kind)
     return build.reshape(build.retype(build("where", inside, new, old, dtype=dtype), dtype), whole.shape)
 
 

@@ -18,12 +18,18 @@ READ_ANYWHERE = frozenset({"take", "search"})
 """Operations that read their first input, which lies in memory, at places of their own."""
 
 
-def take(build: GraphBuilder, source: Node, indices: Sequence[Node], shape: Shape) -> Node:
+def take(
+    build: GraphBuilder, source: Node, indices: Sequence[Node], shape: Shape, known: tuple[Node, Node] | None = None
+) -> Node:
     """The value of `shape` whose elements are those of `source` at these coordinates, one for each of its dimensions.
 
-    Indices are int64 and broadcast to the shape; an element outside of the source has any value.
+    Indices are int64 and broadcast to the shape; an element outside of the source has any value. `known` is a value of
+    the source's shape, and what it is at these coordinates.
     """
-    return _Taking(build, shape).of(source, tuple(indices))
+    taking = _Taking(build, shape)
+    if known is not None:
+        taking.found[(id(known[0]), *map(id, indices))] = known[1]
+    return taking.of(source, tuple(indices))
 
 
 class _Taking:

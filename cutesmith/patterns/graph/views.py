@@ -18,6 +18,10 @@ from cutesmith.patterns.graph.shapes import Shape, is_squeeze, kept_positions
 
 def push_permute(build: GraphBuilder, node: Node, dims: Sequence[int]) -> Node:
     """The transposed value, with the transposition made on the arguments or on a value that is stored."""
+    return build.viewed_once(("permute", *dims), node, lambda: _permuted(build, node, dims))
+
+
+def _permuted(build: GraphBuilder, node: Node, dims: Sequence[int]) -> Node:
     node, shape = build.settled(node), tuple(node.shape[dim] for dim in dims)
     long_dims = [dim for dim in dims if node.shape[dim] != 1]
     if long_dims == sorted(long_dims):
@@ -72,21 +76,27 @@ def push_slice(build: GraphBuilder, node: Node, dim: int, start: int, length: in
     """Elements start, start+step, … (`length` of them) along `dim`, of the arguments or of a value that is stored."""
     if length == node.shape[dim] and start == 0 and (step == 1 or length == 1):
         return node
+    span = start, length, step
+    return build.viewed_once(("slice", dim, *span), node, lambda: _sliced(build, node, dim, span))
+
+
+def _sliced(build: GraphBuilder, node: Node, dim: int, span: tuple[int, int, int]) -> Node:
+    start, length, step = span
     node, shape = build.settled(node), (*node.shape[:dim], length, *node.shape[dim + 1 :])
     if node.op in IN_MEMORY:
-        return _slice_input(build, node, dim, start, length, step)
+        return _slice_input(build, node, dim, *span)
     if node.op == "expand":
-        return build.expand(_slice_broadcast(build, node.inputs[0], node.shape, dim, (start, length, step)), shape)
+        return build.expand(_slice_broadcast(build, node.inputs[0], node.shape, dim, span), shape)
     if _is_made_of_products(node):
-        return push_slice(build, build.stored(node), dim, start, length, step)
+        return push_slice(build, build.stored(node), dim, *span)
     if node.op == "iota":
         along = Iota.of(node).dim
         coordinate = build.iota(shape, along)
         return coordinate if dim != along else build("add", build("mul", coordinate, step), start)
     if node.is_pointwise:
-        inputs = [_slice_broadcast(build, each, node.shape, dim, (start, length, step)) for each in node.inputs]
+        inputs = [_slice_broadcast(build, each, node.shape, dim, span) for each in node.inputs]
         return build.with_inputs(node, inputs, shape)
-    return _slice_node(build, node, dim, (start, length, step), shape)
+    return _slice_node(build, node, dim, span, shape)
 
 
 def _slice_input(build: GraphBuilder, node: Node, dim: int, start: int, length: int, step: int) -> Node:

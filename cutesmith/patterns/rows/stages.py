@@ -112,7 +112,7 @@ class StageWriter:
         if node.op == "iota":
             if self.analysis.rows_rank != 1:
                 raise UnmatchedError(f"{node.origin or 'iota'} counts one of several row dimensions", operation="iota")
-            return "row.to(Int64)"
+            return "read_row.to(Int64)"  # of a thread past the last row too: it may be a place to load from
         return None
 
     def _gather(self, node: Node) -> str:

@@ -100,7 +100,8 @@ class Aliases:
         memory = self._memory(tensor)
         assert memory is not None
         if memory.argument:
-            raise self.build.unmatched(f"changes argument {memory.argument} in place")
+            name = memory.argument
+            raise self.build.unmatched(f"changes argument {name} in place; {name}.clone() may be changed and returned")
         others = [(other, alias) for other, alias in memory.alive() if other is not tensor]
         self._by_tensor[id(tensor)].node = node
         if not others:

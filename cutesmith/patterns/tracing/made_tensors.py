@@ -14,6 +14,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import _disable_current_modes
 
 _MAKERS = (torch.tensor, torch.as_tensor, torch.scalar_tensor, torch.asarray)
+_INDEXING = (torch.Tensor.__getitem__, torch.Tensor.__setitem__)
 
 
 class MadeTensors(TorchFunctionMode):
@@ -27,10 +28,21 @@ class MadeTensors(TorchFunctionMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         named = dict(kwargs or {})
+        if func in _INDEXING:
+            return func(args[0], self._without_lists(args[1]), *args[2:])
         if func not in _MAKERS or not args or not _of_numbers(args[0]) or "device" not in named:
             return func(*args, **named)
         with _disable_current_modes():
             return self._constant(args[0], torch.tensor(args[0], dtype=named.get("dtype")))
+
+    def _without_lists(self, index: Any) -> Any:
+        """An index with tensors in place of lists of integers, as in `x[:, [2, 0]]`."""
+        if isinstance(index, tuple):
+            return tuple(map(self._without_lists, index))
+        if not isinstance(index, list) or not all(type(each) is int for each in index):
+            return index
+        with _disable_current_modes():
+            return self._constant(index, torch.tensor(index, dtype=torch.int64))
 
 
 def _of_numbers(data: Any) -> bool:

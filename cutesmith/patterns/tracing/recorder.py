@@ -73,7 +73,9 @@ _BATCH_NORM = torch.ops.aten.native_batch_norm.default
 _RECURRENT = frozenset(getattr(torch.ops.aten, name).input for name in ("lstm", "gru", "rnn_tanh", "rnn_relu"))
 """Recurrent networks of inputs that are not packed."""
 
-_ASSERTIONS = frozenset({"aten._assert_async", "aten._assert_scalar", "aten._assert_tensor_metadata"})
+_ASSERTIONS = frozenset(
+    f"aten.{name}" for name in ("_assert_async _assert_scalar _assert_tensor_metadata _linalg_check_errors").split()
+)
 """What PyTorch checks of values before it computes with them; a kernel does not."""
 
 _REFUSED = {
@@ -143,7 +145,11 @@ class Recorder(LightMode):  # type: ignore[no-untyped-call,unused-ignore]
         if name in _MOVES_STATISTICS and self._moves_statistics(args):
             return self._moved_statistics(args)
         if func._schema.is_mutable:
-            return self._in_place(func, args, named)
+            try:
+                return self._in_place(func, args, named)
+            except UnmatchedError as refusal:  # the trace goes on, to name what else stands in the way
+                self.refusals.append(refusal)
+                return named.get("out", args[0] if args else None)
         return self._functional(func, args, named)
 
     def _of_parts(self, func: Any, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
@@ -152,7 +158,7 @@ class Recorder(LightMode):  # type: ignore[no-untyped-call,unused-ignore]
             with self:
                 return self.complex.computed(func, args, named)
         except Unknown:
-            raise self.unmatched(str(func), "computes with complex numbers") from None
+            return self._refused(func, args, named, self.unmatched(str(func), "computes with complex numbers"))
 
     @staticmethod
     def _moves_statistics(args: tuple[Any, ...]) -> bool:
@@ -245,7 +251,7 @@ class Recorder(LightMode):  # type: ignore[no-untyped-call,unused-ignore]
         name, overload = str(func).removeprefix("aten.").rsplit(".", 1)
         functional = getattr(getattr(torch.ops.aten, name.removesuffix("_"), None), overload, None)
         if not name.endswith("_") or functional is None:
-            raise self.build.unmatched("writes into a tensor that it is given")
+            return self._decomposed(func, args, named)
         target = args[0]
         if name == "copy_" and self.aliases.node_of(target) is None:
             return self._overwritten(target, self.node_of(args[1]))

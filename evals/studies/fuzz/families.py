@@ -1,6 +1,7 @@
 """One step of a random function for each family of operations; weights, masks and indices become inputs.
 
-A step returns the text of an expression, perhaps with writes into its value `{v}` behind it, or raises Unfit where no value so far is what the family takes.
+A step returns the text of an expression, perhaps with writes into its value `{v}` behind it. It raises Unfit where no
+value so far is what the family takes.
 """
 
 from __future__ import annotations

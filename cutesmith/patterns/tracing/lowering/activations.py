@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from cutesmith.patterns.graph.nodes import Node
 from cutesmith.patterns.graph.views import push_slice
@@ -120,6 +121,14 @@ def _hard_gate(low: Lowering, x: Node) -> Node:
 
 def _leaky(low: Lowering, x: Node, slope: Operand = 0.01) -> Node:
     return low.build("where", low.build("gt", x, 0), x, low.build("mul", x, low.operand(slope)))
+
+
+@lowers("rrelu")
+def _rrelu(low: Lowering, x: Node, least: float = 1 / 8, most: float = 1 / 3, train: bool = False, *_: Any) -> Node:
+    """Slopes are drawn in training; else each is the middle of the two ends."""
+    if train:
+        raise low.build.unmatched("draws random numbers")
+    return _leaky(low, x, (least + most) / 2)
 
 
 _EXPRESSIONS: dict[str, Rule] = {

@@ -185,22 +185,29 @@ def _embedding(low: Lowering, weight: Node, index: Node, *_: Any, **__: Any) -> 
     return take(build, weight, [row, build.iota(shape, len(shape) - 1)], shape)
 
 
+def first_indexed(dims: Sequence[int]) -> int:
+    """Where the dimensions of index tensors begin in what they index."""
+    return dims[0] if list(dims) == list(range(dims[0], dims[0] + len(dims))) else 0
+
+
 @lowers("index.Tensor", "_unsafe_index.Tensor")
 def _index(low: Lowering, x: Node, indices: Sequence[Node | None]) -> Node:
-    """Index tensors for neighbouring dimensions; a negative index counts from the end."""
+    """Index tensors for some dimensions; a negative index counts from the end.
+
+    What they index is in the place of these dimensions, or in front where others lie between them.
+    """
     build, shape = low.build, tuple(low.shapes[0])
-    given = [(dim, index) for dim, index in enumerate(indices) if index is not None]
-    dims = [dim for dim, _ in given]
-    if any(index.dtype in ("bool", "uint8") for _, index in given):
+    given = {dim: index for dim, index in enumerate(indices) if index is not None}
+    if any(index.dtype in ("bool", "uint8") for index in given.values()):
         raise build.unmatched("has a result whose shape depends on values")
-    if dims != list(range(dims[0], dims[0] + len(dims))):
-        raise build.unmatched("indexes dimensions that are not neighbours")
-    first, rank = dims[0], len(shape) - (len(x.shape) - len(dims))
-    places = [build.iota(shape, at) for at in range(first)]
-    for dim, index in given:
-        place = build.operand(index, "int64")
-        place = build("where", build("lt", place, 0), build("add", place, x.shape[dim]), place)
-        aligned = build.reshape(place, (1,) * (rank - len(index.shape)) + tuple(index.shape))
+    first, rank = first_indexed(list(given)), len(shape) - (len(x.shape) - len(given))
+    places, others = list[Node](), iter([at for at in range(len(shape)) if not first <= at < first + rank])
+    for dim, size in enumerate(x.shape):
+        if dim not in given:
+            places.append(build.iota(shape, next(others)))
+            continue
+        place = build.operand(given[dim], "int64")
+        place = build("where", build("lt", place, 0), build("add", place, size), place)
+        aligned = build.reshape(place, (1,) * (rank - len(given[dim].shape)) + tuple(given[dim].shape))
         places.append(_beside(low, aligned, first, len(shape)))
-    places += [build.iota(shape, at) for at in range(first + rank, len(shape))]
     return take(build, x, places, shape)

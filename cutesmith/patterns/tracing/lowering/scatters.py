@@ -14,8 +14,9 @@ from cutesmith.patterns.graph.dtypes import is_float
 from cutesmith.patterns.graph.nodes import Node
 from cutesmith.patterns.graph.shapes import broadcast
 from cutesmith.patterns.graph.takes import take
-from cutesmith.patterns.graph.views import push_slice
+from cutesmith.patterns.graph.views import push_permute, push_slice
 from cutesmith.patterns.tracing.lowering.dispatch import Lowering, Operand, lowers
+from cutesmith.patterns.tracing.lowering.movement import first_indexed
 from cutesmith.patterns.tracing.lowering.searches import search
 
 OPERATIONS = {"sum": "sum", "add": "sum", "prod": "prod", "multiply": "prod", "mul": "prod", "mean": "sum"}
@@ -174,14 +175,14 @@ def _index_fill(low: Lowering, x: Node, dim: int, index: Node, value: Operand) -
 def _index_put(
     low: Lowering, x: Node, indices: Sequence[Node | None], values: Node, accumulate: bool = False, *_: Any
 ) -> Node:
-    """Index tensors for the leading dimensions; a negative index counts from the end."""
+    """Index tensors for some dimensions, which are moved to the front; a negative index counts from the end."""
     build, given = low.build, [index for index in indices if index is not None]
     if any(index.dtype in ("bool", "uint8") for index in given):
         return _masked(low, x, indices, values, accumulate)
-    if list(indices[: len(given)]) != given:
-        raise build.unmatched("writes by an index of dimensions after the first")
-    sizes, rest = x.shape[: len(given)], x.shape[len(given) :]
-    shape = broadcast([index.shape for index in given])
+    dims = [dim for dim, index in enumerate(indices) if index is not None]
+    order = [*dims, *(dim for dim in range(len(x.shape)) if dim not in dims)]
+    sizes, rest = [x.shape[dim] for dim in dims], [x.shape[dim] for dim in order[len(dims) :]]
+    shape, first = broadcast([index.shape for index in given]), first_indexed(dims)
     place, inside = build.constant(0, "int64"), None
     for index, size in zip(given, sizes, strict=True):
         at = build.operand(index, "int64")
@@ -191,10 +192,12 @@ def _index_put(
         place = build("add", build("mul", place, size), at)
     assert inside is not None
     place = _along(low, build.expand(build("where", inside, place, -1), shape), 0, 1 + len(rest))
-    values = build.reshape(build.expand(low.operand(values), (*shape, *rest)), (math.prod(shape), *rest))
-    flat = build.reshape(x, (math.prod(sizes), *rest))
+    whole = build.expand(low.operand(values), (*rest[:first], *shape, *rest[first:]))
+    ahead = [*range(first, first + len(shape)), *range(first), *range(first + len(shape), len(whole.shape))]
+    values = build.reshape(push_permute(build, whole, ahead), (math.prod(shape), *rest))
+    flat = build.reshape(push_permute(build, x, order), (math.prod(sizes), *rest))
     put = _joined(low, flat, 0, place, values, "sum") if accumulate else _replaced(low, flat, 0, place, values)
-    return build.reshape(put, x.shape)
+    return push_permute(build, build.reshape(put, (*sizes, *rest)), [order.index(dim) for dim in range(len(order))])
 
 
 def _masked(low: Lowering, x: Node, indices: Sequence[Node | None], values: Node, accumulate: bool) -> Node:
