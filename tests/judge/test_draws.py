@@ -220,17 +220,26 @@ def test_borders_and_lengths_keep_their_ends_and_their_sum():
     assert drawn.sum() == 64 and drawn.min() >= 0 and not torch.equal(drawn, lengths)
 
 
+@pytest.mark.parametrize("places", [64, 200], ids=["all places", "some places"])
 @pytest.mark.parametrize(
     ("reference", "draws"),
     [
-        (lambda x, ids: torch.zeros_like(x).index_copy(0, ids, x), set()),
-        (lambda x, ids: x[ids], {"integer ends", "one integer"}),
+        (lambda x, ids: x.new_zeros(200, x.shape[1]).index_copy(0, ids, x), set()),
+        (lambda x, ids: x.repeat(4, 1)[ids], {"integer ends", "one integer"}),
     ],
 )
-def test_places_are_repeated_only_where_pytorch_says_what_comes_of_it(reference, draws):
-    inputs = [ROWS, torch.randperm(64)]
+def test_places_are_repeated_only_where_pytorch_says_what_comes_of_it(reference, draws, places):
+    inputs = [ROWS, torch.randperm(places)[:64]]
     drawing = Drawing(kinds_of(reference, inputs), watch(reference, inputs))
     assert {"integer ends", "one integer"} & set(drawing.draws) == draws
+    assert {"integer ends", "one integer"} - set(drawing.left_out(1)) == draws
+
+
+def test_places_that_the_problem_repeats_itself_are_repeated():
+    inputs = [ROWS, torch.randint(8, (64,))]
+    reference = lambda x, ids: torch.zeros_like(x).index_copy(0, ids, x)  # noqa: E731
+    drawing = Drawing(kinds_of(reference, inputs), watch(reference, inputs))
+    assert {"integer ends", "one integer"} <= set(drawing.draws)
 
 
 @pytest.mark.parametrize("shape", [(64, 9, 9, 3, 40), (8, 8, 8, 8, 8), (16, 16, 16, 64), (4096, 8)])

@@ -118,6 +118,13 @@ def test_smaller_and_larger_inputs_keep_an_order_a_triangle_and_a_permutation(ne
     assert torch.equal(mask, torch.ones(9, 9, dtype=torch.bool).tril())
 
 
+@pytest.mark.parametrize(("new", "places"), [(5, 300), (48, 60)])
+def test_places_stay_different_where_there_are_fewer_of_them(new, places):
+    cache, slots = torch.zeros(300, 4), torch.randperm(300)[:48]
+    cache, slots = resize([cache, slots], {48: new, 300: places})
+    assert slots.unique().numel() == new and slots.max() < len(cache) == places
+
+
 @pytest.mark.parametrize(
     ("reference", "ids", "why"),
     [

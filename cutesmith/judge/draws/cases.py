@@ -97,6 +97,9 @@ class Drawing:
         kind = self.kinds[place]
         if stays(kind):
             return {"other values": f"DOMAIN declares that it is {kind.domain}"}
+        if kind.role is Role.INTEGER and self._stays_distinct(kind):
+            why = "PyTorch leaves open which of the elements for one place stays"
+            return dict.fromkeys(("integer ends", "one integer", NEGATIVE_INDICES), why)
         if kind.role is Role.INTEGER and kind.domain:
             return {NEGATIVE_INDICES: f"DOMAIN declares that it is {kind.domain}"}
         if kind.role is not Role.FLOAT:
@@ -167,8 +170,7 @@ class Drawing:
 
     def _of_integers(self) -> dict[str, tuple[Way, ...]]:
         integers, numbers = self._places(Role.INTEGER), sorted(self.seen.integers)
-        once = (Structure.SEQUENCE, Structure.PERMUTATION) if self.seen.open_repeats else ()
-        repeated = tuple(i for i in integers if self.kinds[i].structure not in once)
+        repeated = tuple(i for i in integers if not self._stays_distinct(self.kinds[i]))
         # A reference that compares with 0 or less says itself what a negative index means: "special integers" ask that.
         indices = [i for i in repeated if not self.kinds[i].domain and self.kinds[i].structure is not Structure.SORTED]
         wrapped = tuple(indices) if all(number > 0 for number in numbers) else ()
@@ -183,6 +185,10 @@ class Drawing:
             "negative integers": (Way(v.negative_integers, integers),),
             "close integers": (Way(v.close_integers, integers),),
         }
+
+    def _stays_distinct(self, kind: Kind) -> bool:
+        """Whether repeats would ask what PyTorch leaves open: which of the elements for one place stays."""
+        return self.seen.open_repeats and (kind.distinct or kind.structure is Structure.SEQUENCE)
 
     def _of_masks(self) -> dict[str, tuple[Way, ...]]:
         masks = self._places(Role.BOOLEAN)

@@ -46,8 +46,8 @@ class Kind:
     """One input of the reference.
 
     `low` and `high` are the ends of what was drawn, rounded to 0 and 1 where a draw comes near them; infinities are not
-    ends. `shares`: the rows of a float tensor sum to 1. `domain` is what the problem declares of it (`domains.Domain`).
-    `value`: that of a scalar.
+    ends. `shares`: the rows of a float tensor sum to 1. `distinct`: no two of a row of integers are equal. `domain` is
+    what the problem declares of it (`domains.Domain`). `value`: that of a scalar.
     """
 
     name: str
@@ -56,6 +56,7 @@ class Kind:
     low: float = 0.0
     high: float = 0.0
     shares: bool = False
+    distinct: bool = False
     domain: str = ""
     value: float | None = None
 
@@ -113,7 +114,7 @@ def _kind_of_tensor(name: str, value: torch.Tensor) -> Kind:
         return Kind(name, Role.BOOLEAN, _structure(value))
     if not value.is_floating_point():
         low, high = _ends(value)
-        return Kind(name, Role.INTEGER, _structure(value), low, high)
+        return Kind(name, Role.INTEGER, _structure(value), low, high, distinct=is_distinct(value))
     if value.element_size() < 2:
         return Kind(name, Role.OTHER)
     low, high = _snapped(*_ends(value))
@@ -240,6 +241,11 @@ def _may_be_permutation(tensor: torch.Tensor) -> bool:
 
 def _is_permutation(tensor: torch.Tensor) -> bool:
     return _may_be_permutation(tensor) and bool((tensor.sort().values.diff() == 1).all())
+
+
+def is_distinct(tensor: torch.Tensor) -> bool:
+    """Whether no two of a row of integers are equal, as the places of new rows in a cache are."""
+    return _may_be_permutation(tensor) and bool((tensor.sort().values.diff() != 0).all())
 
 
 _FITS: tuple[tuple[Structure, Callable[[torch.Tensor], bool]], ...] = (

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from cutesmith.judge.draws.kinds import Structure, structure_of
+from cutesmith.judge.draws.kinds import Structure, is_distinct, structure_of
 
 Values = list[Any]
 FAR_TOO_MANY = 8  # times the elements that are wanted: slow; above, inputs are hopeless where nothing is executed fast
@@ -134,6 +134,8 @@ def _resize(tensor: torch.Tensor, sizes: dict[int, int]) -> torch.Tensor:
     for dimension, size in enumerate(tensor.shape):
         if (new := sizes.get(size, size)) != size:
             chosen = torch.randint(size, (new,), device=tensor.device)
+            if new <= size and is_distinct(tensor):
+                chosen = torch.randperm(size, device=tensor.device)[:new]
             if structure is Structure.PERMUTATION:
                 return tensor.min() + torch.randperm(new, device=tensor.device, dtype=tensor.dtype)
             if structure in OF_A_BEGINNING:
@@ -153,4 +155,6 @@ def _fit_indices(tensor: torch.Tensor, sizes: dict[int, int]) -> torch.Tensor:
     bounds = [new for old, new in sizes.items() if old > largest >= new > 0]
     if not bounds or structure_of(tensor) is Structure.PERMUTATION:
         return tensor
+    if is_distinct(tensor) and tensor.numel() <= min(bounds):
+        return torch.randperm(min(bounds), device=tensor.device)[: tensor.numel()].to(tensor.dtype)
     return torch.where(tensor >= 0, tensor % min(bounds), tensor)
