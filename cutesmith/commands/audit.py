@@ -105,7 +105,7 @@ def _lines(verdict: AuditsVerdict) -> Iterator[str]:
         if problem.domain:
             yield f"    if inputs are always so, write: DOMAIN = {json.dumps(problem.domain)}"
         for kind in problem.kinds if len(verdict.problems) == 1 else ():
-            yield f"    verify draws `{kind.name}` ({kind.kind}) also as: {', '.join(kind.drawn) or 'nothing else'}"
+            yield f"    verify tries `{kind.name}` ({kind.kind}) also as: {', '.join(kind.drawn) or 'nothing else'}"
         if not problem.passed and not problem.errors:
             yield f"    {problem.status}: {problem.summary}" + (f" {problem.hint}" if problem.hint else "")
     yield f"{verdict.summary} ({verdict.seconds:.1f} s)"

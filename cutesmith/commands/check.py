@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 import textwrap
 import time
@@ -129,6 +130,7 @@ def check_kernel(path: Path, options: CheckOptions, problem: str | None = None) 
         untimed=untimed,
         judged=key,
         compiled_before=before is not None,
+        problem=problem or "",
         unused_problem=str(beside or ""),
     )
     if verdict.passed and options.backup:
@@ -246,6 +248,7 @@ def table(verdict: CheckVerdict) -> Iterator[str]:
         others = [line for line in details if line not in failed]
         yield from (line[:WIDEST] for line in others[:MOST_LINES])
         if len(others) > MOST_LINES:
-            yield f"… {len(others) - MOST_LINES} more lines: python scripts/{last.stage}_kernel.py {verdict.path}"
+            named = [verdict.path, *(["--problem", verdict.problem] if verdict.problem else [])]
+            yield f"… {len(others) - MOST_LINES} more lines: python scripts/{last.stage}_kernel.py {shlex.join(named)}"
     closing = Path(verdict.path).name if verdict.passed else verdict.summary
     yield f"{verdict.status}: {closing} ({verdict.seconds:.1f} s)"

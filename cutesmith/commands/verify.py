@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 
 from cutesmith.commands._run import command, log_lines, report, unconfined_lines, verb_parser
@@ -10,7 +11,7 @@ from cutesmith.judge.rounds import VerifyOptions
 from cutesmith.judge.verification import verify_kernel
 from cutesmith.timing.entries import import_for_gpu
 from cutesmith.verbs.kernel_verbs import VERIFY
-from cutesmith.verdicts import CaseOutcome, Precision, VerifyVerdict
+from cutesmith.verdicts import CaseOutcome, OutputError, Precision, VerifyVerdict
 
 DESCRIPTION = """\
 Verify a kernel: does kernel_fn compute reference_fn, and honestly?
@@ -63,9 +64,10 @@ _WORDS = {
     CaseOutcome.PASSED: "ok  ",
     CaseOutcome.DECLINED: "----",
     CaseOutcome.NOT_RUN: "----",
+    CaseOutcome.NOT_DECIDED: "----",
     CaseOutcome.RECORDED: "----",
     CaseOutcome.NOT_EXECUTED: "----",
-}  # what was not executed is not ok
+}  # what was not executed, or not compared, is not ok
 
 
 def require_orders(orders: int) -> None:
@@ -88,6 +90,17 @@ def _listed(names: Sequence[str], verbose: bool) -> str:
     return f"{', '.join(names[:MOST_DRAWS])} and {len(names) - MOST_DRAWS} more (--verbose)"
 
 
+def _allowed(error: OutputError) -> str:
+    """The stated tolerance, and what was allowed beyond it where an error is larger, with the reason."""
+    allowed = f"{error.atol:.2g} + {error.rtol:.2g} of each value" if error.rtol or error.atol else "none"
+    allowed += f" + {error.units:g} ulp" if error.units else ""
+    if error.excuse is None:
+        return allowed
+    more = error.excused_allowed
+    most = f"{more:.3g}" if isinstance(more, float) and math.isfinite(more) else "any number"
+    return f"{allowed}, widened to {most} for an error of {error.excused_error:.3g}: {error.excuse}"
+
+
 def table(verdict: VerifyVerdict, *, verbose: bool = False) -> Iterator[str]:
     """The verdict as lines for people; `verbose`: with the name of every draw."""
     for case in verdict.cases:
@@ -96,12 +109,10 @@ def table(verdict: VerifyVerdict, *, verbose: bool = False) -> Iterator[str]:
         remark = f"  {case.rule + ': ' if case.rule else ''}{case.explanation}" if case.explanation else ""
         yield f"{_WORDS.get(case.outcome, 'FAIL')} {case.name}  [{case.inputs}]{remark}"
         for error in case.outputs:
-            allowed = f"{error.atol:.2g} + {error.rtol:.2g} of each value" if error.rtol or error.atol else "none"
-            allowed += f" + {error.units:g} ulp" if error.units else ""
             yield (
                 f"       output {error.output} {error.dtype}{list(error.shape)}: "
                 f"max error {error.max_abs:.3g} absolute, {error.max_rel:.3g} relative, "
-                f"{error.max_ulp:.3g} ulp; allowed: {allowed}"
+                f"{error.max_ulp:.3g} ulp; allowed: {_allowed(error)}"
             )
         if same := [other.name for other in verdict.cases if other.same_as == case.name]:
             yield f"     the same in {len(same)} other case{'s' * (len(same) > 1)}: {'; '.join(same)}"

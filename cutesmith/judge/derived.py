@@ -121,6 +121,7 @@ def judge_derived(
             outcome = CaseOutcome.DECLINED if reply.declined else CaseOutcome.NOT_RUN
             done = replace(report, outcome=outcome, remark=why[:300])
             return report.violated(reply.changes[0]) if reply.changes else done
+        report = replace(report, outcome=CaseOutcome.NOT_DECIDED)  # until a draw is
         for number, (draw, step) in enumerate(zip(draws, reply.steps)):
             report = _judged(turn, report, reply, step, case, draw, note, unwritten)
             if not report.passed:
@@ -153,7 +154,9 @@ def _judged(
         return report.violated(found)
     judged = turn.judge(draw.key, step, strict=case.strict, unwritten=unwritten)
     remark = "; ".join(dict.fromkeys(filter(None, (report.remark, note, judged.note))))
-    report = replace(report, outputs=report.outputs or judged.outputs, remark=remark)
+    report = replace(report, remark=remark)
+    if judged.decided:
+        report = replace(report, outcome=CaseOutcome.PASSED, outputs=report.outputs or judged.outputs)
     seen = step if unwritten is None else replace(step, unwritten=0)  # of some blocks, most elements are never written
     if (wrong := explained(judged, seen)) is None:
         return report

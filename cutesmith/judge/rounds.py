@@ -40,6 +40,7 @@ from cutesmith.verdicts import (
 )
 
 NAN_POISON, LARGE_POISON = 0xFF, 0x5A  # as in transfer.tensors, which imports torch
+NOTHING_DECIDED = "PyTorch's own result has no element that could be judged"
 TOO_EARLY = "nothing that this call wrote stayed: let every stream that you use wait for the current one first"
 DERIVED, OTHER_DERIVED = "derived", "other derived"  # the keys of such inputs on the reference's side
 SMALLER = (
@@ -165,11 +166,14 @@ class Round:
         return replace(case, remark="; ".join(filter(None, (case.remark, text))))
 
     def _judge_replay(self, case: CaseReport, reply: Ran) -> CaseReport:
+        case = replace(case, outcome=CaseOutcome.NOT_DECIDED, remark=NOTHING_DECIDED)  # until a call is
         for step, report in enumerate(reply.steps):
             if found := behaviour(report, reply.changes, own=True):
                 return case.violated(found)
             judged = self.judge("aba"[step], report)
-            case = replace(case, outputs=case.outputs or judged.outputs)
+            if judged.decided:
+                outputs = case.outputs or judged.outputs
+                case = replace(case, outcome=CaseOutcome.PASSED, remark="", outputs=outputs)
             if not (wrong := explained(judged, report)):
                 continue
             # A wrong result that is, bit for bit, that of an earlier call was not computed.
@@ -181,6 +185,8 @@ class Round:
         if same_bytes(reply.steps[0].outputs, reply.steps[2].outputs, self.sums):
             return case
         # Two right results that differ in their bits are reported, not refused: atomics may reorder sums.
+        if case.outcome is CaseOutcome.NOT_DECIDED:
+            return case
         return replace(case, remark="not reproducible: two calls on equal inputs differ, within tolerance")
 
     def draw(self, key: str, **what: Any) -> Drawn:

@@ -394,8 +394,9 @@ class Judge:
         if self.ran_on == "compile":
             return f"{len(self.cases)} recorded cases"
         tried = sum(case.outcome in (CaseOutcome.PASSED, CaseOutcome.DECLINED) for case in self.cases)
-        declined = self._declined()
-        return f"{tried - declined} of {tried} cases, {declined} declined" if declined else f"{tried} cases"
+        declined, undecided = self._declined(), sum(case.outcome is CaseOutcome.NOT_DECIDED for case in self.cases)
+        told = f"{tried - declined} of {tried} cases, {declined} declined" if declined else f"{tried} cases"
+        return f"{told}, {undecided} not decided" if undecided else told
 
     def _declined(self) -> int:
         return sum(case.outcome is CaseOutcome.DECLINED for case in self.cases)

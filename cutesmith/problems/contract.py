@@ -106,6 +106,8 @@ def inspect(path: str | Path, *, with_problem: bool = False) -> FileContract:
         wrong = f"{path} defines no {' and no '.join(missing)} at top level"
         beside = problem_beside(path) if kind == "kernel" else None
         used = f"{PROBLEM} lies beside it: --problem {beside}\n" if beside else ""
+        if kind == "kernel" and not beside:
+            used = "Name the file that defines what the kernel computes, --problem FILE, or write it here.\n"
         raise ContractError(wrong, hint=f"{used}The lines to write:\n{lines}")
     _require_same_arity(contract)
     return contract

@@ -60,6 +60,7 @@ from cutesmith.verdicts.products import SearchVerdict as SearchVerdict
 from cutesmith.verdicts.products import SectionFound as SectionFound
 from cutesmith.verdicts.products import UnderstoodQuery as UnderstoodQuery
 from cutesmith.verdicts.violations import CaseOutcome as CaseOutcome
+from cutesmith.verdicts.violations import Excuse as Excuse
 from cutesmith.verdicts.violations import FaultKind as FaultKind
 from cutesmith.verdicts.violations import Mechanism as Mechanism
 from cutesmith.verdicts.violations import Rule as Rule

@@ -9,7 +9,7 @@ from pathlib import PurePath
 from typing import Any, ClassVar
 
 from cutesmith.verdicts.base import ExitCode, Verdict
-from cutesmith.verdicts.violations import CaseOutcome, FaultKind, Mechanism, Violation, outcome_of
+from cutesmith.verdicts.violations import CaseOutcome, Excuse, FaultKind, Mechanism, Violation, outcome_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -190,7 +190,12 @@ class CompileVerdict(Verdict):
 
 @dataclass(frozen=True, kw_only=True)
 class OutputError:
-    """How far one output is from the float64 reference, with the worst element named."""
+    """How far one output is from the float64 reference, with the worst element named.
+
+    `excuse`: why more than `rtol`, `atol` and `units` was allowed of the element that is furthest beyond these, None
+    where no error is or nothing excuses it. `excused_error` is what that element is off by, `excused_allowed` what was
+    allowed of it, "inf" where any number passes.
+    """
 
     output: int
     dtype: str
@@ -208,6 +213,9 @@ class OutputError:
     worst_expected: float | str | None = None
     rms: float | None = None  # root mean square of the error over that of the reference; None where that is not known
     rms_native: float | None = None  # the same for PyTorch's own result
+    excuse: Excuse | None = None
+    excused_error: float = 0.0
+    excused_allowed: float | str = 0.0
 
 
 _BEFORE_THE_REASON = {
@@ -215,6 +223,7 @@ _BEFORE_THE_REASON = {
     CaseOutcome.FAULT: "sanitizer: ",
     CaseOutcome.DECLINED: "declined: ",
     CaseOutcome.NOT_RUN: "not run: ",
+    CaseOutcome.NOT_DECIDED: "not decided: ",
     CaseOutcome.RECORDED: "recorded: ",
     CaseOutcome.NOT_EXECUTED: "not executed: ",
     CaseOutcome.NOT_LAUNCHED: "cannot be launched at full size: ",
@@ -243,7 +252,7 @@ class CaseReport:
 
     @property
     def passed(self) -> bool:
-        """Whether nothing is held against the kernel; a case that was declined or not run passes."""
+        """Whether nothing is held against the kernel; a case that was declined, not run or not decided passes."""
         return self.outcome.passed
 
     @property
@@ -413,7 +422,8 @@ class CheckVerdict(Verdict):
 
     `untimed` says why nothing was timed where all before passed; `checkpoint` is the number under which the file was
     kept, 0 where it was not. `judged` names what the compilation depends on (a hash), `compiled_before`: it was taken
-    from the last check. `unused_problem`: a problem.py beside the file that was not asked for. `saved`: where this is.
+    from the last check. `problem`: the file by which it was judged, where that is another. `unused_problem`: a
+    problem.py beside the file that was not asked for. `saved`: where this is.
     """
 
     stage: ClassVar[str] = "check"
@@ -424,6 +434,7 @@ class CheckVerdict(Verdict):
     checkpoint: int = 0
     judged: str = ""
     compiled_before: bool = False
+    problem: str = ""
     unused_problem: str = ""
     saved: str = ""
 

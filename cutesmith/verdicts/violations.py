@@ -156,6 +156,7 @@ class CaseOutcome(enum.Enum):
     PASSED = "passed"
     DECLINED = "declined"  # the kernel refused inputs that it need not take
     NOT_RUN = "not run"  # the judge itself could not try it
+    NOT_DECIDED = "not decided"  # it was executed, and there was no element whose value could be judged
     RECORDED = "recorded"  # launches were written down and checked, and not executed
     NOT_EXECUTED = "not executed"  # code that a call at full size takes: nothing is held against it, or known of it
     WRONG_RESULT = "wrong result"
@@ -175,9 +176,26 @@ _HARMLESS = (
     CaseOutcome.PASSED,
     CaseOutcome.DECLINED,
     CaseOutcome.NOT_RUN,
+    CaseOutcome.NOT_DECIDED,
     CaseOutcome.RECORDED,
     CaseOutcome.NOT_EXECUTED,
 )
+
+
+class Excuse(str, enum.Enum):
+    """What lets an error pass that is beyond the stated tolerance; the values are those of reports."""
+
+    LAST_PLACE = "one unit in the last place"
+    SUBNORMAL = "subnormal numbers may be flushed to zero"
+    PYTORCH = "PyTorch's own error on these inputs"
+    NEARBY = "PyTorch's own error on inputs near these"
+    NO_DIGIT = "no digit of PyTorch's own result is right"
+    INPUTS = "roundings of the inputs move the result"
+    STEPS = "roundings of intermediate results move the element"
+    TF32 = "tf32 in convolutions moves the element"
+    INTEGERS = "roundings decide these integers"
+
+    __str__ = str.__str__
 
 
 def outcome_of(violation: Violation) -> CaseOutcome:

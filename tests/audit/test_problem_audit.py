@@ -357,4 +357,4 @@ def test_it_tells_what_the_judge_draws_beside_the_files_own_inputs_and_what_it_a
     assert verdict.outputs[0]["rtol"] == 1e-4 and verdict.outputs[0]["atol_of_rms"]
     text = "\n".join(describe(verdict.to_dict()))
     assert "allowed: 0.0001 of each value + 2e-05 of their root mean square" in text
-    assert "the judge also draws `x` (float) as: the same first elements, large offset," in text
+    assert "the judge also tries `x` (float) as: the same first elements, large offset," in text

@@ -71,3 +71,8 @@ def test_what_is_asked_wrongly_is_said(arguments, said, capsys):
 
 def test_an_empty_folder_holds_nothing_to_audit(tmp_path, capsys):
     assert main([str(tmp_path)]) == 2 and "holds no *.py" in capsys.readouterr().err
+
+
+def test_draws_that_depend_on_the_results_at_hand_are_told_as_tried(folder, capsys):
+    assert main([str(folder / "level1" / "a_good.py")]) == 0
+    assert "    verify tries `x` (float) also as: " in capsys.readouterr().out

@@ -178,6 +178,17 @@ def test_the_details_of_a_stage_fit_a_screen():
     shown = list(table(replace(PASSED, exit_code=ExitCode.LINT, summary="90 errors", stages=(lint,))))
     assert len(shown) == MOST_LINES + 3 and max(map(len, shown)) <= 200
     assert shown[-2] == "… 60 more lines: python scripts/lint_kernel.py kernel.py"
+    beside = replace(PASSED, exit_code=ExitCode.LINT, summary="90 errors", stages=(lint,), problem="a problem.py")
+    told = list(table(beside))[-2]
+    assert told == "… 60 more lines: python scripts/lint_kernel.py kernel.py --problem 'a problem.py'"
+
+
+def test_a_kernel_without_a_reference_hears_of_the_option_that_names_one(capsys, write_file):
+    kernel, problem = write_file("def kernel_fn(x):\n    return x\n"), write_file(RELU, "relu.py")
+    with pytest.raises(ContractError) as raised:
+        check_kernel(kernel, CheckOptions())
+    assert "--problem FILE" in raised.value.hint
+    assert check_kernel(kernel, CheckOptions(), str(problem)).problem == str(problem)
 
 
 def test_what_is_wrong_is_told_whole_before_the_cases_that_passed():

@@ -13,6 +13,7 @@ from cutesmith.judge.reference_side.comparison import (
     tolerance_for,
     unit_in_last_place,
 )
+from cutesmith.verdicts import Excuse
 
 
 def judge(actual, exact, native=None, rtol=None, atol=None, derived=False):
@@ -32,6 +33,20 @@ def test_a_float32_softmax_rounded_once_passes(dtype):
     comparison = judge(torch.softmax(x.float(), -1).to(dtype), exact)
     assert not comparison.violation
     assert comparison.error.max_ulp < (1 if dtype is not torch.float32 else 32)
+
+
+def test_what_excuses_an_error_beyond_the_stated_tolerance_is_told_with_what_it_allows():
+    exact = torch.linspace(1, 2, 64).double()
+    off = exact.float() + 3e-4
+    assert judge(exact.float(), exact).error.excuse is None
+    excused = judge(off, exact, native=exact.float() + 2e-4).error
+    assert excused.excuse is Excuse.PYTORCH
+    assert excused.atol + excused.rtol < excused.excused_error == excused.max_abs < excused.excused_allowed
+    assert judge(off, exact).violation and judge(off, exact).error.excuse is None
+    rounded = judge(torch.nextafter(exact.float(), torch.tensor(3.0)), exact, rtol=0.0, atol=0.0).error
+    assert rounded.excuse is Excuse.LAST_PLACE and rounded.excused_allowed == 2.0**-22  # at 2
+    noise = judge(off, exact, native=torch.randn(64), derived=True)
+    assert (noise.error.excuse, noise.error.excused_allowed) == (Excuse.NO_DIGIT, "inf") and not noise.decided
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])

@@ -10,6 +10,7 @@ import torch
 from cutesmith.judge.reference_side.allowances import MOST_WIDENED, _fits_widened, _nudged
 from cutesmith.judge.reference_side.comparison import tolerance_for
 from cutesmith.judge.reference_side.sensitivity import depends_on_luck, movements
+from cutesmith.verdicts import Excuse
 from tests.judge.in_process import reference_of, said_of
 
 ROUNDED = "(x * (1 / 3)).round().to(torch.int32)"  # a third is not a float32: near halves PyTorch rounds otherwise
@@ -28,8 +29,9 @@ def test_one_step_is_forgiven_where_pytorch_is_right_by_luck_and_two_steps_or_ma
     reference = reference_of(tmp_path, ROUNDED)
     output = reference.loaded.reference_fn(values)
     output.view(-1)[:places] += change
-    violation = said_of(reference, tmp_path, values, output).violation
-    assert violation is None if not wrong else wrong in violation.text
+    judged = said_of(reference, tmp_path, values, output)
+    assert judged.violation is None if not wrong else wrong in judged.violation.text
+    assert judged.outputs[0].excuse is (None if wrong else Excuse.INTEGERS)
 
 
 def test_positions_are_no_roundings(tmp_path):
@@ -51,6 +53,9 @@ def test_pytorch_being_right_by_luck_blames_no_kernel(tmp_path):
     assert judged(20, False).violation and judged(20, True).violation
     for derived in (False, True):  # one step at 100 is one rounding of an intermediate result
         assert not judged(10, derived).violation and "ill-conditioned" in judged(10, derived).note
+        (error,) = judged(10, derived).outputs
+        assert error.excuse is Excuse.INPUTS and error.excused_error == 2.0**-17
+        assert error.excused_allowed >= 2.0**-17 > error.atol + error.rtol * 2.0**-17 * 9
 
 
 @pytest.fixture

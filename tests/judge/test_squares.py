@@ -6,13 +6,20 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from cutesmith.judge.candidate_side.requests import Ran, StepReport
+from cutesmith.judge.derived import Draw, judge_derived
 from cutesmith.judge.draws.cases import Drawing
+from cutesmith.judge.draws.derived_case import DerivedCase
 from cutesmith.judge.draws.kinds import kinds_of
 from cutesmith.judge.draws.values import squares_above, squares_below
 from cutesmith.judge.draws.watching import watch
 from cutesmith.judge.reference_side.precision import in_float64
+from cutesmith.judge.reference_side.requests import Drawn
 from cutesmith.judge.reference_side.squares import beyond_squares
-from tests.judge.in_process import reference_of, said_of
+from cutesmith.judge.rounds import DERIVED, Round, VerifyOptions
+from cutesmith.judge.transfer.tensors import write_tensor
+from cutesmith.verdicts import CaseOutcome, CaseReport
+from tests.judge.in_process import LocalWorker, reference_of, said_of
 
 SEEDED = torch.Generator().manual_seed(3)
 ROWS = torch.randn(4, 64, generator=SEEDED)
@@ -72,6 +79,24 @@ def test_a_hypot_by_squares_is_wrong_and_a_norm_that_overflows_is_not(tmp_path, 
     for output in (values.square().sum(-1).sqrt(), values.double().norm(dim=-1).float()):
         assert violation(norm, output) is None
     assert violation("x * 2", values * 3)
+
+
+@pytest.mark.parametrize(
+    ("formula", "outcome"), [("x.norm(dim=-1)", CaseOutcome.NOT_DECIDED), ("torch.hypot(x, x)", CaseOutcome.PASSED)]
+)
+def test_a_case_whose_every_result_is_lost_is_not_decided_and_one_that_was_compared_passes(tmp_path, formula, outcome):
+    reference, values = reference_of(tmp_path, formula), squares_above(ROWS, None)
+    reference.drawn[DERIVED] = [values]
+    output = write_tensor(reference.loaded.reference_fn(values), tmp_path / "y")
+    step = StepReport(is_tuple=False, computed={}, copied={}, violations=(), outputs=(output,))
+    turn = Round(tmp_path, LocalWorker(reference), LocalWorker(None), VerifyOptions())
+    (tmp_path / "inputs").mkdir()
+    draws = [Draw("squares above", DERIVED, Drawn(accepted=True))]
+    report = CaseReport(name="derived: squares above", inputs="")
+    done = judge_derived(turn, report, Ran((step,)), DerivedCase("squares above", ("squares above",)), draws=draws)
+    assert done.outcome is outcome and done.passed
+    assert bool(done.outputs) is (outcome is CaseOutcome.PASSED)
+    assert ("are not decided" in done.remark) is (outcome is CaseOutcome.NOT_DECIDED)
 
 
 @pytest.mark.parametrize(

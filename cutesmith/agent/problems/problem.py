@@ -100,7 +100,7 @@ def _draws(kinds: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         left_out = f"; not {', '.join(kind['left_out'])}" if kind["left_out"] else ""
         names.setdefault(f"({kind['kind']}) as: {ways}{left_out}", []).append(f"`{kind['name']}`")
     for told, those in names.items():
-        yield f"the judge also draws {', '.join(those)} {told}"
+        yield f"the judge also tries {', '.join(those)} {told}"
 
 
 def _allowed(entry: Mapping[str, Any]) -> str:

@@ -101,9 +101,8 @@ def verify_lines(verdict: Verdict) -> Iterator[str]:
     if len(wrong) > _MOST_CASES:
         yield "also FAIL: " + "; ".join(case["name"] for case in wrong[_MOST_CASES:])
     declined = [case for case in cases if case.get("outcome") == CaseOutcome.DECLINED.value]
-    unexecuted = [o.value for o in (CaseOutcome.NOT_RUN, CaseOutcome.RECORDED, CaseOutcome.NOT_EXECUTED)]
-    not_run = [case for case in cases if case.get("outcome") in unexecuted]
-    passed = [case for case in cases if case["passed"] and case not in declined and case not in not_run]
+    compared = ("", CaseOutcome.PASSED.value)  # "" in older results
+    passed = [case for case in cases if case["passed"] and (case.get("outcome") or "") in compared]
     if passed:
         named = "; ".join(f"{case['name']} [{case['inputs']}]" for case in passed) if wrong else _worst(passed)
         yield f"passed {len(passed)} of {len(cases)} cases" + (f": {named}" if named else "")

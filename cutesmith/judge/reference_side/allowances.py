@@ -62,10 +62,13 @@ def compared(
         return _excused(reference_fn, compute, values, sides, stated, strict=strict, rounding=rounding)
     actual, native, exact = ([_without(*each) for each in zip(side, lost)] for side in sides)
     results = _excused(reference_fn, compute, values, (actual, native, exact), stated, strict=strict, rounding=rounding)
-    return [
-        result if places is None else _noting(result, f"{int(places.sum())} elements, whose squares leave float32,")
-        for result, places in zip(results, lost)
-    ]
+    return [result if places is None else _without_lost(result, places) for result, places in zip(results, lost)]
+
+
+def _without_lost(result: Comparison, places: torch.Tensor) -> Comparison:
+    """The comparison of an output in which these places were not compared."""
+    told = _noting(result, f"{int(places.sum())} elements, whose squares leave float32,")
+    return replace(told, decided=told.decided and not (places.numel() and bool(places.all())))
 
 
 def _without(side: torch.Tensor | None, places: torch.Tensor | None) -> Any:

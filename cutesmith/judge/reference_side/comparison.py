@@ -20,7 +20,7 @@ import torch
 
 from cutesmith.judge.reference_side import wrong_places
 from cutesmith.judge.reference_side.rounded_convolutions import RoundedFactors
-from cutesmith.verdicts import Mechanism, OutputError, Rule, Violation
+from cutesmith.verdicts import Excuse, Mechanism, OutputError, Rule, Violation
 
 FLUSHED = 2.0**-126  # float32 arithmetic on a GPU may flush subnormal numbers to zero
 CHUNK = 1 << 24  # elements on a GPU: float64 temporaries of 128 MiB
@@ -102,13 +102,14 @@ def tolerance_for(dtype: torch.dtype, rtol: float | None, atol: float | None, *,
 class Comparison:
     """One output judged: the numbers, and what is wrong with it; `note` says what was allowed beyond the tolerance.
 
-    `rounded`: it was compared with what tf32 in convolutions costs.
+    `rounded`: it was compared with what tf32 in convolutions costs. `decided`: not every value passes everywhere.
     """
 
     error: OutputError
     violation: Violation | None = None
     note: str = ""
     rounded: bool = False
+    decided: bool = True
 
 
 def compare(
@@ -185,6 +186,8 @@ def _compare_exactly(
         index, actual, native, position, max_abs=largest, max_rel=0.0, max_ulp=largest, mismatches=mismatches
     )
     if mismatches == 0:
+        if largest:
+            error = replace(error, excuse=Excuse.INTEGERS, excused_error=largest, excused_allowed=largest)
         return Comparison(error, rounded=tolerance.rounded is not None)
     text = f"output {index}: {mismatches} of {actual.numel()} elements differ; {_worst(error)}"
     return Comparison(error, _wrong(text))
@@ -229,6 +232,7 @@ def _compare_floats(
         units=tolerance.units,
         rms=totals.rms_error() if totals.reference_squares else None,
         rms_native=totals.rms_native() if totals.reference_squares else None,
+        **totals.excused,
     )
     notes = [slack.note] if slack.note else []
     if flat[2].numel() and not bool(flat[2].to(actual.dtype).double().isfinite().any()):
@@ -242,7 +246,8 @@ def _compare_floats(
     if tolerance.rounded:
         notes.append(f"tf32 in its convolutions moves it by {totals.rounded():.2g} of the reference")
     note = f"output {index}: {'; '.join(notes)}" if notes else ""
-    return Comparison(error, _judge(error, totals), note, rounded=tolerance.rounded is not None)
+    decided = not error.elements or totals.undecided < error.elements
+    return Comparison(error, _judge(error, totals), note, rounded=tolerance.rounded is not None, decided=decided)
 
 
 def _judge(error: OutputError, totals: _Totals) -> Violation | None:
@@ -312,6 +317,7 @@ class _Slack:
     relative: float = 0.0
     factor: float = NATIVE_SLACK
     note: str = ""
+    excuse: Excuse = Excuse.PYTORCH
 
 
 def _native_slack(native: torch.Tensor, exact: torch.Tensor, scale: float, tolerance: Tolerance) -> _Slack:
@@ -323,12 +329,13 @@ def _native_slack(native: torch.Tensor, exact: torch.Tensor, scale: float, toler
     own = _own_totals(native, exact, scale, tolerance)
     if own.rms_error() >= NO_DIGIT:
         note = "ill-conditioned: no digit of PyTorch's own result is right, any number passes"
-        return _Slack(math.inf, math.inf, note)
+        return _Slack(math.inf, math.inf, note, Excuse.NO_DIGIT)
     excess = max(tolerance.native_error, error if own.mismatches else 0.0)
     if excess == 0:
         return _Slack(bounded)
     note = f"ill-conditioned: PyTorch's own error is {excess:.2g} of the reference, {DERIVED_SLACK:g} times that passes"
-    return _Slack(max(bounded, DERIVED_SLACK * excess), DERIVED_SLACK, note)
+    excuse = Excuse.NEARBY if tolerance.native_error == excess else Excuse.PYTORCH
+    return _Slack(max(bounded, DERIVED_SLACK * excess), DERIVED_SLACK, note, excuse)
 
 
 def is_lost(native: torch.Tensor, exact: torch.Tensor | None, tolerance: Tolerance) -> bool:
@@ -375,11 +382,12 @@ class _Totals:
     def __init__(self, tolerance: Tolerance, dtype: torch.dtype, scale: float, slack: _Slack = _Slack()) -> None:
         self.tolerance, self.dtype, self.scale, self.slack = tolerance, dtype, scale, slack
         self.max_abs = self.max_rel = self.max_ulp = 0.0
-        self.mismatches = self.special = self.extra_nan = self.elements = 0
+        self.mismatches = self.special = self.extra_nan = self.elements = self.undecided = 0
         self.squares = self.native_squares = self.reference_squares = self.stated_squares = 0.0
         self.worst_position: int | None = None
         self.wrong: list[torch.Tensor] = []  # which elements, chunk by chunk
-        self._worst_excess = 0.0
+        self.excused: dict[str, Any] = {}  # fields of OutputError
+        self._worst_excess = self._furthest = 0.0
 
     def add_all(self, *flat: torch.Tensor) -> _Totals:
         """Output, PyTorch's own and float64 reference, whole."""
@@ -410,7 +418,9 @@ class _Totals:
         overflowed = exact.isfinite() & ~own.isfinite() & ~_same(own, rounded)
         wrong &= ~(overflowed & ~out.isfinite())
         if not self.tolerance.nan_decides:
-            wrong &= ~(own.isnan() & rounded.isnan())
+            open_places = own.isnan() & rounded.isnan()
+            self.undecided += int(open_places.sum())
+            wrong &= ~open_places
             wrong &= ~(~out.isfinite() & ~own.isfinite() & rounded.isnan())
         self.special += int(wrong.sum())
         self.extra_nan += int((wrong & out.isnan()).sum())
@@ -427,6 +437,8 @@ class _Totals:
         room = self._room(begin, difference)
         allowed = torch.maximum(allowed, room)
         allowed = torch.maximum(allowed, moved)
+        self._note_excuse(difference, stated + self.tolerance.units * unit, allowed, reference, unit, room, moved)
+        self.undecided += int((~special).sum()) if self.slack.relative == math.inf else 0
         self.max_abs = max(self.max_abs, float(difference.max()))
         self.max_rel = max(self.max_rel, float(torch.where(reference > 0, difference / reference, 0.0).max()))
         self.max_ulp = max(self.max_ulp, float((difference / unit).max()))
@@ -443,6 +455,28 @@ class _Totals:
         self.native_squares += float(own_error.square().sum())
         self.reference_squares += float(reference.square().sum())
         self.stated_squares += float(stated.square().sum())
+
+    def _note_excuse(self, difference: torch.Tensor, stated: torch.Tensor, *sides: torch.Tensor) -> None:
+        """What is allowed of the element that is furthest beyond the stated tolerance, and by which excuse."""
+        beyond, at = (difference - stated).max(dim=0)
+        allowed, reference, unit, room, moved = (float(side[at]) for side in sides)
+        if not float(beyond) > self._furthest or not allowed > float(stated[at]):
+            return
+        by = {
+            Excuse.LAST_PLACE: unit,
+            Excuse.PYTORCH: 0.0,
+            self.slack.excuse: self.slack.relative * (reference + self.scale) if self.slack.relative else 0.0,
+            Excuse.INPUTS: BACKWARD * self.tolerance.moved,
+            Excuse.STEPS: room,
+            Excuse.TF32: moved,
+        }
+        excuse = max(by, key=by.__getitem__)
+        self._furthest = float(beyond)
+        self.excused = {
+            "excuse": excuse if by[excuse] >= allowed else Excuse.SUBNORMAL,
+            "excused_error": float(difference[at]),
+            "excused_allowed": allowed if math.isfinite(allowed) else str(allowed),
+        }
 
     def _room(self, begin: int, difference: torch.Tensor) -> torch.Tensor:
         room = self.tolerance.room

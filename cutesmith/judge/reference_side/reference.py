@@ -387,7 +387,9 @@ class Reference:
             worst = next((violation for violation in found if violation.reject), found[0] if found else None)
             note = "; ".join(result.note for result in results if result.note)
             rounded = worst is None and any(result.rounded for result in results)
-            return requests.Judged(worst, tuple(result.error for result in results), note, rounded=rounded)
+            decided = not results or any(result.decided for result in results)
+            errors = tuple(result.error for result in results)
+            return requests.Judged(worst, errors, note, rounded=rounded, decided=decided)
 
     def _results(self, key: str, values: list[Any]) -> Results:
         """PyTorch's and the float64 results; of inputs that several outputs are judged for, computed once."""

@@ -158,7 +158,7 @@ class Judged:
     """What the reference's side says of a call's outputs.
 
     `note`: what was allowed beyond the tolerance. `rounded`: it is right only since float32 convolutions may round to
-    tf32. `sums`: checksums of large outputs, empty for others.
+    tf32. `sums`: checksums of large outputs, empty for others. `decided`: some element could be judged.
     """
 
     violation: Violation | None
@@ -166,6 +166,7 @@ class Judged:
     note: str = ""
     sums: tuple[str, ...] = ()
     rounded: bool = False
+    decided: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)
