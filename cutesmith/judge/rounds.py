@@ -208,7 +208,7 @@ class Round:
         return Step(drawn.inputs, reuse, poison, str(outputs))
 
     def run(self, name: str, drawn: Drawn, request: Run) -> Ran:
-        """Let the candidate run the steps of a case."""
+        """Let the candidate run the steps of a case; what runs over time or a sanitizer finds names the case."""
         timeout = self.options.timeout
         try:
             hand_over(
@@ -222,16 +222,18 @@ class Round:
                 require_own(report.outputs, Path(step.outputs))
             return reply
         except CandidateError as error:
-            if error.exit_code != ExitCode.TIMED_OUT:
+            if error.exit_code == ExitCode.TIMED_OUT:
+                raise too_slow(error, drawn.summary, drawn.size, case=f"{name}: ") from error
+            if error.fault is None:
                 raise
-            raise too_slow(error, drawn.summary, drawn.size, case=f"{name}: ") from error
+            raise error.reworded(f"{name}: {error.message}", hint=error.hint) from error
 
     def run_named(self, name: str, drawn: Drawn, request: Run) -> Ran:
-        """The same for inputs that the judge chose: an error names the case, as a time-out does."""
+        """The same for inputs that the judge chose: every error names the case."""
         try:
             return self.run(name, drawn, request)
         except CandidateError as error:
-            if error.exit_code == ExitCode.TIMED_OUT:
+            if error.exit_code == ExitCode.TIMED_OUT or error.fault is not None:
                 raise
             raise error.reworded(f"{name}: {error.message}", hint=error.hint) from error
 

@@ -207,9 +207,8 @@ class ScriptedStages:
         cases = ()
         if self.failing and candidate.number in self.wrong:
             cases = (CaseReport(name=self.failing[candidate.number - 1], inputs="", outcome=CaseOutcome.WRONG_RESULT),)
-        verdict = VerifyVerdict(
-            exit_code=code, summary=f"verify {code.name}", path="k", ran_on="gpu", mechanism=mechanism, cases=cases
-        )
+        told = f"{cases[0].name}: verify {code.name}" if cases else f"verify {code.name}"
+        verdict = VerifyVerdict(exit_code=code, summary=told, path="k", ran_on="gpu", mechanism=mechanism, cases=cases)
         candidate.verdicts.append(verdict)
         return verdict
 
@@ -262,6 +261,13 @@ def test_two_candidates_that_fail_in_the_same_way_end_it(tmp_path: Path) -> None
         verdict, kernel = play(tmp_path, stages)
         assert (verdict.exit_code, kernel, stages.verified) == (ExitCode.WRONG_RESULT, "", verified)
         assert ("2 more not verified" in verdict.summary) == (failing is same)
+
+
+def test_each_way_to_fail_is_told_once(tmp_path: Path) -> None:
+    failing = ("NaN elsewhere", "zeros", "offsets")
+    verdict, _ = play(tmp_path, ScriptedStages(medians=[10.0, 20.0, 30.0], wrong=(1, 2, 3), failing=failing))
+    assert [verdict.summary.count(case) for case in failing] == [1, 1, 1], verdict.summary
+    assert "verify of candidate 2: zeros" in verdict.summary and verdict.exit_code == ExitCode.WRONG_RESULT
 
 
 RACES = {

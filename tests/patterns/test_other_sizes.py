@@ -15,7 +15,7 @@ from cutesmith.patterns.graph.nodes import views_of
 from cutesmith.patterns.graph.size_laws import SizeLaw
 from cutesmith.patterns.match import plan_kernel
 from cutesmith.patterns.tracing.trace import trace_function
-from tests.patterns.running import as_list, exactly, first_kernel, move, normal
+from tests.patterns.running import as_list, close, emulated, exactly, first_kernel, move, normal
 
 CASES = {
     "heads": (
@@ -148,6 +148,42 @@ def test_laws_of_sizes_behind_windows_hold(name):
             assert _value(law, others) == pytest.approx(_value(number, others), rel=1e-12), node.where
             compared += isinstance(law, SizeLaw) and bool(law.terms)
     assert compared or name == "classified"
+
+
+def gated_convolution(x, mask, w, taps):
+    """Convolution along the time of each channel, behind a gate and a mask: x [batch, time, channels]."""
+    first, second = (x @ w.t()).chunk(2, -1)
+    frames = first * torch.sigmoid(second) * mask.unsqueeze(-1)
+    return F.conv1d(frames.mT, taps.unsqueeze(1), padding=taps.shape[1] // 2, groups=len(taps)).mT
+
+
+@pytest.mark.parametrize(("time", "channels"), [(16, 8), (16, 16)])
+def test_time_and_channels_of_one_size_by_chance_are_told_apart(time, channels):
+    """Here the rows of the weights are as many as the frames, or as half of them."""
+    first, other = (trace_function(gated_convolution, _frames(*sizes)) for sizes in ((2, time, channels), (3, 7, 6)))
+    shapes = [argument.shape for argument in other.arguments]
+    for node, same in zip(first.nodes(), other.nodes(), strict=True):
+        for law, number in zip(_numbers(node), _numbers(same), strict=True):
+            assert _value(law, shapes) == _value(number, shapes), node.where
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["float32", "bfloat16"])
+def test_a_gated_convolution_along_time_takes_other_sizes(name, tmp_path):
+    dtype = getattr(torch, name)
+    graph = trace_function(gated_convolution, _frames(2, 16, 8, dtype))
+    with emulated("sm_90a"):
+        kernel = first_kernel(plan_kernel(graph, "sm_90a", free_sizes=True), tmp_path)
+        for sizes in ((2, 16, 8), (3, 21, 6), (1, 5, 24), (2, 33, 9)):
+            given = _frames(*sizes, dtype)
+            close(1e-5, of_largest=True)(kernel.kernel_fn(*map(move, given)).cpu(), *exactly(gated_convolution, given))
+
+
+def _frames(batch, time, channels, dtype=torch.float32):
+    mask = torch.arange(time) < torch.tensor([[time - at] for at in range(batch)])
+    shapes = (batch, time, channels), (2 * channels, channels), (channels, 5)
+    x, w, taps = (normal(*shape, dtype=dtype, seed=seed) for seed, shape in enumerate(shapes))
+    return x, mask, w, taps
 
 
 def _numbers(node):

@@ -179,6 +179,17 @@ def test_other_taps_are_refused(tmp_path):
         kernel_fn(IMAGE, weights(3, 1, 3, 2))
 
 
+@pytest.mark.parametrize(("groups", "channels"), [(3, 1), (1, 3)])
+def test_an_image_of_other_channels_than_the_weights_is_refused(groups, channels, tmp_path):
+    """The weights' channels would be read beyond the image's end."""
+    w = weights(3, channels, 3, 3)
+    plan = match(trace_function(lambda x, w: F.conv2d(x, w, groups=groups), (IMAGE, w)))
+    with emulated_device("sm_90a"):
+        kernel_fn = load(plan.render(plan.configurations()[0]), tmp_path).kernel_fn
+        with pytest.raises(ValueError, match="the image has channels"):
+            kernel_fn(move(IMAGE[:, :2].contiguous()), move(w))
+
+
 def test_convolutions_of_many_channels_are_products():
     graph = trace_function(lambda x, w: F.conv2d(x, w), (normal(1, 8, 6, 6), weights(8, 8, 3, 3)))
     with pytest.raises(UnmatchedError, match="many channels"):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import importlib.util
 import time
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -215,7 +215,8 @@ class Generation:
         begin = time.monotonic()
         verdict = self.stages.verify(candidate)
         self.seconds.append(time.monotonic() - begin)
-        self.tell("verify", 1, 1, verdict.summary)
+        failed = f"candidate {candidate.number}: {verdict.status}"  # the last line says how
+        self.tell("verify", 1, 1, verdict.summary if verdict.passed else failed)
         if verdict.passed and self._beats_best(candidate):
             self._keep(candidate)
         return verdict.passed
@@ -304,7 +305,7 @@ class Generation:
         name = self.problem.name
         if blocked is not None:
             told = f"{name}: no kernel held: {blocked.stage} of the best guess says: {blocked.summary}"
-            return "; ".join(filter(None, (told, self.remark)))
+            return "; ".join(filter(None, (told, *self._other_failures(), self.remark)))
         assert self.best is not None
         parts = [f"{name}: {self._state()} for {self.target.arch}"]
         if not self.target.executes:
@@ -321,6 +322,16 @@ class Generation:
         rounded = "factors of float32 rounded to tf32, as asked" if self.precision is Precision.TF32 else ""
         unrolled = self.draft.unrolled and f"{self.draft.unrolled}, and a kernel that loops itself would be one"
         return "; ".join([*parts, *filter(None, (rounded, self._passed(), unrolled, self.remark))])
+
+    def _other_failures(self) -> Iterator[str]:
+        """A clause for each way in which a candidate fails and none before it does."""
+        seen = set[Hashable]()
+        for number, failed in ((c.number, c.failed) for c in self.candidates if self.best is None):
+            way = failed and (_way_of(failed) or (failed.stage, failed.status))
+            if failed is not None and way not in seen:
+                if seen:
+                    yield f"{failed.stage} of candidate {number}: {failed.summary}"
+                seen.add(way)
 
     def _passed(self) -> str:
         """What its launches write and read for each other, where that is a tenth of the function's own bytes."""

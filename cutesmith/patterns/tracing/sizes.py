@@ -220,7 +220,21 @@ class _Study:
             if self._beside(dict.fromkeys(together, 2)) is not None:
                 alone.append(together)
         left = left.difference(*alone)
-        return [*alone, left] if left else alone
+        return [*alone, *self._together_in(left)]
+
+    def _together_in(self, group: Group) -> Iterator[Group]:
+        """The group cut into fewest dimensions that grow together; of a large graph a few are tried."""
+        most = len(self.known) + self._most_probes
+        for place in sorted(group):
+            if place in group and len(self.known) < most:
+                together = frozenset(_fewest_with(place, sorted(group), self._grow_apart))
+                yield together
+                group = group - together
+        if group:
+            yield group
+
+    def _grow_apart(self, places: Sequence[Place]) -> bool:
+        return self._beside(dict.fromkeys(places, 2)) is not None
 
     def _is_followed(self, place: Place) -> bool:
         """Whether a number changes, and nothing else, when a dimension grows alone."""
@@ -315,22 +329,15 @@ class _Study:
             if len(places) > 1 and len(some) > left:
                 found.add(tuple(places))
             elif len(places) > 1:
-                found |= {self._together(place, places) for place in some if self._is_broadcast_apart(place)}
+                found |= {_fewest_with(p, places, self._is_taken) for p in some if self._is_broadcast_apart(p)}
             left -= min(left, len(some))
         yield from sorted(found)
 
-    def _together(self, place: Place, places: Sequence[Place]) -> tuple[Place, ...]:
-        """The fewest of `places`, with this one, that may be larger than the others; all where more than four must be.
-
-        Rows and columns of a square weight are of one group: a scale of each row goes with the rows alone.
-        """
-        others = [other for other in places if other != place]
-        few = itertools.chain.from_iterable(itertools.combinations(others, count) for count in (1, 2, 3))
-        sets = (tuple(sorted((place, *some))) for some in itertools.islice(few, MOST_TOGETHER))
-        return next((some for some in sets if self._larger(dict.fromkeys(some, 2)) is not None), tuple(places))
+    def _is_taken(self, places: Sequence[Place]) -> bool:
+        return self._larger(dict.fromkeys(places, 2)) is not None
 
     def _is_broadcast_apart(self, place: Place) -> bool:
-        if self._larger({place: 2}) is not None:
+        if self._is_taken([place]):
             return False
         single = self._larger({place: Fraction(1, self.graph.size_at(place))})
         return single is not None and numbers_beside(self.graph, single) is None
@@ -370,6 +377,20 @@ def _blamed(groups: tuple[Group, ...], holds: Callable[[tuple[Group, ...]], bool
         return []
     half = len(groups) // 2
     return list(groups) if not half else [*_blamed(groups[:half], holds), *_blamed(groups[half:], holds)]
+
+
+def _fewest_with(
+    place: Place, places: Sequence[Place], may_grow: Callable[[Sequence[Place]], bool]
+) -> tuple[Place, ...]:
+    """The fewest of `places`, with this one, that may be larger than the others; all where more than four must be.
+
+    Rows and columns of a square weight are of one group: a scale of each row goes with the rows alone. Frames and their
+    mask are as many, whatever the channels are, where both are of one size by chance.
+    """
+    others = [other for other in places if other != place]
+    few = itertools.chain.from_iterable(itertools.combinations(others, count) for count in (1, 2, 3))
+    sets = (tuple(sorted((place, *some))) for some in itertools.islice(few, MOST_TOGETHER))
+    return next((some for some in sets if may_grow(some)), tuple(places))
 
 
 def _taps(graph: Graph) -> Iterator[Place]:

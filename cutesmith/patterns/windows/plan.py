@@ -119,6 +119,7 @@ def _context(problem: WindowsProblem, c: WindowsConfiguration) -> dict[str, obje
         "checks": _checks(problem),
         "taps": _taps(problem),
         "type_check": type_check(problem.arguments, problem.graph.arguments),
+        "channels_check": _channels_check(problem, passed),
         "passed": [*(passed[o.name] for o in (*images, *late, *factors)), *(o.name for o in epilogue.outputs)],
         "key": launcher_key(list(dict.fromkeys(passed.values()))),
         "returns": returned(
@@ -267,6 +268,16 @@ def _taps(problem: WindowsProblem) -> list[tuple[str, Shape]]:
     )
     is_dense = operand.strides[-2:] in ((math.prod(seen), 1), (0, 1))
     return [(operand.code.name, seen)] if argument.shape[1:] == seen and is_dense else []
+
+
+def _channels_check(problem: WindowsProblem, passed: dict[str, str]) -> list[str]:
+    """Statements that refuse an image of other groups or channels than the weights: places beyond it would be read."""
+    if problem.weights is None:
+        return []
+    weight = passed[problem.weights.operand.name]
+    ours, theirs = f"tuple(image[1:-{problem.rank}])", f"(*{weight}.shape[:-2], {problem.weights.channels})"
+    told = f"the image has channels {{{ours}}}, and its weights are for {{{theirs}}}"
+    return [f"if {ours} != {theirs}:", f'    raise ValueError(f"{told}")']
 
 
 def match(graph: Graph) -> WindowsPlan:
