@@ -360,12 +360,12 @@ from cutlass import Float32
 def heavy(x: cute.Tensor, y: cute.Tensor):
     tid, _, _ = cute.arch.thread_idx()
     r = cute.make_rmem_tensor((160,), Float32)
-    for i in cutlass.range_constexpr(160):
+    for i in cutlass.range(160, unroll_full=True):
         r[i] = x[tid, i]
     for k in cutlass.range({steps}):
-        for i in cutlass.range_constexpr(160):
+        for i in cutlass.range(160, unroll_full=True):
             r[i] = r[i] * r[(i * 7 + 3) % 160] + x[k, tid]
-    for i in cutlass.range_constexpr(160):
+    for i in cutlass.range(160, unroll_full=True):
         y[tid, i] = r[i]
 
 @cute.jit
