@@ -19,9 +19,9 @@ from cutesmith.judge.draws.cases import NEGATIVE_INDICES
 from cutesmith.judge.draws.domains import Domain, declared, proposed
 from cutesmith.judge.draws.kinds import kinds_of
 from cutesmith.judge.reference_side.cases import Values, fit
-from cutesmith.judge.reference_side.comparison import tolerance_for
 from cutesmith.judge.reference_side.other_inputs import OtherInputs
 from cutesmith.judge.reference_side.problem_calls import native_outputs, promises_shapes
+from cutesmith.judge.reference_side.tolerance import tolerance_for
 from cutesmith.judge.transfer.tensors import summarize
 from cutesmith.problems import contract
 from cutesmith.recording.facade import cuda_as_cpu

@@ -27,13 +27,14 @@ import torch  # noqa: E402
 
 from cutesmith.evals.suites import load_suite  # noqa: E402
 from cutesmith.judge.candidate_side.outputs import bytes_of, same_bytes  # noqa: E402
-from cutesmith.judge.reference_side.comparison import compare, tolerance_for  # noqa: E402
+from cutesmith.judge.reference_side.comparison import compare  # noqa: E402
 from cutesmith.judge.reference_side.precision import in_float64  # noqa: E402
 from cutesmith.judge.reference_side.problem_calls import (  # noqa: E402
     load_problem,
     native_outputs,
     seed_everything,
 )
+from cutesmith.judge.reference_side.tolerance import tolerance_for  # noqa: E402
 from cutesmith.judge.transfer.tensors import copy_of  # noqa: E402
 
 SEED = 7

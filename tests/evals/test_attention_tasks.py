@@ -14,9 +14,10 @@ import pytest
 import torch
 
 from cutesmith import resources
-from cutesmith.judge.reference_side.comparison import compare, tolerance_for
+from cutesmith.judge.reference_side.comparison import compare
 from cutesmith.judge.reference_side.precision import in_float64
 from cutesmith.judge.reference_side.problem_calls import load_problem, native_outputs
+from cutesmith.judge.reference_side.tolerance import tolerance_for
 from cutesmith.recording.facade import cuda_as_cpu
 
 Narrow = Callable[[torch.Tensor], torch.Tensor]

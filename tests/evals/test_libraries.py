@@ -20,10 +20,11 @@ import torch
 from cutesmith import resources
 from cutesmith.emulator.device import emulated_device
 from cutesmith.evals.suites.libraries import read_library
-from cutesmith.judge.reference_side.comparison import Comparison, compare, tolerance_for
+from cutesmith.judge.reference_side.comparison import Comparison, compare
 from cutesmith.judge.reference_side.precision import in_float64
 from cutesmith.judge.reference_side.problem_calls import native_outputs
 from cutesmith.judge.reference_side.structure import structure_violation
+from cutesmith.judge.reference_side.tolerance import tolerance_for
 from cutesmith.judge.transfer import tensors
 from cutesmith.problems.loading import load_file
 from cutesmith.recording.facade import cuda_as_cpu

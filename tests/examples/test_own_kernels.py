@@ -70,8 +70,9 @@ def test_the_emulated_gpu_finds_the_results_right(path: Path) -> None:
     import torch
 
     from cutesmith.emulator.device import emulated_device
-    from cutesmith.judge.reference_side.comparison import compare, tolerance_for
+    from cutesmith.judge.reference_side.comparison import compare
     from cutesmith.judge.reference_side.precision import in_float64
+    from cutesmith.judge.reference_side.tolerance import tolerance_for
 
     torch.manual_seed(7)
     with emulated_device(arch_of(path)) as device:

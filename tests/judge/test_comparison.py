@@ -6,13 +6,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from cutesmith.judge.reference_side.comparison import (
-    compare,
-    native_excess,
-    reference_scale,
-    tolerance_for,
-    unit_in_last_place,
-)
+from cutesmith.judge.reference_side.comparison import compare, native_excess, reference_scale
+from cutesmith.judge.reference_side.tolerance import tolerance_for
+from cutesmith.judge.reference_side.totals import unit_in_last_place
 from cutesmith.verdicts import Excuse
 
 

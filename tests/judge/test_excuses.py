@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from cutesmith.judge.reference_side.allowances import MOST_WIDENED, _fits_widened, _nudged
-from cutesmith.judge.reference_side.comparison import tolerance_for
 from cutesmith.judge.reference_side.sensitivity import depends_on_luck, movements
+from cutesmith.judge.reference_side.tolerance import tolerance_for
 from cutesmith.verdicts import Excuse
 from tests.judge.in_process import reference_of, said_of
 

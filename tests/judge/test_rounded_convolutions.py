@@ -9,11 +9,12 @@ import pytest
 import torch
 from torch.nn import functional
 
-from cutesmith.judge.reference_side.comparison import compare, tolerance_for
+from cutesmith.judge.reference_side.comparison import compare
 from cutesmith.judge.reference_side.precision import in_float64
 from cutesmith.judge.reference_side.reference import Reference
 from cutesmith.judge.reference_side.requests import Load
 from cutesmith.judge.reference_side.rounded_convolutions import rounded_factors, to_tf32, unmeasured_factors
+from cutesmith.judge.reference_side.tolerance import tolerance_for
 from cutesmith.judge.transfer.requests import Start
 from cutesmith.problems.precision_flags import convolutions_may_round, without_tf32
 from cutesmith.verdicts import Precision

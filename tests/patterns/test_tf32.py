@@ -9,8 +9,9 @@ import torch.nn.functional as F
 from cutesmith.emulator.device import emulated_device
 from cutesmith.errors import UnmatchedError
 from cutesmith.judge.reference_side.allowances import compared
-from cutesmith.judge.reference_side.comparison import compare, tolerance_for
+from cutesmith.judge.reference_side.comparison import compare
 from cutesmith.judge.reference_side.precision import in_float64
+from cutesmith.judge.reference_side.tolerance import tolerance_for
 from cutesmith.patterns.contraction.plan import match
 from cutesmith.patterns.contraction.proposals import proposals
 from cutesmith.patterns.cutting.rewriting import with_tf32

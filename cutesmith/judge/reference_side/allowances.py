@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from cutesmith.judge.reference_side.comparison import Comparison, Tolerance, compare, is_lost, native_excess
+from cutesmith.judge.reference_side.comparison import Comparison, compare, is_lost, native_excess
 from cutesmith.judge.reference_side.convolution_taps import ByTaps
 from cutesmith.judge.reference_side.rounded_convolutions import rounded_factors, unmeasured_factors
 from cutesmith.judge.reference_side.sensitivity import (
@@ -23,6 +23,7 @@ from cutesmith.judge.reference_side.sensitivity import (
     unsettled,
 )
 from cutesmith.judge.reference_side.squares import beyond_squares
+from cutesmith.judge.reference_side.tolerance import Tolerance
 from cutesmith.judge.reference_side.zero_products import OpenElements, open_elements
 from cutesmith.judge.transfer.device_memory import bytes_here
 from cutesmith.judge.transfer.tensors import copy_of, finite, span_of

@@ -27,7 +27,6 @@ from cutesmith.judge.reference_side.cases import (
     resize,
     size_of,
 )
-from cutesmith.judge.reference_side.comparison import tolerance_for
 from cutesmith.judge.reference_side.full_inputs import FullInputs
 from cutesmith.judge.reference_side.gpu_values import as_on_a_gpu
 from cutesmith.judge.reference_side.longer_cases import Longer
@@ -42,6 +41,7 @@ from cutesmith.judge.reference_side.problem_calls import (
     seed_everything,
 )
 from cutesmith.judge.reference_side.structure import structure_violation
+from cutesmith.judge.reference_side.tolerance import tolerance_for
 from cutesmith.judge.transfer import tensors
 from cutesmith.judge.transfer.device_memory import own_copies, release_unused
 from cutesmith.judge.transfer.given_outputs import no_meddling

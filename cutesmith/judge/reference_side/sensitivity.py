@@ -17,8 +17,8 @@ from typing import Any
 import torch
 
 from cutesmith.errors import UnavailableError
-from cutesmith.judge.reference_side.comparison import BACKWARD, DEFAULTS, Tolerance
 from cutesmith.judge.reference_side.precision import WidenCasts, in_float64, widen
+from cutesmith.judge.reference_side.tolerance import BACKWARD, DEFAULTS, Tolerance
 from cutesmith.judge.transfer.tensors import copy_of
 
 FEW = 8  # elements; that more of them are all small by luck does not happen

@@ -19,8 +19,8 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from cutesmith.judge.reference_side.allowances import compared
-from cutesmith.judge.reference_side.comparison import tolerance_for
 from cutesmith.judge.reference_side.precision import WidenCasts, in_float64
+from cutesmith.judge.reference_side.tolerance import tolerance_for
 
 EPSILON = {torch.bfloat16: 2.0**-8, torch.float16: 2.0**-11, torch.float32: 4e-6, torch.float64: 1e-13}
 NUDGE = {torch.bfloat16: 2.0**-16, torch.float16: 2.0**-16, torch.float32: 2.0**-21, torch.float64: 2.0**-48}
