@@ -85,9 +85,9 @@ def epilogues() -> Iterator[Case]:
     """Products with bias and GELU, gated ones, and ones with a residual."""
     tuned = "max-autotune-no-cudagraphs"
     gelu = _quack(
-        lambda q, x, w, b: q.gemm_act(
-            x, w.t(), bias=b, activation="gelu_tanh_approx", store_preact=False, tuned=False
-        )[1]
+        lambda q, x, w, b: q.gemm_act(x, w.t(), bias=b, activation="gelu_tanh_approx", store_preact=False, tuned=False)[
+            1
+        ]
     )
     added = _quack(lambda q, x, w, r: q.gemm_add(x, w.t(), r, tuned=False))
     for m, n, k in ((8192, 16384, 4096), (2048, 16384, 4096), (512, 16384, 4096)):
