@@ -99,7 +99,9 @@ def _run(turn: Round, case: DerivedCase, drawn: Sequence[Draw]) -> CaseReport:
         turn.step(i, draw.inputs, reuse=False, poison=poison)
         for i, (draw, poison) in enumerate(zip(calls, cycle(POISONS)))
     )
-    reply = turn.run(report.name, drawn[0].inputs, Run(steps, may_decline=case.may_decline, may_raise=case.may_raise))
+    reply = turn.run_named(
+        report.name, drawn[0].inputs, Run(steps, may_decline=case.may_decline, may_raise=case.may_raise)
+    )
     if turn.shorter and reply.ring and not reply.ring.wrapped:
         turn.shorter = ()  # that size does not decide the trips
     return judge_derived(turn, report, reply, case, draws=calls)
@@ -181,7 +183,7 @@ def _with_unread_input(turn: Round, case: DerivedCase, report: CaseReport) -> Ca
         if not (one.accepted and other.accepted):
             continue
         steps = tuple(turn.step(i, drawn, reuse=False, poison=NAN_POISON) for i, drawn in enumerate((one, other)))
-        reply = turn.run(report.name, other, Run(steps, may_decline=True, may_raise=True))
+        reply = turn.run_named(report.name, other, Run(steps, may_decline=True, may_raise=True))
         judged = [turn.judge(key, step, strict=case.strict) for key, step in zip(KEYS, reply.steps)]
         same = len(judged) == len(KEYS) and same_bytes(reply.steps[0].outputs, reply.steps[1].outputs, turn.sums)
         if same and judged[1].violation:

@@ -235,7 +235,7 @@ class Round:
         except CandidateError as error:
             if error.exit_code == ExitCode.TIMED_OUT or error.fault is not None:
                 raise
-            raise error.reworded(f"{name}: {error.message}", hint=error.hint) from error
+            raise error.reworded(f"{name} [{drawn.summary}]: {error.message}", hint=error.hint) from error
 
     def judge(
         self,

@@ -132,12 +132,7 @@ VERIFY = Verb(
         PRECISION,
         ARCH,
         Option("--seeds", type=int, default=2, metavar="N", help="draws of each input set (default: 2)"),
-        Option(
-            "--values",
-            choices=("full", "quick"),
-            default="full",
-            help="what is drawn beside the file's own inputs (default: full; quick says so in the status)",
-        ),
+        Option("--quick", type=bool, help="few derived values; the status says so"),
         SANITIZE,
         ORDERS,
         replace(TIMEOUT, default=120.0, help="seconds a call (default: 120)"),

@@ -112,7 +112,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--out", type=Path, required=True, help="the file of lines")
     parser.add_argument("--on", choices=("gpu", "emulator"), default="gpu", help="where the functions run")
     parser.add_argument("--only", nargs="*", default=(), metavar="TASK", help="such as level2/rms_norm")
-    parser.add_argument("--quick", action="store_true", help="draw as `verify --values quick` does")
+    parser.add_argument("--quick", action="store_true", help="draw as `verify --quick` does")
     parser.add_argument("--jobs", type=int, default=1, help="at once")
     parser.add_argument("--timeout", type=float, default=240.0, help="seconds of a call")
     return parser

@@ -26,9 +26,7 @@ MISUSES = {  # fault: architecture, words of the sentence, mark of its line
 COMMANDS = {
     "emulate": lambda path, arch: emulate([str(path), "--arch", arch, "--json"]),
     "script": lambda path, arch: emulate(["--json", "--timeout=60", "--arch", arch, "--script", str(path)]),
-    "verify": lambda path, arch: verify(
-        [str(path), "--arch", arch, "--on=emulator", "--values=quick", "--seeds=1", "--json"]
-    ),  # noqa: E501  # fmt: skip
+    "verify": lambda path, arch: verify([str(path), "--arch", arch, "--on=emulator", "--quick", "--seeds=1", "--json"]),  # noqa: E501  # fmt: skip
     "compile": lambda path, arch: compile_file([str(path), "--arch", arch, "--json"]),
 }
 EXECUTING = [command for command in COMMANDS if command != "compile"]

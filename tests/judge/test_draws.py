@@ -195,6 +195,7 @@ def test_quick_draws_no_more_than_floats_moved_or_scaled_as_a_whole():
         "NaN and Inf",
     ]
     assert Drawing(kinds[1:], Seen()).cases(quick=True) == []
+    assert Drawing(declared({"x": "fixed"}, kinds), Seen()).cases(quick=True) == []
 
 
 def test_a_probability_is_drawn_with_both_ends_and_neither_moved_nor_scaled():

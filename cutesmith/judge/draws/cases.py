@@ -57,9 +57,8 @@ class Drawing:
     def cases(self, *, quick: bool) -> list[DerivedCase]:
         """Cases for these kinds; `quick`: only those of floats that are moved or scaled as a whole."""
         floats = any(kind.role is Role.FLOAT for kind in self.kinds)
-        if quick:
-            return list(QUICK) if floats else []
-        cases = [replace(c, draws=tuple(draw for draw in c.draws if draw in self.draws)) for c in self._all_cases()]
+        all_cases = self._all_cases() if not quick else QUICK if floats else ()
+        cases = [replace(c, draws=tuple(draw for draw in c.draws if draw in self.draws)) for c in all_cases]
         return [case for case in cases if case.draws and case.draws != (AS_DRAWN,)]
 
     def _all_cases(self) -> Iterator[DerivedCase]:
