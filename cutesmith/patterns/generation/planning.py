@@ -35,7 +35,7 @@ def plan_problem(loaded: LoadedFile, arch: str, *, precision: Precision = Precis
             raise refusal from None
     if graph.checked:
         with contextlib.suppress(UnmatchedError):  # the other sets of inputs have no kernel
-            return _plan_of_variants(loaded, arch, precision)
+            return _plan_of_variants(loaded, arch, precision, graph)
     return plan_kernel(_of_precision(graph, precision), arch, free_sizes=_names_more_sizes(loaded))
 
 
@@ -56,9 +56,11 @@ def _of_precision(graph: Graph, precision: Precision) -> Graph:
     return rounding
 
 
-def _plan_of_variants(loaded: LoadedFile, arch: str, precision: Precision) -> PatternPlan[Any]:
+def _plan_of_variants(
+    loaded: LoadedFile, arch: str, precision: Precision, first: Graph | None = None
+) -> PatternPlan[Any]:
     """One kernel checks the sizes that it holds; of several, the sizes choose one."""
-    variants, free = trace_variants(loaded), _names_more_sizes(loaded)
+    variants, free = trace_variants(loaded, first), _names_more_sizes(loaded)
     graphs = {sizes: _of_precision(graph, precision) for sizes, graph in variants.graphs.items()}
     variants = replace(variants, graphs=graphs)
     if len(variants.graphs) == 1 and all(dim >= 0 for _, dim in variants.places):

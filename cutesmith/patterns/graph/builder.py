@@ -79,7 +79,8 @@ class NodeTable:
 
     def node(self, op: str, inputs: Sequence[Node], shape: Shape, dtype: str, attrs: Attributes = NONE) -> Node:
         """The node itself, without any rewriting."""
-        key = (op, tuple(id(node) for node in inputs), shape, dtype, type(attrs), *map(_key, vars(attrs).values()))
+        said = () if attrs is NONE else (type(attrs), *map(_key, vars(attrs).values()))
+        key = (op, *map(id, inputs), shape, dtype, said)
         if key not in self._nodes:
             self._nodes[key] = Node(op, tuple(inputs), shape, dtype, attrs, self.origin)
             if op == "contract":

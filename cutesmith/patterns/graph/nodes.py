@@ -117,6 +117,10 @@ class Argument:
         """The numbers that laws of sizes follow: those of the shape, or an integer itself, as dimension -1."""
         return (int(self.value),) if self.kind == "scalar" and self.dtype == "int" and self.value else self.shape
 
+    def size_at(self, dim: int) -> int:
+        """The size of a dimension, or the number that the argument is, as dimension -1."""
+        return self.shape[dim] if dim >= 0 else int(self.value or 0)
+
 
 @dataclass(frozen=True)
 class Graph:
@@ -150,8 +154,7 @@ class Graph:
     def size_at(self, place: Place) -> int:
         """The traced size of a dimension of an argument, or the number that the argument is."""
         index, dim = place
-        argument = self.arguments[index]
-        return argument.shape[dim] if dim >= 0 else int(argument.value or 0)
+        return self.arguments[index].size_at(dim)
 
     @property
     def checked(self) -> frozenset[Place]:

@@ -177,12 +177,16 @@ class Recorder(LightMode):  # type: ignore[no-untyped-call,unused-ignore]
         try:
             if rule is None:
                 return self._decomposed(func, args, named)
-            result = self._run(func, args, named)
-            if all(map(self.aliases.sees_written, _flat(result))):
-                return result
-            nodes = self._lowered(rule, args, named, result)
+            with torch._C.DisableTorchFunction():  # modes would look at each size that is asked for
+                return self._recorded(rule, func, args, named)
         except UnmatchedError as refusal:
             return self._refused(func, args, named, refusal)
+
+    def _recorded(self, rule: Rule, func: Any, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        result = self._run(func, args, named)
+        if all(map(self.aliases.sees_written, _flat(result))):
+            return result
+        nodes = self._lowered(rule, args, named, result)
         for tensor, node in zip(_flat(result), nodes, strict=True):
             if node is not None:
                 self.track(tensor, node)

@@ -66,11 +66,12 @@ def follow_sizes(graph: Graph, trace: Trace, numbers: Sequence[int] = ()) -> Gra
     return replace(followed, bound=bound, held=followed.held.union(_kept(graph)))
 
 
-def partly_follow_sizes(graph: Graph, trace: Trace) -> Graph:
-    """As `follow_sizes`, but a graph of fixed shapes says that it holds all sizes."""
-    followed, study = follow_sizes(graph, trace), _Study(graph, trace)
-    every = frozenset(place for place, size in study.places() if size > 1)
-    return replace(followed, held=every) if followed.fixed_shapes else followed
+def holding_sizes(graph: Graph) -> Graph:
+    """A graph of fixed shapes as one that says which sizes it holds: all but those of 1, and of taps and blocks."""
+    if not graph.fixed_shapes:
+        return graph
+    kept = set(_kept(graph))
+    return replace(graph, held=frozenset(p for p in graph.places if p not in kept and graph.size_at(p) > 1))
 
 
 def _following(study: _Study, groups: tuple[Group, ...]) -> tuple[Graph, tuple[Group, ...]]:
@@ -227,7 +228,8 @@ class _Study:
         most = len(self.known) + self._most_probes
         for place in sorted(group):
             if place in group and len(self.known) < most:
-                together = frozenset(_fewest_with(place, sorted(group), self._grow_apart))
+                tried = min(MOST_TOGETHER, 4 * self._most_probes)
+                together = frozenset(_fewest_with(place, sorted(group), self._grow_apart, tried))
                 yield together
                 group = group - together
         if group:
@@ -372,15 +374,24 @@ class _Study:
 
 
 def _blamed(groups: tuple[Group, ...], holds: Callable[[tuple[Group, ...]], bool]) -> list[Group]:
-    """The groups that do not hold alone, found by halves: of many groups that hold together none is traced alone."""
+    """The groups that do not hold alone, found by halves: of many groups that hold together none is traced alone.
+
+    Where neither half holds many groups are to blame, and each is traced.
+    """
     if not groups or holds(groups):
         return []
-    half = len(groups) // 2
-    return list(groups) if not half else [*_blamed(groups[:half], holds), *_blamed(groups[half:], holds)]
+    wrong = groups
+    while len(wrong) > 1:
+        halves = wrong[: len(wrong) // 2], wrong[len(wrong) // 2 :]
+        failing = [half for half in halves if not holds(half)]
+        if len(failing) != 1:
+            return [group for half in failing for group in half if len(half) == 1 or not holds((group,))]
+        wrong = failing[0]
+    return list(wrong)
 
 
 def _fewest_with(
-    place: Place, places: Sequence[Place], may_grow: Callable[[Sequence[Place]], bool]
+    place: Place, places: Sequence[Place], may_grow: Callable[[Sequence[Place]], bool], most: int = MOST_TOGETHER
 ) -> tuple[Place, ...]:
     """The fewest of `places`, with this one, that may be larger than the others; all where more than four must be.
 
@@ -389,7 +400,7 @@ def _fewest_with(
     """
     others = [other for other in places if other != place]
     few = itertools.chain.from_iterable(itertools.combinations(others, count) for count in (1, 2, 3))
-    sets = (tuple(sorted((place, *some))) for some in itertools.islice(few, MOST_TOGETHER))
+    sets = (tuple(sorted((place, *some))) for some in itertools.islice(few, most))
     return next((some for some in sets if may_grow(some)), tuple(places))
 
 

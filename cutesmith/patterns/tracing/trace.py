@@ -26,7 +26,7 @@ from cutesmith.patterns.tracing.frames import where_raised
 from cutesmith.patterns.tracing.made_tensors import MadeTensors
 from cutesmith.patterns.tracing.recorder import READS_VALUE, Recorder
 from cutesmith.patterns.tracing.scalars import CountedInt, Scalars, untraceable
-from cutesmith.patterns.tracing.sizes import follow_sizes, partly_follow_sizes
+from cutesmith.patterns.tracing.sizes import follow_sizes, holding_sizes
 from cutesmith.recording.facade import ValuesNeeded, active_facade, cuda_as_cpu
 
 if TYPE_CHECKING:
@@ -57,20 +57,30 @@ def trace_fixed(function: Callable[..., Any], inputs: Sequence[Any], path: str) 
 
     An integer that decides what is computed is one of these.
     """
-    arguments = _arguments(function, inputs)
-    integers = tuple(i for i, each in enumerate(arguments) if each.kind == "scalar" and each.dtype == "int")
+    arguments = arguments_of(function, inputs)
+    integers = _integers(arguments)
     try:
-        return _traced(function, arguments, path, (), partly=True)
+        return holding_sizes(_traced(function, arguments, path, ()))
     except UnmatchedError:
         if not integers:
             raise
-        graph = _traced(function, arguments, path, (), partly=True, known=integers)
+        graph = holding_sizes(_traced(function, arguments, path, (), known=integers))
         return replace(graph, held=graph.held | {(index, -1) for index in integers})
 
 
+def arguments_of(function: Callable[..., Any], inputs: Sequence[Any]) -> tuple[Argument, ...]:
+    """What a graph says of a function's inputs: tensors and Python numbers, by the names of its parameters."""
+    names = _parameter_names(function, len(inputs))
+    return tuple(_argument(name, value) for name, value in zip(names, inputs, strict=True))
+
+
+def _integers(arguments: Sequence[Argument]) -> tuple[int, ...]:
+    return tuple(i for i, each in enumerate(arguments) if each.kind == "scalar" and each.dtype == "int")
+
+
 def _trace(function: Callable[..., Any], inputs: Sequence[Any], path: str) -> Graph:
-    arguments = _arguments(function, inputs)
-    integers = tuple(i for i, each in enumerate(arguments) if each.kind == "scalar" and each.dtype == "int")
+    arguments = arguments_of(function, inputs)
+    integers = _integers(arguments)
     try:
         return _traced(function, arguments, path, ())
     except UnmatchedError as refusal:
@@ -88,12 +98,11 @@ def _traced(
     path: str,
     sizes: tuple[int, ...],
     *,
-    partly: bool = False,
     known: tuple[int, ...] = (),
 ) -> Graph:
     """The graph where the integers in the places `sizes` decide shapes: they are followed as sizes are.
 
-    Those in the places `known` are what they are. `partly`: some sizes may be fixed.
+    Those in the places `known` are what they are.
     """
     followed = {i: each.value for i, each in enumerate(arguments) if each.value is not None}
     numbers = {i: value for i, value in followed.items() if i not in sizes + known}
@@ -107,12 +116,7 @@ def _traced(
     def larger(grown: tuple[Argument, ...]) -> Graph:
         return _Run(function, grown, path, follow=True, sizes=sizes, known=known, most=most).graph()
 
-    return partly_follow_sizes(graph, larger) if partly else follow_sizes(graph, larger, numbers=sizes)
-
-
-def _arguments(function: Callable[..., Any], inputs: Sequence[Any]) -> tuple[Argument, ...]:
-    names = _parameter_names(function, len(inputs))
-    return tuple(_argument(name, value) for name, value in zip(names, inputs, strict=True))
+    return follow_sizes(graph, larger, numbers=sizes)
 
 
 def _parameter_names(function: Callable[..., Any], count: int) -> list[str]:
@@ -166,7 +170,8 @@ class _Run:
         self.build.joins_rounds = joins_rounds
         self.recorder = Recorder(self.build, self.scalars, self.path, self.most)
         with _facade():
-            values = [self._value(index, argument) for index, argument in enumerate(self.arguments)]
+            with torch._C.DisableTorchFunction():
+                values = [self._value(index, argument) for index, argument in enumerate(self.arguments)]
             result = self._call(values)
             if self.recorder.refusals:
                 raise _all_of(self.recorder.refusals)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from cutesmith.errors import UnmatchedError
-from cutesmith.patterns.graph.nodes import Graph
+from cutesmith.patterns.graph.nodes import Argument, Graph
 from cutesmith.patterns.graph.size_laws import Place
-from cutesmith.patterns.tracing.trace import trace_fixed
+from cutesmith.patterns.tracing.sizes import holding_sizes
+from cutesmith.patterns.tracing.trace import arguments_of, trace_fixed
 from cutesmith.recording.facade import cuda_as_cpu
 
 if TYPE_CHECKING:
@@ -27,33 +28,49 @@ class Variants:
     graphs: dict[tuple[int, ...], Graph]
 
 
-def trace_variants(loaded: LoadedFile) -> Variants:
+def trace_variants(loaded: LoadedFile, first: Graph | None = None) -> Variants:
     """The graphs of a problem at the sizes that its file names: those of all its inputs.
 
-    Raises UnmatchedError where one cannot be traced.
+    `first` is what `trace_problem` gave for it, where that gave something. Raises UnmatchedError where one cannot be
+    traced.
     """
     with cuda_as_cpu(fake=True):
         sets = [loaded.get_inputs(), *(loaded.get_input_sets() if loaded.get_input_sets else ())]
         if smaller := getattr(loaded.module, "EMULATED_SIZES", None):
             sets.append(loaded.get_inputs(**smaller))
-        return variants_of(loaded.reference_fn, sets, str(loaded.contract.path))
+        return variants_of(loaded.reference_fn, sets, str(loaded.contract.path), first)
 
 
-def variants_of(function: Callable[..., Any], sets: Sequence[Sequence[Any]], path: str = "") -> Variants:
-    """The graphs of a function on several sets of inputs: a set gets its own where the sizes that decide differ."""
-    graphs = [trace_fixed(function, list(inputs), path) for inputs in sets]
-    if len({tuple(len(argument.shape) for argument in graph.arguments) for graph in graphs}) > 1:
+def variants_of(
+    function: Callable[..., Any], sets: Sequence[Sequence[Any]], path: str = "", first: Graph | None = None
+) -> Variants:
+    """The graphs of a function on several sets of inputs: a set gets its own where the sizes that decide differ.
+
+    `first` is a graph of the first set, of those that `trace_function` gives.
+    """
+    asked = [(list(inputs), arguments_of(function, list(inputs))) for inputs in sets]
+    if len({tuple(len(argument.shape) for argument in arguments) for _, arguments in asked}) > 1:
         raise UnmatchedError("the inputs of this function have other numbers of dimensions in other sets")
-    needed = list[Graph]()
-    for graph in graphs:
-        if not any(all(graph.size_at(p) == other.size_at(p) for p in other.held) for other in needed):
-            needed.append(graph)
-    places, found = _by_sizes(needed)
-    if any(tuple(map(graph.size_at, places)) not in found for graph in graphs):
-        places, found = _by_sizes(graphs)  # a graph that serves several sets does so at sizes that decide
+    graphs = [] if first is None else [holding_sizes(first)]
+    for inputs, arguments in asked:
+        if not any(_serves(graph, arguments) for graph in graphs):
+            graphs.append(trace_fixed(function, inputs, path))
+    places, found = _by_sizes(graphs)
+    if any(_sizes_at(places, arguments) not in found for _, arguments in asked):
+        # a graph that serves several sets does so at sizes that decide
+        places, found = _by_sizes([trace_fixed(function, inputs, path) for inputs, _ in asked])
     if len(found) > MOST_VARIANTS:
         raise UnmatchedError(f"the function does other operations for each of {len(found)} sizes")
     return Variants(places, found)
+
+
+def _serves(graph: Graph, arguments: Sequence[Argument]) -> bool:
+    """Whether the sizes that a graph holds are those of these arguments."""
+    return _sizes_at(sorted(graph.held), graph.arguments) == _sizes_at(sorted(graph.held), arguments)
+
+
+def _sizes_at(places: Iterable[Place], arguments: Sequence[Argument]) -> tuple[int, ...]:
+    return tuple(arguments[index].size_at(dim) for index, dim in places)
 
 
 def _by_sizes(graphs: Sequence[Graph]) -> tuple[tuple[Place, ...], dict[tuple[int, ...], Graph]]:
@@ -61,5 +78,5 @@ def _by_sizes(graphs: Sequence[Graph]) -> tuple[tuple[Place, ...], dict[tuple[in
     places = tuple(sorted({place for graph in graphs for place in graph.held}))
     found: dict[tuple[int, ...], Graph] = {}
     for graph in graphs:
-        found.setdefault(tuple(map(graph.size_at, places)), graph)
+        found.setdefault(_sizes_at(places, graph.arguments), graph)
     return places, found

@@ -40,11 +40,11 @@ def _joined(low: Lowering, tensors: Sequence[Node], dim: int) -> Node:
     ends = list(itertools.accumulate(each.shape[dim] for each in pieces))
     if not pieces:
         return build.expand(build.constant(0, low.kind), shape)
-    coordinate = build.iota(shape, dim)
+    places = [build.iota(shape, at) for at in range(len(shape))]
+    coordinate = places[dim]
     result: Node | None = None
     for piece, end in zip(reversed(pieces), reversed(ends), strict=True):
         start = end - piece.shape[dim]
-        places = [build.iota(shape, at) for at in range(len(shape))]
         places[dim] = build("sub", coordinate, start) if start else coordinate
         part = take(build, piece, places, shape)
         result = part if result is None else build("where", build("lt", coordinate, end), part, result, dtype=low.dtype)
