@@ -59,3 +59,23 @@ def test_each_size_that_decides_has_its_kernel_and_others_are_refused(name, tmp_
 def test_too_many_sizes_are_refused():
     with pytest.raises(UnmatchedError, match="13 sizes"):
         variants_of(chained, [(torch.empty(rows, 8),) for rows in range(2, 15)])
+
+
+def test_sets_that_a_traced_graph_serves_do_not_run_the_function_again():
+    runs = []
+
+    def counted(x, w):
+        runs.append(x.shape)
+        return chained(x) * w
+
+    def runs_for(sets, first=None):
+        before = len(runs)
+        return variants_of(counted, sets, first=first), len(runs) - before
+
+    inputs, longer, wider = ((torch.empty(rows, width), torch.empty(width)) for rows, width in ((3, 8), (4, 8), (3, 6)))
+    variants, alone = runs_for([inputs])
+    first = variants.graphs[(3,)]
+    assert alone > 1 and runs_for([inputs, wider, inputs])[1] == alone
+    assert runs_for([inputs, wider], first) == (variants, 0)
+    other, more = runs_for([inputs, longer], first)
+    assert list(other.graphs) == [(3,), (4,)] and other.graphs[(3,)] is first and more > 1

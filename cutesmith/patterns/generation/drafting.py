@@ -28,8 +28,8 @@ from cutesmith.verdicts import ExitCode, Precision
 
 TRACE_SECONDS = 300.0
 YOUNG = 100_000
-"""Objects between two looks for garbage in circles: graphs are of many objects and no circles (700, which is usual,
-takes a third of the time that DenseNet-121 is traced in)."""
+"""Objects between two looks for garbage in circles: graphs are of many objects and no circles. With the usual 700
+sizes of DenseNet-121 are studied in 13.1 s in place of 10.1."""
 UNROLLED = 6  # launches of one kernel in a call, from which on the cause is a loop
 ROUNDED = (
     "Asked for by --precision tf32: products round factors of float32 to tf32, 11 bits; verify it with that option too."
