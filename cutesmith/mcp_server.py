@@ -54,9 +54,10 @@ INSTRUCTIONS = """\
 Tools to write NVIDIA CuTe DSL (CUTLASS 4.x Python) kernels: find_example and search_references first, then after every
 edit check_kernel, which runs lint_kernel, compile_kernel, verify_kernel and benchmark_kernel up to the first that fails
 and keeps what passed. exit_code:
-0 passed, 1 wrong result, 2 usage or contract, 3 lint, 4 does not compile, 5 crashed, 6 timed out, 7 this machine
-cannot, 8 rejected as a cheat, 9 bug of cutesmith. Keep versions with checkpoint_kernel; never delete a partly working
-kernel. The manifest is the resource skill://SKILL.md, the references are reference://PAGE."""
+0 passed, 1 wrong result, 2 usage or contract, 3 lint, 4 does not compile, 5 crashed, 6 timed out, 7 not decided:
+this machine cannot, or no element can be judged, 8 rejected as a cheat, 9 bug of cutesmith. Keep versions with
+checkpoint_kernel; never delete a partly working kernel. The manifest is the resource skill://SKILL.md, the references
+are reference://PAGE."""
 
 
 def build_server() -> MCPServer[Any]:

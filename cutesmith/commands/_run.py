@@ -33,7 +33,7 @@ EXIT_CODES = """\
 exit codes:
   0 passed              5 crashed
   1 wrong result        6 timed out
-  2 usage or contract   7 this machine cannot run it
+  2 usage or contract   7 not decided: it cannot run here, or has no element to judge
   3 lint error          8 rejected: the kernel cheats
   4 does not compile    9 internal error of cutesmith"""
 

@@ -107,12 +107,14 @@ def table(verdict: VerifyVerdict, *, verbose: bool = False) -> Iterator[str]:
         if case.same_as:
             continue
         remark = f"  {case.rule + ': ' if case.rule else ''}{case.explanation}" if case.explanation else ""
-        yield f"{_WORDS.get(case.outcome, 'FAIL')} {case.name}  [{case.inputs}]{remark}"
+        inputs = f"  [{case.inputs}]" if case.inputs else ""
+        yield f"{_WORDS.get(case.outcome, 'FAIL')} {case.name}{inputs}{remark}"
         for error in case.outputs:
+            finite = not isinstance(error.worst_actual, str) and not isinstance(error.worst_expected, str)
             yield (
                 f"       output {error.output} {error.dtype}{list(error.shape)}: "
-                f"max error {error.max_abs:.3g} absolute, {error.max_rel:.3g} relative, "
-                f"{error.max_ulp:.3g} ulp; allowed: {_allowed(error)}"
+                f"max error {'' if finite else 'of finite elements '}{error.max_abs:.3g} absolute, "
+                f"{error.max_rel:.3g} relative, {error.max_ulp:.3g} ulp; allowed: {_allowed(error)}"
             )
         if same := [other.name for other in verdict.cases if other.same_as == case.name]:
             yield f"     the same in {len(same)} other case{'s' * (len(same) > 1)}: {'; '.join(same)}"

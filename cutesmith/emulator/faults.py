@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -47,6 +48,13 @@ def own_line(location: Location | None, path: Path) -> str:
 
 
 _MOST_TOLD = 5
+_GIVE_OTHER_VALUES = (FaultKind.RACE, FaultKind.MISSING_WAIT, FaultKind.MISSING_FENCE)
+
+
+def told(findings: Sequence[Finding], path: Path) -> str:
+    """A sentence for each finding, the first ones in whole; empty without any."""
+    more = f"; and {len(findings) - _MOST_TOLD} more findings" if len(findings) > _MOST_TOLD else ""
+    return "; ".join(finding.describe(path) for finding in findings[:_MOST_TOLD]) + more
 
 
 class KernelFault(EmulationError):
@@ -56,12 +64,21 @@ class KernelFault(EmulationError):
         super().__init__(f"{fatal.kind.words}: {fatal.message}")
         self.fatal, self.findings = fatal, findings
 
+    @property
+    def cause(self) -> Finding:
+        """The finding that may explain the others: one that lets the kernel read other values, else the fatal one."""
+        return next(iter(self._of_other_values), self.fatal)
+
+    @property
+    def _of_other_values(self) -> list[Finding]:
+        return [finding for finding in self.findings if finding.kind in _GIVE_OTHER_VALUES]
+
     def describe(self, path: Path) -> str:
-        """One sentence for the fatal finding and for each other one: in a deadlock, for every role that waits."""
-        others = [finding for finding in self.findings if finding is not self.fatal]
-        told = [finding.describe(path) for finding in (self.fatal, *others[:_MOST_TOLD])]
-        more = f"; and {len(others) - _MOST_TOLD} more findings" if len(others) > _MOST_TOLD else ""
-        return "; ".join(told) + more
+        """What may be the cause, the fatal finding, then each other one: in a deadlock, every role that waits."""
+        before = self._of_other_values
+        others = [finding for finding in self.findings if finding not in (*before, self.fatal)]
+        text = told((self.fatal, *others), path)
+        return f"{told(before, path)}; with what was read there the launch ends: {text}" if before else text
 
 
 class UnsupportedInstruction(EmulationError):

@@ -20,6 +20,7 @@ from cutesmith.judge.rounds import (
     explained,
     new_seed,
     same_bytes,
+    shapes_of,
 )
 from cutesmith.judge.transfer.requests import TensorFile
 from cutesmith.verdicts import CaseOutcome, CaseReport, Mechanism
@@ -168,7 +169,8 @@ def _judged(
     mechanism = Mechanism.DERIVED_INPUTS if by_value else wrong.mechanism
     rule = wrong.rule or case.rule if by_value else wrong.rule
     wrong = replace(wrong, rule=rule, mechanism=mechanism, text=text, reject=wrong.reject and not case.forgiving)
-    shown = replace(report, inputs=draw.inputs.summary, whole=draw.inputs.whole, outputs=judged.outputs)
+    about = {"inputs": draw.inputs.summary, "whole": draw.inputs.whole, "shapes": shapes_of(draw.inputs)}
+    shown = replace(report, **about, outputs=judged.outputs)
     return shown.violated(wrong)
 
 

@@ -19,6 +19,10 @@ from cutesmith.verdicts import CaseOutcome, CaseReport, ExitCode, Mechanism, Rul
 
 INSTRUCTIONS = 1 << 26  # lane-instructions of a longer case: about a second
 FOR_A_GRID = 3 * INSTRUCTIONS  # of one beyond the last block of a grid that is smaller than the inputs ask for
+GRID_STOPS = (
+    "at full size the grid grows less than the inputs, so that each block takes several parts of them; the smallest "
+    "such case has"
+)
 MISSED = (CaseOutcome.DECLINED, CaseOutcome.NOT_RUN)
 GROWTH = 4  # of the inputs, from one case to the next that looks for code of full size
 LEAST_ELEMENTS, MOST_ELEMENTS = 1 << 19, 1 << 24  # of a case, however slow or quick the kernel is
@@ -128,7 +132,7 @@ class FullSize:
                 yield self._shared(case.name, long)
                 shared = self.last.ring is not None and self.last.ring.trips > usual.trips
         if beyond := self._beyond():
-            yield self._tried(f"longer: {beyond:,} elements", beyond=beyond, elements=self.elements)
+            yield self._tried("longer: several parts for each block", beyond=beyond, elements=self.elements)
 
     def _shared(self, name: str, long: int) -> CaseReport:
         """The last case once more, smaller, where few blocks share what there is."""
@@ -180,7 +184,7 @@ class FullSize:
         """One case; the numbers are those of `Draw`. It is judged if it executes some of what is `missing`."""
         turn, case = self.turn, CaseReport(name=name, inputs="", outcome=CaseOutcome.NOT_RUN)
         if not missing and beyond > self._affordable(FOR_A_GRID):
-            return replace(case, remark="its grid ends early, and that many elements take the emulated GPU too long")
+            return replace(case, remark=f"{GRID_STOPS} {beyond:,} elements, which take the emulated GPU too long")
         sizes = {"elements": elements, "longer": longer, "beyond": beyond, "columns": columns}
         drawn = turn.draw(DERIVED, some_blocks=some_blocks, **sizes)
         if not drawn.accepted:

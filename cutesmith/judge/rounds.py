@@ -113,7 +113,7 @@ class Round:
         A kernel may refuse them where they are smaller than what the file draws: then they were not executed.
         """
         first, second = (self.draw(key, index=index) for key in ("a", "b"))
-        case = CaseReport(name=name, inputs=first.summary, whole=first.whole)
+        case = CaseReport(name=name, inputs=first.summary, whole=first.whole, shapes=shapes_of(first))
         self.shrunk |= {index: first.summary} if first.stand_for else {}
         layouts_agree = list(map(_layout, first.inputs)) == list(map(_layout, second.inputs))
         steps = (
@@ -320,8 +320,19 @@ def explained(judged: Judged, report: StepReport) -> Violation | None:
         return Violation(Rule.T1, Mechanism.STREAM_ORDER, f"{TOO_EARLY}: {wrong.text}", reject=False)
     if not report.unwritten:
         return wrong
-    text = f"{report.unwritten} output elements were never written; {wrong.text}"
-    return Violation(Rule.O1, Mechanism.POISON, text, wrong.reject)
+    text, outputs = (
+        f"{report.unwritten} output elements were never written",
+        [o for o in judged.outputs if o.mismatches],
+    )
+    if sum(output.mismatches for output in outputs) == report.unwritten:  # nothing else is wrong
+        places = [f"output {output.output}{f': {output.where}' if output.where else ''}" for output in outputs]
+        return Violation(Rule.O1, Mechanism.POISON, f"{text} ({'; '.join(places)})", wrong.reject)
+    return Violation(Rule.O1, Mechanism.POISON, f"{text}; {wrong.text}", wrong.reject)
+
+
+def shapes_of(drawn: Drawn) -> tuple[tuple[int, ...], ...]:
+    """The shapes of a case's tensors, with whatever layouts."""
+    return tuple(value.shape for value in drawn.inputs if not isinstance(value, Scalar))
 
 
 def _layout(value: Value) -> object:

@@ -24,6 +24,7 @@ from cutesmith.judge import device_time, sanitizer
 from cutesmith.judge.candidate_side import requests as of_candidate
 from cutesmith.judge.candidate_side.host_branches import never_taken
 from cutesmith.judge.cheats import find_cheats
+from cutesmith.judge.conclusion import Conclusion, set_name
 from cutesmith.judge.derived import run_derived
 from cutesmith.judge.draws.derived_case import DerivedCase
 from cutesmith.judge.entries import candidate as candidate_entry
@@ -52,27 +53,10 @@ from cutesmith.verdicts import (
     Rule,
     VerifyVerdict,
     Violation,
-    deciding,
 )
 
-EXIT_CODES = {
-    CaseOutcome.WRONG_RESULT: ExitCode.WRONG_RESULT,
-    CaseOutcome.REJECTED: ExitCode.REJECTED,
-    CaseOutcome.FAULT: ExitCode.CRASHED,
-    CaseOutcome.NOT_LAUNCHED: ExitCode.DOES_NOT_COMPILE,
-    CaseOutcome.RAISED: ExitCode.CRASHED,
-    CaseOutcome.HANGS: ExitCode.TIMED_OUT,
-}  # of a verdict whose worst case came out so
 MODES = ("auto", "gpu", "emulator", "compile", "cpu")
 NO_GPU_AT_ALL = "this machine has no NVIDIA GPU; use --on emulator"
-ONE_CODE = (
-    "Let one kernel serve all sizes: sizes are arguments of it, not constants that it is compiled for. Or let a small "
-    "case take that code"
-)
-BY_A_SET = "one of get_input_sets(), or get_inputs() by EMULATED_SIZES."
-BY_SIZES = "raise EMULATED_SIZES until it does, or give one of get_input_sets() the size."
-BY_THE_KERNEL = "the problem is given, so lower the bound from which the kernel takes it. A GPU verifies at full size."
-TF32_CONVOLUTIONS = "float32 convolutions may round to tf32, as PyTorch's flag for cuDNN lets them"
 MOST_LINES = 4  # of host code that no case ran, that are named
 NOT_EXECUTED = "compiled and checked, but nothing was executed: this machine has no NVIDIA GPU, and"
 
@@ -193,7 +177,7 @@ class Judge:
     def _record(self, reference: Worker, candidate: Worker, index: int) -> CaseReport:
         drawn = reference.call(of_reference.Layout(index))
         report = candidate.call(of_candidate.Record(drawn.inputs), timeout=self.options.timeout)
-        case = CaseReport(name=_set_name(index), inputs=drawn.summary)
+        case = CaseReport(name=set_name(index), inputs=drawn.summary)
         wrong = behaviour(report, report.changes, own=True)
         empty = bool(report.outputs) and all(0 in output.shape for output in report.outputs)
         if not wrong and not report.launches and not empty:
@@ -230,12 +214,14 @@ class Judge:
         return Compiled(Counter(opcode for text in texts for opcode in opcodes_in(text)), {})
 
     def _all_cases(self, turn: Round, plan: of_reference.Loaded) -> None:
-        """The file's own input sets, then the derived ones; cheating ends it."""
+        """The file's own input sets, then the derived ones; cheating ends it, and where no result could be judged."""
         self.shrunk = turn.shrunk
         for index in range(-1, plan.sets):
             self.cases += self._own_set(turn, index)
             if self._settled():
                 return
+        if all(case.outcome is CaseOutcome.NOT_DECIDED for case in self.cases):
+            return  # derived inputs would say nothing of the problem's own
         whole = None if plan.long_sizes is None else FullSize(turn, plan.shapes, plan.long_sizes, plan.elements)
         if whole:
             self.cases.append(whole.launches())
@@ -292,7 +278,7 @@ class Judge:
         reports = []
         for pair in range(max(1, (self.options.seeds + 1) // 2)):
             with self._sharing():
-                reports.append(turn.replay(f"{_set_name(index)}, draws {2 * pair + 1} and {2 * pair + 2}", index))
+                reports.append(turn.replay(f"{set_name(index)}, draws {2 * pair + 1} and {2 * pair + 2}", index))
             if reports[-1].outcome is not CaseOutcome.PASSED:
                 break
         return reports
@@ -355,48 +341,20 @@ class Judge:
         return plan
 
     def _conclude(self, tail: str = "") -> VerifyVerdict:
-        wrong = [case for case in self.cases if not case.passed]
-        if not wrong:
-            done = "compiled" if self.ran_on == "compile" else f"verified on {self.device_name or self.ran_on}"
-            done += f" at reduced sizes ({self.reduced})" if self.reduced else ""
-            declared = [f"`{kind.name}` {kind.domain}" for kind in self.kinds if kind.domain]
-            done += f" for {' and '.join(declared)} only" if declared else ""
-            done += "" if self.shapes else " for these sizes"
-            whose = ", by the file's own reference" if self.own_problem else ""
-            whose += f"; {TF32_CONVOLUTIONS}" if self.tf32_convolutions else ""
-            whose += f"; no case {' or '.join(self.idle)}" if self.idle else ""
-            if missing := [case.remark for case in self.cases if case.outcome is CaseOutcome.NOT_EXECUTED]:
-                told = f"not verified: {missing[0]}, which no case executed; else {self._counted()}{self._shrunk()}"
-                text = f"{self.path.name}: {told}\n{ONE_CODE}: {self._smaller_way()}"
-                return self._ended(
-                    ExitCode.UNAVAILABLE, text, Violation(None, Mechanism.FULL_SIZE_LAUNCHES, told), tail
-                )
-            return self._ended(ExitCode.PASSED, f"{self.path.name}: {done}, {self._counted()}{whose}", log_tail=tail)
-        worst = deciding(wrong)
-        assert worst.violation is not None, "what did not pass says why"
-        more = f" (and {len(wrong) - 1} other cases)" if len(wrong) > 1 else ""
-        text = f"{self.path.name}: {worst.name}: {worst.explanation}{more}"
-        return self._ended(EXIT_CODES[worst.outcome], text, worst.violation, tail)
-
-    def _smaller_way(self) -> str:
-        """How a small case comes to the code of full size: by the problem, where its author is the kernel's."""
-        if not self.own_problem:
-            return BY_THE_KERNEL
-        return BY_SIZES if "EMULATED_SIZES" in contract.inspect(self.path).names else BY_A_SET
-
-    def _shrunk(self) -> str:
-        """Which of the file's own inputs the emulated GPU ran smaller, as what, and for which."""
-        sets = [f"{_set_name(index)} as {inputs}" for index, inputs in self.shrunk.items()]
-        return f"; shrunk: {'; '.join(sets)}" if sets else ""
-
-    def _counted(self) -> str:
-        """How many cases were executed and right, of those that could be tried; or how many were recorded."""
-        if self.ran_on == "compile":
-            return f"{len(self.cases)} recorded cases"
-        tried = sum(case.outcome in (CaseOutcome.PASSED, CaseOutcome.DECLINED) for case in self.cases)
-        declined, undecided = self._declined(), sum(case.outcome is CaseOutcome.NOT_DECIDED for case in self.cases)
-        told = f"{tried - declined} of {tried} cases, {declined} declined" if declined else f"{tried} cases"
-        return f"{told}, {undecided} not decided" if undecided else told
+        conclusion = Conclusion(
+            path=self.path,
+            cases=self.cases,
+            ran_on=self.ran_on,
+            device_name=self.device_name,
+            reduced=self.reduced,
+            shrunk=self.shrunk,
+            shapes=self.shapes,
+            kinds=self.kinds,
+            idle=self.idle,
+            own_problem=self.own_problem,
+            tf32_convolutions=self.tf32_convolutions,
+        )
+        return self._ended(*conclusion.reached(), tail)
 
     def _declined(self) -> int:
         return sum(case.outcome is CaseOutcome.DECLINED for case in self.cases)
@@ -433,7 +391,3 @@ def _without(turn: Round, kind: InputKind) -> InputKind:
     declined = tuple(name for name in kind.drawn if name in turn.declined)
     drawn = tuple(name for name in kind.drawn if name not in refused and name not in declined)
     return replace(kind, drawn=drawn, left_out={**kind.left_out, **refused}, declined=declined)
-
-
-def _set_name(index: int) -> str:
-    return "get_inputs()" if index < 0 else f"get_input_sets()[{index}]"

@@ -18,6 +18,7 @@ from cutesmith.sandbox.messages import HandlerMaker
 from cutesmith.sandbox.processes import fair_memory
 from cutesmith.sandbox.worker import GIB, Limits, Worker
 from cutesmith.verdicts import EmulateVerdict, ExitCode
+from cutesmith.verdicts.emulation import told
 
 
 def emulate_kernel(
@@ -108,10 +109,7 @@ def concluded(blank: EmulateVerdict, reply: Emulated, log_tail: str) -> EmulateV
         text = told_of(name, error.message)
         return replace(verdict, exit_code=error.exit_code, summary=text, hint=error.hint, log_tail=error.log_tail)
     if faults:
-        others = len(faults) - 1
-        more = f" (and {others} other finding{'s' if others > 1 else ''})" if others else ""
-        text = f"{name}: {faults[0].kind.words} at {faults[0].where}: {faults[0].message}{more}"
-        return replace(verdict, exit_code=ExitCode.CRASHED, summary=text)
+        return replace(verdict, exit_code=ExitCode.CRASHED, summary=f"{name}: {told(faults)}")
     if not verdict.launches:
         hint = "Call the compiled function in kernel_fn; torch operations alone do not make a kernel."
         return replace(verdict, exit_code=ExitCode.USAGE, summary=f"{name}: kernel_fn launched no kernel", hint=hint)

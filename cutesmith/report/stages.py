@@ -22,7 +22,7 @@ from cutesmith.verdicts import (
 from cutesmith.verdicts.reading import read_record
 
 KINDS = {VERIFIED: "good", VERIFIED_BY_EMULATION: "good", "compiled": "fair", "passed": "good", "skipped": "fair"}
-KINDS |= {"emulated": "good", "launched": "good"}
+KINDS |= {"emulated": "good", "launched": "good", CaseOutcome.NOT_DECIDED.value: "fair"}
 LONGEST_FIELD = 600  # bytes of a verdict's own texts
 
 

@@ -25,6 +25,22 @@ class EmulatedFault:
     other: str = ""
     count: int = 1
 
+    @property
+    def place(self) -> str:
+        """Such as "race at kernel.py:31"."""
+        return f"{self.kind.words} at {self.where}"
+
+
+MOST_PLACES = 3  # of further faults, that a summary names
+
+
+def told(faults: Sequence[EmulatedFault]) -> str:
+    """At least one fault in the order in which they were found: the first in whole, as it may explain the others."""
+    first, *others = faults
+    places = ", ".join(fault.place for fault in others[:MOST_PLACES])
+    more = f" and {len(others) - MOST_PLACES} more" if len(others) > MOST_PLACES else ""
+    return f"{first.place}: {first.message}" + (f"; after it {places}{more}" if others else "")
+
 
 @dataclass(frozen=True, kw_only=True)
 class EmulatedAccess:

@@ -81,6 +81,7 @@ class Mechanism(enum.Enum):
     COMPUTE_SANITIZER = "compute-sanitizer"
     DEVICE_TIME = "shares of device time"
     FULL_SIZE_LAUNCHES = "launches at full size"
+    NOTHING_DECIDED = "no element that could be judged"
     INDEX_WIDTH = "width of indices"
     NARROW_INSTRUCTIONS = "narrow instructions"
     TIMED_OUTPUTS = "timed outputs"

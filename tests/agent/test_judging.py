@@ -272,6 +272,12 @@ def test_a_rejection_names_its_rule_and_what_was_not_executed_is_not_called_veri
     assert all(word in describe(verdict.to_dict()) for word in words)
 
 
+@pytest.mark.parametrize("mechanism", [Mechanism.NOTHING_DECIDED, Mechanism.FULL_SIZE_LAUNCHES])
+def test_a_verdict_that_says_itself_what_to_do_gets_no_other_advice(mechanism):
+    text = describe(verify(exit_code=ExitCode.UNAVAILABLE, mechanism=mechanism.value).to_dict())
+    assert "Nothing was executed" not in text
+
+
 def test_benchmark_compares_with_baselines_and_floor():
     timings = (
         timing("kernel.py", 10.0, host_us=3.0),

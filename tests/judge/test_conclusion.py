@@ -7,7 +7,9 @@ import pytest
 from cutesmith.commands.verify import table
 from cutesmith.judge.rounds import VerifyOptions
 from cutesmith.judge.verification import verify_kernel
+from cutesmith.report.stages import Said
 from cutesmith.verdicts import CaseOutcome, CaseReport, ExitCode, Mechanism, Rule, VerifyVerdict, Violation
+from tests.judge.in_process import verdict_here
 
 
 def test_each_failure_is_told_once():
@@ -39,3 +41,39 @@ def test_a_case_whose_launches_were_only_recorded_is_not_ok():
     assert not any(line.startswith("ok") for line in lines)
     assert lines[0].endswith("recorded: 1 launch, no value was compared")
     assert "4 recorded cases" in lines[-1]
+
+
+LENGTHS = """
+import numpy
+import torch
+
+def reference_fn(x):
+    return x.norm(dim=-1)
+
+def get_inputs():
+    return [{scale} * torch.randn(16, 64)]
+
+def kernel_fn(x):
+    y = torch.empty(x.shape[:-1])
+    y.numpy()[...] = numpy.sqrt((x.numpy().astype("float64") ** 2).sum(-1)){wrong}
+    return y
+"""
+
+
+@pytest.mark.parametrize("wrong", ["", "[:1] + 7"], ids=["right", "wrong"])
+def test_a_kernel_of_which_no_element_could_be_judged_is_not_verified(tmp_path, wrong):
+    """PyTorch's own norm of such numbers overflows, so that no result of these inputs is right or wrong."""
+    path = tmp_path / "kernel.py"
+    path.write_text(LENGTHS.format(scale="1e25", wrong=wrong))
+    verdict = verdict_here(path, on="cpu")
+    assert {case.outcome for case in verdict.cases} == {CaseOutcome.NOT_DECIDED}
+    assert (verdict.exit_code, verdict.status) == (ExitCode.UNAVAILABLE, "not decided"), verdict.summary
+    assert verdict.mechanism == Mechanism.NOTHING_DECIDED.value and "no element" in verdict.summary
+    said = Said.of(verdict.to_dict())
+    assert (said.kind, said.words) == ("fair", "not decided")
+
+
+def test_ordinary_values_of_the_same_problem_are_decided(tmp_path):
+    path = tmp_path / "kernel.py"
+    path.write_text(LENGTHS.format(scale="1.0", wrong="[:1] + 7"))
+    assert verdict_here(path, on="cpu").cases[0].outcome is CaseOutcome.WRONG_RESULT

@@ -20,10 +20,10 @@ def race(name, text, sign):
     return CaseReport(name=name, inputs="f[8]").violated(violation)
 
 
-def wrong(name, mechanism, rule=None, inputs="f[8]", output=0, text="", whole=""):
-    numbers = {"max_abs": 1.0, "max_rel": 1.0, "max_ulp": 1.0, "mismatches": 3, "elements": 8}
+def wrong(name, mechanism, rule=None, size=8, output=0, text="", whole="", mismatches=3):
+    numbers = {"max_abs": 1.0, "max_rel": 1.0, "max_ulp": 1.0, "mismatches": mismatches, "elements": 8}
     error = OutputError(output=output, dtype="float32", shape=(8,), **numbers)
-    case = CaseReport(name=name, inputs=inputs, outputs=(error,), whole=whole)
+    case = CaseReport(name=name, inputs=f"f[{size}]", outputs=(error,), whole=whole, shapes=((size,),))
     return case.violated(Violation(rule, mechanism, text or f"wrong in {name}", reject=False))
 
 
@@ -42,15 +42,21 @@ def test_derived_values_add_nothing_to_a_kernel_that_is_wrong_on_ordinary_ones()
     derived = [wrong(name, Mechanism.DERIVED_INPUTS, Rule.V1) for name in ("zeros", "offsets")]
     assert same(ordinary, *derived) == ["", "get_inputs()", "get_inputs()"]
     assert same(*derived) == ["", ""], "each may have a reason of its own"
-    ordinary = wrong("get_inputs()", Mechanism.FLOAT64_REFERENCE, inputs="f[256]", whole="f[4096]")
-    parts = [wrong(str(size), Mechanism.DERIVED_INPUTS, inputs=f"f[{size}]", whole="f[4096]") for size in (128, 64)]
+    ordinary = wrong("get_inputs()", Mechanism.FLOAT64_REFERENCE, size=256, whole="f[4096]")
+    parts = [wrong(str(size), Mechanism.DERIVED_INPUTS, size=size, whole="f[4096]") for size in (128, 64)]
     assert same(ordinary, *parts) == ["", "get_inputs()", "get_inputs()"], "other parts of the same inputs"
+
+
+def test_elements_that_are_never_written_are_told_once():
+    ordinary, *derived = (wrong(name, Mechanism.POISON, Rule.O1) for name in ("get_inputs()", "zeros", "transposed"))
+    assert same(ordinary, *derived) == ["", "get_inputs()", "get_inputs()"]
 
 
 @pytest.mark.parametrize(
     "other",
     [
-        wrong("other shapes", Mechanism.DERIVED_INPUTS, inputs="f[7]"),
+        wrong("other shapes", Mechanism.DERIVED_INPUTS, size=7),
+        wrong("nearly all is wrong", Mechanism.DERIVED_INPUTS, mismatches=7),
         wrong("another output", Mechanism.DERIVED_INPUTS, output=1),
         wrong("an input is not read", Mechanism.UNREAD_INPUT),
         wrong("another ordinary case", Mechanism.FLOAT64_REFERENCE),

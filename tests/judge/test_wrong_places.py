@@ -22,6 +22,23 @@ def test_a_pattern_is_named(text):
     assert set(where(wrong.view(-1), (32, 64)).split(", ")) == set(text.split(", "))
 
 
+@pytest.mark.parametrize(
+    ("offset", "text"),
+    [
+        (0, "where dimensions 0 and 1 have one index"),
+        (3, "where the index of dimension 1 is that of dimension 0 + 3"),
+        (-2, "where the index of dimension 1 is that of dimension 0 - 2"),
+    ],
+)
+def test_a_diagonal_is_named(offset, text):
+    wrong = (
+        torch.eye(32, dtype=torch.bool).roll(offset, 1).tril()
+        if offset < 0
+        else torch.eye(32).roll(offset, 1).triu() > 0
+    )
+    assert where(wrong.reshape(-1), (32, 32)) == text
+
+
 def test_what_is_scattered_has_none():
     wrong = torch.rand(64 * 64) < 0.3
     assert where(wrong, (64, 64)) == "" and where(torch.zeros(4, dtype=torch.bool), (4,)) == ""

@@ -87,7 +87,7 @@ def verify_lines(verdict: Verdict) -> Iterator[str]:
     wrong = [case for case in cases if not case["passed"] and not case.get("same_as")]
     for case in wrong[:_MOST_CASES]:
         rule = f" (rule {case['rule']})" if case["rule"] else ""
-        yield f"FAIL {case['name']} [{case['inputs']}]{rule}: {case['problem']}"
+        yield f"FAIL {_named(case)}{rule}: {case['problem']}"
         for output in case["outputs"]:
             if output["mismatches"]:
                 yield (
@@ -104,12 +104,12 @@ def verify_lines(verdict: Verdict) -> Iterator[str]:
     compared = ("", CaseOutcome.PASSED.value)  # "" in older results
     passed = [case for case in cases if case["passed"] and (case.get("outcome") or "") in compared]
     if passed:
-        named = "; ".join(f"{case['name']} [{case['inputs']}]" for case in passed) if wrong else _worst(passed)
+        named = "; ".join(map(_named, passed)) if wrong else _worst(passed)
         yield f"passed {len(passed)} of {len(cases)} cases" + (f": {named}" if named else "")
     if declined:
         yield f"DECLINED {len(declined)}: {'; '.join(case['name'] for case in declined)}. {DECLINING}"
         why = str(declined[0]["problem"])[:_MOST_SAID]
-        yield f"  {declined[0]['name']} [{declined[0]['inputs']}]: {why}"
+        yield f"  {_named(declined[0])}: {why}"
     noted: dict[str, list[str]] = {}  # remark -> the cases that passed with it
     for case in cases:
         if case["passed"] and case not in declined and case["problem"]:
@@ -117,6 +117,11 @@ def verify_lines(verdict: Verdict) -> Iterator[str]:
     for said, names in list(noted.items())[:_MOST_REMARKS]:
         more = f" (and {len(names) - 1} more cases)" if len(names) > 1 else ""
         yield f"note: {names[0]}{more}: {said[:_MOST_SAID]}"
+
+
+def _named(case: Verdict) -> str:
+    """The name of a case with its inputs, where it has some."""
+    return f"{case['name']} [{case['inputs']}]" if case["inputs"] else str(case["name"])
 
 
 def _worst(cases: Sequence[Verdict]) -> str:
@@ -127,7 +132,7 @@ def _worst(cases: Sequence[Verdict]) -> str:
     output, case = max(outputs, key=lambda pair: pair[0]["max_ulp"] or 0.0)
     absolute, relative = output["max_abs"] or 0.0, output["max_rel"] or 0.0
     text = f"largest error {absolute:.2g} absolute, {relative:.2g} relative, {output['max_ulp'] or 0.0:.2g} ulp"
-    return f"{text} ({case['name']} [{case['inputs']}])"
+    return f"{text} ({_named(case)})"
 
 
 # ---------------------------------------------------------------------------------------------------------- benchmark

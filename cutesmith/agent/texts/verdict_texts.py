@@ -28,6 +28,7 @@ NO_GPU = (
     "There is no GPU here, so nothing can be timed and no speed may be claimed; a verified kernel is still the goal. "
     "profile_kernel and compile_kernel say what its speed will depend on."
 )
+SAY_WHAT_TO_DO = (Mechanism.FULL_SIZE_LAUNCHES.value, Mechanism.NOTHING_DECIDED.value)
 HINTS = {
     ExitCode.TIMED_OUT: "It ran past its time limit: look for a wait that never ends, or a loop over too much.",
     ExitCode.INTERNAL: "This is a fault of the judge, not of your kernel. Try once more, or write it differently.",
@@ -91,7 +92,7 @@ def _advice(verdict: Verdict) -> Iterator[str]:
     if code == ExitCode.REJECTED:
         rule = f"Rule {verdict['rule']}. " if verdict.get("rule") else ""
         yield rule + REJECTED
-    elif code == ExitCode.UNAVAILABLE and verdict.get("mechanism") == Mechanism.FULL_SIZE_LAUNCHES:
+    elif code == ExitCode.UNAVAILABLE and verdict.get("mechanism") in SAY_WHAT_TO_DO:
         return  # its sentence says what to do
     elif code == ExitCode.UNAVAILABLE and verdict["stage"] in ("verify", "benchmark"):
         yield NOT_EXECUTED if verdict["stage"] == "verify" else NO_GPU

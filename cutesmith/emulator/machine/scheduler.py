@@ -80,18 +80,18 @@ class Scheduler:
         self._impatient_rounds = 0
         self._schedule = Schedule(settings.order, wave)
         self._spinning = False
+        self._faulted = False
 
     def run(self) -> None:
         """Run until every lane has ended."""
         self._ready.add(0, np.arange(self._wave.lane_count, dtype=np.int32))
         while self._ready or self._waiting:
             ran = self._run_ready()
+            if self._faulted:  # before a barrier misses the threads that it ended
+                self._end_if_fatal()
             moved = self._execute_suspension_points()
             moved |= self._machine.step_units()
-            self._machine.memory.drain()
-            fatal = self._wave.findings.fatal
-            if fatal:
-                raise KernelFault(fatal[0], self._wave.findings.all)
+            self._end_if_fatal()
             if self.steps > self._settings.step_limit:
                 raise self._endless_loop()
             self._impatient_rounds *= not moved
@@ -102,6 +102,12 @@ class Scheduler:
         self._machine.finish_units()
         self._machine.memory.drain()
         self._machine.memory.blocks_ended()
+
+    def _end_if_fatal(self) -> None:
+        self._machine.memory.drain()
+        fatal = self._wave.findings.fatal
+        if fatal:
+            raise KernelFault(fatal[0], self._wave.findings.all)
 
     @property
     def rings(self) -> tuple[MbarrierRing, ...]:
@@ -151,6 +157,7 @@ class Scheduler:
             self._waiting.add(code, lanes)
             self._asleep.pop(code, None)
         elif code in (EXITED, FAULTED):
+            self._faulted |= code == FAULTED
             self._machine.warps.end(lanes)
         else:
             self._ready.add(resume_of(code), lanes)

@@ -108,6 +108,11 @@ def too_little_memory(verdict: StageVerdict) -> str:
     return f"this machine has too little memory to judge it: {verdict.summary[:SUMMARY]}"
 
 
+def lacked_the_gpu(verdict: StageVerdict) -> bool:
+    """Whether another try may find the GPU; where no element can be judged it comes out the same again."""
+    return verdict.exit_code == ExitCode.UNAVAILABLE and verdict.mechanism != Mechanism.NOTHING_DECIDED.value
+
+
 def too_little_on_the_gpu(verdict: StageVerdict, taken: str) -> str:
     """Why the GPU had no room for a kernel that was judged alone, where that is not its fault; "" where it may be.
 

@@ -288,7 +288,7 @@ class Pipeline:
         verdict = result.verdicts.get(report.stage)
         if verdict is not None and self._waits_for_memory(work, report, result, verdict):
             return
-        if verdict is not None and self.plan.judge.on == "gpu" and verdict.exit_code == ExitCode.UNAVAILABLE:
+        if verdict is not None and self.plan.judge.on == "gpu" and outcomes.lacked_the_gpu(verdict):
             # The GPU answers and yet was not to be had, such as when others hold it for very long.
             work.tries[report.stage] += 1
             if work.tries[report.stage] < TRIES:

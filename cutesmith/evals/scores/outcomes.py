@@ -6,7 +6,7 @@
 | untimed  | correct, kernel not timed (emulated GPU, benchmark failed)    | correct; fast for p = 0 alone          |
 | failed   | a stage says no, or nothing was generated                     | not correct                            |
 | rejected | the kernel cheats                                             | not correct                            |
-| unjudged | machine unavailable, our own error, compiled but not executed | no sample; alone: a task not solved    |
+| unjudged | machine unavailable, our own error, not executed, not decided | no sample; alone: a task not solved    |
 
 A planned task without any attempt is not solved either: no denominator shrinks because something did not run.
 """

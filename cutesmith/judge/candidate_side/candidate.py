@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from cutesmith.emulator.faults import KernelFault
+from cutesmith.emulator.faults import KernelFault, told
 from cutesmith.errors import CandidateError, ContractError, CutesmithError, UnavailableError
 from cutesmith.judge.candidate_side.damage import Buffer, Workspaces, damage
 from cutesmith.judge.candidate_side.host_branches import with_marks
@@ -285,19 +285,10 @@ class Candidate:
         return 0 if self.gate is None else int(self.gate.launches)
 
     def _faults(self, known: int) -> list[Violation]:
-        """New findings of the emulated GPU, beyond those that are known, each with its Python line."""
+        """New findings of the emulated GPU, beyond those that are known: one violation, the first, tells all."""
         found = () if self.emulated is None else self.emulated.findings[known:]
-        return [
-            Violation(
-                Rule.O8,
-                Mechanism.EMULATED_SANITIZER,
-                fault.describe(self.path),
-                reject=False,
-                fault=fault.kind,
-                sign=fault.sign(self.path),
-            )
-            for fault in found
-        ]
+        about = {"rule": Rule.O8, "mechanism": Mechanism.EMULATED_SANITIZER, "text": told(found, self.path)}
+        return [Violation(**about, reject=False, fault=first.kind, sign=first.sign(self.path)) for first in found[:1]]
 
     def record(self, request: Record) -> Recorded:
         """Run `kernel_fn` on inputs without values; what it launched and returned."""
@@ -383,7 +374,7 @@ def candidate_code(path: Path) -> Iterator[None]:
             raise
         raise describe_failure(path, error.__cause__) from error
     except KernelFault as error:
-        mechanism, text, fault = Mechanism.EMULATED_SANITIZER, error.describe(path), error.fatal.kind
+        mechanism, text, fault = Mechanism.EMULATED_SANITIZER, error.describe(path), error.cause.kind
         raise CandidateError(text, error.exit_code, hint=error.hint, mechanism=mechanism, fault=fault) from error
     except CutesmithError as error:  # the emulated GPU's own: they say what is wrong, and their exit code is theirs
         mechanism = Mechanism.EXCEPTION

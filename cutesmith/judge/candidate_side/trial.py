@@ -44,10 +44,15 @@ from cutesmith.verdicts import ExitCode, Mechanism
 
 MOST_STEPS = 100_000_000  # of a limited call (emulator.machine.settings): about ten seconds
 MISTAKES = (
-    (NameError, AttributeError, TypeError, LookupError, ArithmeticError, ImportError, SyntaxError, RecursionError)
-    + (MemoryError, OSError, EOFError, BufferError, StopIteration, SystemError, UnicodeError)
-    + (EmulationError,)  # found while the kernel ran
-)
+    NameError,
+    AttributeError,
+    TypeError,
+    LookupError,
+    ArithmeticError,
+    ImportError,
+    SyntaxError,
+    RecursionError,
+) + (MemoryError, OSError, EOFError, BufferError, StopIteration, SystemError, UnicodeError)
 
 
 @dataclass
@@ -206,8 +211,8 @@ def declines(error: BaseException | None, *, any_mistake: bool = False) -> bool:
     the DSL has wrapped it, nor an error of CUDA, which is of a launch that went ahead. With `any_mistake` a missing key
     or index counts too, such as of a table of the scalars that a kernel knows.
     """
-    if isinstance(error, LaunchRefused):
-        return True
+    if isinstance(error, EmulationError):  # what is found while the kernel runs is no choice of its own
+        return isinstance(error, LaunchRefused)
     if not isinstance(error, Exception) or (isinstance(error, MISTAKES) and not any_mistake) or "CUDA" in str(error):
         return False
     inner = error.__cause__ or error.__context__

@@ -122,7 +122,8 @@ def _compare_exactly(
         if largest:
             error = replace(error, excuse=Excuse.INTEGERS, excused_error=largest, excused_allowed=largest)
         return Comparison(error, rounded=tolerance.rounded is not None)
-    text = f"output {index}: {mismatches} of {actual.numel()} elements differ; {_worst(error)}"
+    error = replace(error, where=wrong_places.where(wrong.reshape(-1), error.shape))
+    text = f"output {index}: {mismatches} of {actual.numel()} elements differ{_places(error)}; {_worst(error)}"
     return Comparison(error, _wrong(text))
 
 
@@ -160,6 +161,7 @@ def _compare_floats(
         max_rel=totals.max_rel,
         max_ulp=totals.max_ulp,
         mismatches=totals.mismatches,
+        where=wrong_places.where(torch.cat(totals.wrong), actual.shape) if totals.mismatches else "",
         rtol=tolerance.rtol,
         atol=tolerance.atol * scale,
         units=tolerance.units,
@@ -188,10 +190,10 @@ def _judge(error: OutputError, totals: Totals) -> Violation | None:
     if totals.special:
         rule = Rule.O6 if totals.extra_nan else None
         what = "NaN where the reference has none" if totals.extra_nan else "NaN or Inf not where the reference has them"
-        text = f"{totals.special} of {error.elements} elements are {what}{_places(error, totals)}"
+        text = f"{totals.special} of {error.elements} elements are {what}{_places(error)}"
         return _wrong(f"{where}: {text}; {_worst(error)}", rule)
     if error.mismatches:
-        text = f"{error.mismatches} of {error.elements} elements are out of tolerance{_places(error, totals)}"
+        text = f"{error.mismatches} of {error.elements} elements are out of tolerance{_places(error)}"
         return _wrong(f"{where}: {text}; {_worst(error)}")
     if totals.sloppy():
         share = f"{totals.rms_error():.2g} of the reference's, PyTorch's own {totals.rms_native():.2g}"
@@ -202,9 +204,8 @@ def _judge(error: OutputError, totals: Totals) -> Violation | None:
     return None
 
 
-def _places(error: OutputError, totals: Totals) -> str:
-    found = wrong_places.where(torch.cat(totals.wrong), error.shape) if error.shape else ""
-    return f" ({found})" if found else ""
+def _places(error: OutputError) -> str:
+    return f" ({error.where})" if error.where else ""
 
 
 def _wrong(text: str, rule: Rule | None = None) -> Violation:

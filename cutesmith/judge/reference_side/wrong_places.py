@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import torch
 
 _MOST_NAMED = 2  # dimensions, those that say the most first
+_FEWEST_ON_A_DIAGONAL = 4  # elements
 _FEWEST_IN_STEP = 16  # elements: so many places drawn at random have a common step once in 30,000 times
 
 
@@ -17,8 +18,24 @@ def where(wrong: torch.Tensor, shape: Sequence[int]) -> str:
     if count < 2 or count == wrong.numel():
         return "everywhere" if count > 1 else ""
     mask = wrong.view(tuple(shape))
+    if diagonal := _on_a_diagonal(mask):
+        return diagonal
     told = [(share, text) for axis in range(mask.ndim) if (found := _along(mask, axis)) for share, text in [found]]
     return ", ".join(text for _, text in sorted(told)[:_MOST_NAMED]) or _in_steps(wrong)
+
+
+def _on_a_diagonal(mask: torch.Tensor) -> str:
+    """Such as "where dimensions 0 and 1 have one index", of a matrix; empty where they lie elsewhere too."""
+    if mask.ndim != 2:
+        return ""
+    rows, columns = mask.nonzero().unbind(1)
+    distances = columns - rows
+    first = int(distances[0])
+    if len(rows) < _FEWEST_ON_A_DIAGONAL or bool((distances != first).any()):
+        return ""
+    if not first:
+        return "where dimensions 0 and 1 have one index"
+    return f"where the index of dimension 1 is that of dimension 0 {'+' if first > 0 else '-'} {abs(first)}"
 
 
 def _along(mask: torch.Tensor, axis: int) -> tuple[float, str] | None:

@@ -18,6 +18,7 @@ from cutesmith.sandbox.messages import HandlerMaker
 from cutesmith.sandbox.processes import fair_memory
 from cutesmith.sandbox.worker import GIB, Limits, Worker
 from cutesmith.verdicts import ExitCode, ScriptTest, ScriptVerdict
+from cutesmith.verdicts.emulation import told
 
 GRACE_SECONDS = 10.0  # between the interrupt of a script whose time is over and the end of its process
 _WORST_FIRST = (
@@ -139,9 +140,7 @@ def concluded(blank: ScriptVerdict, reply: ScriptRan, name: str, log_tail: str) 
     tests = f"; {counted(verdict.tests)}" if verdict.tests else ""
     error, faults = reply.error, verdict.faults
     if faults and not (error is not None and error.exit_code == ExitCode.INTERNAL):
-        more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
-        fault = faults[0].fault
-        what = f"{fault.kind.words} at {fault.where}: {fault.message}{more}"
+        what = told([each.fault for each in faults])
         then = f"; then {error.message}" if error is not None and error.exit_code != ExitCode.CRASHED else ""
         return replace(verdict, exit_code=ExitCode.CRASHED, summary=f"{name}: {what}{then}{tests}")
     if error is not None:

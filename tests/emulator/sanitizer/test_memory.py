@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
+from cutesmith.emulator.faults import FaultKind, KernelFault
 from cutesmith.emulator.state.allocations import Allocation, Allocations
-from tests.emulator.machine.launches import address_of, emulate, zeros
+from tests.emulator.machine.launches import address_of, emulate, prepare, zeros
 
 LANE = """mov.u32 %r1, %tid.x;
 mul.wide.u32 %d3, %r1, 4;
@@ -35,6 +38,35 @@ st.global.u8 [%d5+12], %r13;
 ret;"""
     assert emulate(code, source, target, block=16).findings == ()
     assert (target == source & 0xFF | np.where(np.arange(64) % 4 < 2, source, 0)).all()
+
+
+def test_an_access_out_of_bounds_is_told_alone_and_not_with_the_barrier_that_its_threads_miss():
+    outcome = emulate(f"{LANE}ld.global.u32 %r2, [%d4+8];\nbar.sync 0;\nret;", zeros(64), block=64)
+    assert (outcome.kinds, outcome.lines) == (["out_of_bounds"], [(5, 0)])
+
+
+UNORDERED_INDEX = """ld.param.u64 %d1, [p0];
+mov.u32 %r1, %tid.x;
+mad.lo.u32 %r2, %r1, 4, 1024;
+mul.lo.u32 %r3, %r1, 64;
+st.shared.u32 [%r2], %r3;
+xor.b32 %r4, %r2, 128;
+ld.shared.u32 %r5, [%r4];
+mul.wide.u32 %d2, %r5, 4;
+add.u64 %d3, %d1, %d2;
+ld.global.u32 %r6, [%d3];
+ret;"""
+
+
+def test_a_race_that_gives_an_index_is_told_before_the_access_that_it_leads_out_of_bounds():
+    launch = prepare(UNORDERED_INDEX, zeros(64), block=(64, 1, 1), dynamic_smem=256)
+    with pytest.raises(KernelFault) as caught:
+        launch.run()
+    assert (caught.value.cause.kind, caught.value.fatal.kind) == (FaultKind.RACE, FaultKind.OUT_OF_BOUNDS)
+    text = caught.value.describe(Path("code.ptx"))
+    races, end = text.split("; with what was read there the launch ends: ")
+    assert races.startswith("race at kernel.ptx:5") and end.startswith("out of bounds at kernel.ptx:10")
+    assert "race" not in end and "out of bounds" not in races
 
 
 @pytest.mark.parametrize("sanitize", [True, False])

@@ -10,6 +10,7 @@ from cutesmith.evals.engines.instant_engine import InstantEngine
 from cutesmith.evals.engines.jobs import Report, StageResult
 from cutesmith.evals.scores.outcomes import UNJUDGED, read_run
 from cutesmith.evals.settings import JudgeSettings
+from cutesmith.verdicts import Mechanism
 from tests.evals.running.judged_runs import failing, judge, kernels, plan, report, results, run, saying, timing, verdict
 
 
@@ -306,6 +307,16 @@ def test_a_gpu_that_others_hold_is_asked_again_and_then_the_attempt_stays_open(t
     assert list(tally.open) == ["level1/task 0#0"] and tally.solved == 1
     assert answer.asked.count(("level1/task 0#0", "benchmark")) == 3
     assert run(plan(tmp_path, 2), tmp_path / "run").solved == 2
+
+
+def test_a_kernel_that_could_not_be_decided_is_judged_once_and_counts_as_unjudged(tmp_path):
+    undecided = {"mechanism": Mechanism.NOTHING_DECIDED.value, "ran_on": "gpu"}
+    answer = failing("verify", 7, "not decided", **undecided)
+    tally = run(plan(tmp_path, 1), tmp_path / "run", answer)
+    line = only(tmp_path / "run")
+    assert (tally.complete, tally.solved, line["status"], line["correct"]) == (True, 0, "not decided", False)
+    assert [stage for _, stage in answer.asked].count("verify") == 1
+    assert [outcome.outcome for outcome in read_run(tmp_path / "run").outcomes] == [UNJUDGED]
 
 
 def test_earlier_outcomes_are_taken_from_the_cache_and_marked(tmp_path):

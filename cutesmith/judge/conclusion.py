@@ -1,0 +1,114 @@
+"""What the cases of one verification come to: the exit code, the sentence, and the violation that decided."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from cutesmith.problems import contract
+from cutesmith.verdicts import CaseOutcome, CaseReport, ExitCode, InputKind, Mechanism, Violation, deciding
+
+EXIT_CODES = {
+    CaseOutcome.WRONG_RESULT: ExitCode.WRONG_RESULT,
+    CaseOutcome.REJECTED: ExitCode.REJECTED,
+    CaseOutcome.FAULT: ExitCode.CRASHED,
+    CaseOutcome.NOT_LAUNCHED: ExitCode.DOES_NOT_COMPILE,
+    CaseOutcome.RAISED: ExitCode.CRASHED,
+    CaseOutcome.HANGS: ExitCode.TIMED_OUT,
+}  # of a verdict whose worst case came out so
+ONE_CODE = (
+    "Let one kernel serve all sizes: sizes are arguments of it, not constants that it is compiled for. Or let a small "
+    "case take that code"
+)
+BY_A_SET = "one of get_input_sets(), or get_inputs() by EMULATED_SIZES."
+BY_SIZES = "raise EMULATED_SIZES until it does, or give one of get_input_sets() the size."
+BY_THE_KERNEL = "the problem is given, so lower the bound from which the kernel takes it. A GPU verifies at full size."
+TF32_CONVOLUTIONS = "float32 convolutions may round to tf32, as PyTorch's flag for cuDNN lets them"
+OTHER_VALUES = "Let get_inputs() draw values for which reference_fn gives finite results."
+
+Reached = tuple[ExitCode, str, "Violation | None"]
+
+
+def set_name(index: int) -> str:
+    """How verdicts call one of the file's own input sets, `get_inputs()` for -1."""
+    return "get_inputs()" if index < 0 else f"get_input_sets()[{index}]"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Conclusion:
+    """The cases of one verification and how far they reach: where they ran, at which sizes, for which inputs.
+
+    `shrunk` as of `Round`; `idle`: what of the file no case ran; `shapes`: whether the problem promises other sizes.
+    """
+
+    path: Path
+    cases: Sequence[CaseReport]
+    ran_on: str
+    device_name: str
+    reduced: str
+    shrunk: Mapping[int, str]
+    shapes: bool
+    kinds: Sequence[InputKind]
+    idle: Sequence[str]
+    own_problem: bool
+    tf32_convolutions: bool
+
+    def reached(self) -> Reached:
+        """The verdict's exit code and sentence; what failed counts most, then what no case executed or decided."""
+        wrong = [case for case in self.cases if not case.passed]
+        if wrong:
+            worst = deciding(wrong)
+            assert worst.violation is not None, "what did not pass says why"
+            more = f" (and {len(wrong) - 1} other cases)" if len(wrong) > 1 else ""
+            text = f"{self.path.name}: {worst.name}: {worst.explanation}{more}"
+            return EXIT_CODES[worst.outcome], text, worst.violation
+        if missing := [case.remark for case in self.cases if case.outcome is CaseOutcome.NOT_EXECUTED]:
+            told = f"not verified: {missing[0]}, which no case executed; else {self._counted()}{self._shrunk()}"
+            text = f"{self.path.name}: {told}\n{ONE_CODE}: {self._smaller_way()}"
+            return ExitCode.UNAVAILABLE, text, Violation(None, Mechanism.FULL_SIZE_LAUNCHES, told)
+        if undecided := self._undecided():
+            told = f"not decided: no element of any result could be judged ({undecided})"
+            text = f"{self.path.name}: {told}\n{OTHER_VALUES}"
+            return ExitCode.UNAVAILABLE, text, Violation(None, Mechanism.NOTHING_DECIDED, told)
+        return ExitCode.PASSED, f"{self.path.name}: {self._where()}, {self._counted()}{self._qualified()}", None
+
+    def _undecided(self) -> str:
+        """Why the first case that was executed is not decided, where none was; empty where one was, or none ran."""
+        told = [case for case in self.cases if case.outcome is CaseOutcome.NOT_DECIDED]
+        decided = any(case.outcome is CaseOutcome.PASSED for case in self.cases)
+        return "" if decided or not told else f"{told[0].name}: {told[0].remark}"
+
+    def _where(self) -> str:
+        done = "compiled" if self.ran_on == "compile" else f"verified on {self.device_name or self.ran_on}"
+        done += f" at reduced sizes ({self.reduced})" if self.reduced else ""
+        declared = [f"`{kind.name}` {kind.domain}" for kind in self.kinds if kind.domain]
+        done += f" for {' and '.join(declared)} only" if declared else ""
+        return done + ("" if self.shapes else " for these sizes")
+
+    def _qualified(self) -> str:
+        whose = ", by the file's own reference" if self.own_problem else ""
+        whose += f"; {TF32_CONVOLUTIONS}" if self.tf32_convolutions else ""
+        return whose + (f"; no case {' or '.join(self.idle)}" if self.idle else "")
+
+    def _smaller_way(self) -> str:
+        """How a small case comes to the code of full size: by the problem, where its author is the kernel's."""
+        if not self.own_problem:
+            return BY_THE_KERNEL
+        return BY_SIZES if "EMULATED_SIZES" in contract.inspect(self.path).names else BY_A_SET
+
+    def _shrunk(self) -> str:
+        """Which of the file's own inputs the emulated GPU ran smaller, as what, and for which."""
+        sets = [f"{set_name(index)} as {inputs}" for index, inputs in self.shrunk.items()]
+        return f"; shrunk: {'; '.join(sets)}" if sets else ""
+
+    def _counted(self) -> str:
+        """How many cases were executed and right, of those that could be tried; or how many were recorded."""
+        if self.ran_on == "compile":
+            return f"{len(self.cases)} recorded cases"
+        passed, declined, undecided = (
+            sum(case.outcome is outcome for case in self.cases)
+            for outcome in (CaseOutcome.PASSED, CaseOutcome.DECLINED, CaseOutcome.NOT_DECIDED)
+        )
+        told = f"{passed} of {passed + declined} cases, {declined} declined" if declined else f"{passed} cases"
+        return f"{told}, {undecided} not decided" if undecided else told
