@@ -169,8 +169,8 @@ def _judged(
     mechanism = Mechanism.DERIVED_INPUTS if by_value else wrong.mechanism
     rule = wrong.rule or case.rule if by_value else wrong.rule
     wrong = replace(wrong, rule=rule, mechanism=mechanism, text=text, reject=wrong.reject and not case.forgiving)
-    about = {"inputs": draw.inputs.summary, "whole": draw.inputs.whole, "shapes": shapes_of(draw.inputs)}
-    shown = replace(report, **about, outputs=judged.outputs)
+    inputs, whole, shapes = draw.inputs.summary, draw.inputs.whole, shapes_of(draw.inputs)
+    shown = replace(report, inputs=inputs, whole=whole, shapes=shapes, outputs=judged.outputs)
     return shown.violated(wrong)
 
 

@@ -13,6 +13,7 @@ from cutesmith.judge.derived import Draw, judge_derived
 from cutesmith.judge.draws.derived_case import DerivedCase
 from cutesmith.judge.problem_process import reference_call
 from cutesmith.judge.reference_side import requests as of_reference
+from cutesmith.judge.reference_side.requests import LongSize
 from cutesmith.judge.ring_cases import FEW, MOST_INSTRUCTIONS, ORDERS
 from cutesmith.judge.rounds import DERIVED, LARGE_POISON, NAN_POISON, Round
 from cutesmith.verdicts import CaseOutcome, CaseReport, ExitCode, Mechanism, Rule, Violation
@@ -20,8 +21,8 @@ from cutesmith.verdicts import CaseOutcome, CaseReport, ExitCode, Mechanism, Rul
 INSTRUCTIONS = 1 << 26  # lane-instructions of a longer case: about a second
 FOR_A_GRID = 3 * INSTRUCTIONS  # of one beyond the last block of a grid that is smaller than the inputs ask for
 GRID_STOPS = (
-    "at full size the grid grows less than the inputs, so that each block takes several parts of them; the smallest "
-    "such case has"
+    "at full size the grid grows less than the inputs, so that each block takes more of them; the smallest case that "
+    "shows this has"
 )
 MISSED = (CaseOutcome.DECLINED, CaseOutcome.NOT_RUN)
 GROWTH = 4  # of the inputs, from one case to the next that looks for code of full size
@@ -37,7 +38,7 @@ class FullSize:
 
     turn: Round
     columns: bool
-    long_sizes: Sequence[int]
+    long_sizes: Sequence[LongSize]
     elements: int
     blocks: tuple[int, ...] = ()
     crowded: str = ""  # blocks that wait for each other and are more than a GPU holds
@@ -132,9 +133,9 @@ class FullSize:
                 yield self._shared(case.name, long)
                 shared = self.last.ring is not None and self.last.ring.trips > usual.trips
         if beyond := self._beyond():
-            yield self._tried("longer: several parts for each block", beyond=beyond, elements=self.elements)
+            yield self._tried("longer: more elements for each block", beyond=beyond, elements=self.elements)
 
-    def _shared(self, name: str, long: int) -> CaseReport:
+    def _shared(self, name: str, long: LongSize) -> CaseReport:
         """The last case once more, smaller, where few blocks share what there is."""
         few, part = FEW * self.turn.base.cluster, MOST_INSTRUCTIONS / 2 / self.last.instructions
         return self._tried(
@@ -145,11 +146,12 @@ class FullSize:
             multiprocessors=few,
         )
 
-    def _longer(self, long: int) -> CaseReport:
-        name, elements = f"longer: size {long}", self._affordable(INSTRUCTIONS)
-        case = self._tried(name, longer=long, elements=elements, columns=self.columns)
+    def _longer(self, long: LongSize) -> CaseReport:
+        name, elements = f"longer: {long.words}", self._affordable(INSTRUCTIONS)
+        columns = self.columns or bool(long.axes)  # the other axes of the size were shrunk with it
+        case = self._tried(name, longer=long, elements=elements, columns=columns)
         missed = case.outcome in MISSED
-        if not self.columns or not (missed or (case.passed and self.last.other_kernels)):
+        if not columns or not (missed or (case.passed and self.last.other_kernels)):
             return case
         whole = self._tried(name, longer=long, elements=elements)  # perhaps it is the columns that it does not take
         return case if whole.outcome in MISSED and not missed else whole
@@ -174,7 +176,7 @@ class FullSize:
         name: str,
         *,
         elements: int,
-        longer: int = 0,
+        longer: LongSize | None = None,
         beyond: int = 0,
         columns: bool = False,
         some_blocks: bool = False,

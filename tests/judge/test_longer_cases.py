@@ -9,9 +9,10 @@ from cutesmith.emulator.errors import LaunchRefused
 from cutesmith.emulator.faults import FaultKind, Finding, KernelFault
 from cutesmith.judge.candidate_side.trial import declines
 from cutesmith.judge.reference_side import full_inputs
-from cutesmith.judge.reference_side.cases import fit
+from cutesmith.judge.reference_side.cases import fit, resize
 from cutesmith.judge.reference_side.full_inputs import too_much
 from cutesmith.judge.reference_side.longer_cases import Growth, long_sizes, narrow
+from cutesmith.judge.reference_side.requests import LongSize
 from cutesmith.verdicts import CaseOutcome, ExitCode
 from tests.judge.in_process import ShortJudge, verdict_here
 
@@ -29,7 +30,7 @@ def growth(*inputs, other_columns=True, elements=1 << 22, refusal=lambda values:
 
 
 def cases(grown):
-    found = [grown.longest(size) for size in long_sizes(grown.shrunk)]
+    found = [grown.longest(long) for long in long_sizes(grown.inputs, grown.shrunk, grown.refusal)]
     return [(case.long, case.kept, case.sizes) for case in found]
 
 
@@ -42,7 +43,7 @@ def test_columns_stay_where_no_others_were_promised():
     """As many rows as their number of elements affords."""
     grown = growth(torch.empty(16384, 4096), other_columns=False)
     assert cases(grown) == [(16384, 1024, {16384: 1024})]
-    assert "elements take the emulated GPU too long" in grown.longest(16384).why
+    assert "elements take the emulated GPU too long" in grown.longest(LongSize(16384)).why
 
 
 def test_every_size_that_was_shrunk_is_long_once():
@@ -74,8 +75,48 @@ def test_a_reference_that_multiplies_too_much_ends_the_climb():
     q = torch.randn(1, 1, 2048, 256)
     attention = lambda q: torch.softmax(q @ q.transpose(-1, -2), -1) @ q  # noqa: E731
     grown = growth(q, other_columns=False, refusal=lambda values: too_much(attention, values))
-    case = grown.longest(2048)
+    case = grown.longest(LongSize(2048))
     assert case.kept == 0 and "multiply-adds" in case.why
+
+
+def refusing(reference_fn):
+    def refusal(values):
+        try:
+            reference_fn(*values)
+        except (RuntimeError, IndexError) as error:
+            return str(error)
+        return ""
+
+    return refusal
+
+
+SQUARES = {
+    "elements": (lambda x, y: x + y, 2, [((0, 0), (1, 0)), ((0, 1), (1, 1))]),
+    "product": (lambda a, b: a @ b, 2, [((0, 0),), ((0, 1), (1, 0)), ((1, 1),)]),
+    "transposed factor": (lambda a, b: a @ b.T, 2, [((0, 0),), ((0, 1), (1, 1)), ((1, 0),)]),
+    "sum of rows": (lambda x: x.sum(1), 1, [((0, 0),), ((0, 1),)]),
+    "with a vector of columns": (lambda x, v: x * v, 2, [((0, 0),), ((0, 1), (1, 0))]),
+    "inverse": (torch.linalg.inv, 1, [()]),
+}
+
+
+@pytest.mark.parametrize("name", SQUARES)
+def test_each_axis_of_a_square_is_long_alone_where_the_reference_takes_it(name):
+    function, count, groups = SQUARES[name]
+    inputs = [torch.rand(2048, 2048) + torch.eye(2048) for _ in range(count)]
+    if "vector" in name:
+        inputs[1] = inputs[1][0]
+    grown = growth(*inputs, refusal=refusing(function))
+    longs = long_sizes(inputs, grown.shrunk, grown.refusal)
+    assert [long.axes for long in longs] == groups
+    for long in longs if groups != [()] else ():
+        found = grown.longest(long)
+        assert found.kept == 2048 and found.axes == dict.fromkeys(long.axes, 2048)
+        values = resize(inputs, found.sizes, found.axes)
+        for index, value in enumerate(values):
+            lengths = {(index, axis): length for axis, length in enumerate(value.shape) if length == 2048}
+            assert lengths == {axis: 2048 for axis in long.axes if axis[0] == index}
+        function(*values)
 
 
 PRODUCTS = {
@@ -261,9 +302,64 @@ def test_an_honest_kernel_passes_and_the_verdict_says_at_which_sizes(write_file)
     assert [case.name for case in verdict.cases[1:]] == [
         "launches at full size",
         "longer: size 4096",
-        "longer: several parts for each block",
+        "longer: more elements for each block",
     ]
     assert verdict.cases[1].explanation == "recorded: 512 blocks, not executed"
+
+
+SQUARE = """
+import cutlass
+import cutlass.cute as cute
+import torch
+from cutlass.cute.runtime import make_fake_compact_tensor, make_fake_stream
+
+
+@cute.kernel
+def double_kernel(mX: cute.Tensor, mY: cute.Tensor):
+    thread, _, _ = cute.arch.thread_idx()
+    row, _, _ = cute.arch.block_idx()
+    for column in range(thread, mX.shape[1], 128):
+        if row < LAST_ROW and column < LAST_COLUMN:
+            mY[row, column] = mX[row, column] * 2.0
+
+
+@cute.jit
+def double(mX: cute.Tensor, mY: cute.Tensor, stream):
+    double_kernel(mX, mY).launch(grid=[mX.shape[0], 1, 1], block=[128, 1, 1], stream=stream)
+
+
+def sized():
+    return make_fake_compact_tensor(cutlass.Float32, (cute.sym_int(), cute.sym_int()), stride_order=(1, 0))
+
+
+compiled = cute.compile(double, sized(), sized(), make_fake_stream(), options="--enable-tvm-ffi")
+
+
+def kernel_fn(x):
+    y = torch.empty_like(x)
+    compiled(x, y, torch.cuda.current_stream().cuda_stream)
+    return y
+
+
+def reference_fn(x):
+    return x * 2
+
+
+def get_inputs():
+    return [torch.randn(4096, 4096, device="cuda")]
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("fault", "dimension"), [("LAST_ROW", 0), ("LAST_COLUMN", 1)])
+def test_a_fault_at_the_end_of_one_axis_of_a_square_is_found(write_file, fault, dimension):
+    text = SQUARE.replace(fault, "4000")
+    for name in ("LAST_ROW", "LAST_COLUMN"):
+        text = text.replace(name, "4096")
+    verdict = verdict_here(write_file(text), judge=ShortJudge, seeds=1)
+    wrong = [case.name for case in verdict.cases if not case.passed]
+    assert verdict.exit_code == ExitCode.WRONG_RESULT, verdict.summary
+    assert wrong == [f"longer: dimension {dimension} of input 0 (4096)"]
 
 
 @pytest.mark.slow

@@ -287,8 +287,10 @@ class Candidate:
     def _faults(self, known: int) -> list[Violation]:
         """New findings of the emulated GPU, beyond those that are known: one violation, the first, tells all."""
         found = () if self.emulated is None else self.emulated.findings[known:]
-        about = {"rule": Rule.O8, "mechanism": Mechanism.EMULATED_SANITIZER, "text": told(found, self.path)}
-        return [Violation(**about, reject=False, fault=first.kind, sign=first.sign(self.path)) for first in found[:1]]
+        if not found:
+            return []
+        text, kind, sign = told(found, self.path), found[0].kind, found[0].sign(self.path)
+        return [Violation(Rule.O8, Mechanism.EMULATED_SANITIZER, text, reject=False, fault=kind, sign=sign)]
 
     def record(self, request: Record) -> Recorded:
         """Run `kernel_fn` on inputs without values; what it launched and returned."""

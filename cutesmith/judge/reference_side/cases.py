@@ -7,7 +7,7 @@ reference decides what is allowed: a derived case that it refuses is dropped.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -120,19 +120,32 @@ def count_elements(tensors: Sequence[torch.Tensor], sizes: dict[int, int]) -> in
     return sum(math.prod(sizes.get(size, size) for size in value.shape) for value in tensors)
 
 
-def resize(inputs: Sequence[Any], sizes: dict[int, int]) -> Values:
-    """Every dimension of a size in `sizes` gets the new one; values are drawn from those that were there."""
-    return [_resize(value, sizes) if isinstance(value, torch.Tensor) else value for value in inputs]
+def resize(inputs: Sequence[Any], sizes: dict[int, int], axes: Mapping[tuple[int, int], int] | None = None) -> Values:
+    """Every dimension of a size in `sizes` gets the new one; values are drawn from those that were there.
+
+    `axes`: the new sizes of single dimensions, by input and dimension.
+    """
+    shapes = [resized(index, value, sizes, axes or {}) for index, value in enumerate(inputs)]
+    return [
+        _resize(value, shape, sizes) if isinstance(value, torch.Tensor) else value
+        for value, shape in zip(inputs, shapes)
+    ]
 
 
-def _resize(tensor: torch.Tensor, sizes: dict[int, int]) -> torch.Tensor:
+def resized(index: int, value: Any, sizes: dict[int, int], axes: Mapping[tuple[int, int], int]) -> tuple[int, ...]:
+    """The shape that `resize` gives the input of that index; empty for what is no tensor."""
+    shape = value.shape if isinstance(value, torch.Tensor) else ()
+    return tuple(axes.get((index, axis), sizes.get(size, size)) for axis, size in enumerate(shape))
+
+
+def _resize(tensor: torch.Tensor, shape: tuple[int, ...], sizes: dict[int, int]) -> torch.Tensor:
     """One tensor; dimensions keep their order in memory."""
-    if all(sizes.get(size, size) == size for size in tensor.shape):
+    if shape == tensor.shape:
         return _fit_indices(tensor, sizes)
     strides, smaller, structure = tensor.stride(), tensor, structure_of(tensor)
     order = sorted(range(tensor.ndim), key=lambda dimension: -strides[dimension])
-    for dimension, size in enumerate(tensor.shape):
-        if (new := sizes.get(size, size)) != size:
+    for dimension, (size, new) in enumerate(zip(tensor.shape, shape)):
+        if new != size:
             chosen = torch.randint(size, (new,), device=tensor.device)
             if new <= size and is_distinct(tensor):
                 chosen = torch.randperm(size, device=tensor.device)[:new]

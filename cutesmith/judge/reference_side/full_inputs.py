@@ -50,15 +50,15 @@ class FullInputs:
             for value in self.values
         )
 
-    def about(self) -> dict[str, Any]:
+    def about(self, refusal: Callable[[Values], str]) -> dict[str, Any]:
         """Which sizes longer cases keep, and how many elements there are."""
         elements = count_elements([value for value in self.values if isinstance(value, torch.Tensor)], {})
-        return {"long_sizes": tuple(long_sizes(self.shrunk)), "elements": elements}
+        return {"long_sizes": tuple(long_sizes(self.values, self.shrunk, refusal)), "elements": elements}
 
     def longer(self, request: Draw, reference_fn: Callable[..., Any]) -> Longer:
         """The sizes of a case that keeps the size `longer`, or that has `beyond` elements."""
         if self.declared and not request.some_blocks:
-            return Longer(request.longer, 0, {}, "EMULATED_SIZES are the sizes of this problem's smaller inputs")
+            return Longer(0, 0, {}, "EMULATED_SIZES are the sizes of this problem's smaller inputs")
         growth = Growth(
             inputs=self.values,
             shrunk=self.shrunk,
@@ -66,7 +66,7 @@ class FullInputs:
             elements=request.elements,
             refusal=lambda values: too_much(reference_fn, values, few_blocks=request.some_blocks),
         )
-        return growth.beyond(request.beyond) if request.beyond else growth.longest(request.longer)
+        return growth.longest(request.longer) if request.longer else growth.beyond(request.beyond)
 
     def layout(self, folder: Path) -> tuple[Scalar | TensorFile | TensorLayout, ...]:
         """Layouts of all; with their values, in files, what host code may read: what is small, or no float."""

@@ -129,7 +129,7 @@ class Reference:
         drawn = items_of(self.loaded.get_input_sets or tuple, "get_input_sets")
         sets = sum(bool(self._check(values, "get_input_sets()")) for values in drawn)
         plan = requests.Loaded(sets, promises_shapes(self.loaded.module, sets))
-        return replace(plan, **self.whole.about()) if self.whole else plan
+        return replace(plan, **self.whole.about(self._refusal)) if self.whole else plan
 
     def plan(self, request: requests.Plan) -> requests.Planned:
         """The derived cases, by the inputs of `get_inputs()` at full size and by what the reference does with them."""
@@ -218,7 +218,7 @@ class Reference:
             values = self._inputs(request.index)
         else:
             fitted = self._fit(self.whole.values, DERIVED_ELEMENTS if name else EMULATED_ELEMENTS)
-            values = resize(self.whole.values, found.sizes) if found else fitted
+            values = resize(self.whole.values, found.sizes, found.axes) if found else fitted
         if request.resized and not (name and self.other and not self.other.keeps_sizes(name)):
             values = resize(values, dict(request.resized))
             if why := self._refusal(values):

@@ -11,6 +11,21 @@ from cutesmith.verdicts import InputKind, OutputError, Precision, Violation
 
 
 @dataclass(frozen=True)
+class LongSize:
+    """A size that a longer case keeps whole: on these `axes` alone (input, dimension), without any wherever it is."""
+
+    size: int
+    axes: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def words(self) -> str:
+        """Such as "size 8192", "dimension 1 of input 0 with dimension 0 of input 1 (8192)"."""
+        if not self.axes:
+            return f"size {self.size}"
+        return f"{' with '.join(f'dimension {axis} of input {number}' for number, axis in self.axes)} ({self.size})"
+
+
+@dataclass(frozen=True)
 class Loaded:
     """The number of input sets, and whether derived cases may have other shapes.
 
@@ -20,7 +35,7 @@ class Loaded:
 
     sets: int
     shapes: bool
-    long_sizes: tuple[int, ...] | None = None
+    long_sizes: tuple[LongSize, ...] | None = None
     elements: int = 0
     confinement: dict[str, bool] | None = None
 
@@ -94,7 +109,7 @@ class Draw(Request[Drawn]):
     index: int = -1
     derive: str = ""
     begins: bool = True
-    longer: int = 0
+    longer: LongSize | None = None
     beyond: int = 0
     elements: int = 0
     columns: bool = False
