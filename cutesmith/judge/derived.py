@@ -168,7 +168,10 @@ def _judged(
     text = wrong.text if drawn == case.name else f"{drawn}: {wrong.text}"
     mechanism = Mechanism.DERIVED_INPUTS if by_value else wrong.mechanism
     rule = wrong.rule or case.rule if by_value else wrong.rule
-    wrong = replace(wrong, rule=rule, mechanism=mechanism, text=text, reject=wrong.reject and not case.forgiving)
+    sign = wrong.sign or ("" if by_value else wrong.text)  # the same layout of an output is one failure for all draws
+    wrong = replace(
+        wrong, rule=rule, mechanism=mechanism, text=text, sign=sign, reject=wrong.reject and not case.forgiving
+    )
     inputs, whole, shapes = draw.inputs.summary, draw.inputs.whole, shapes_of(draw.inputs)
     shown = replace(report, inputs=inputs, whole=whole, shapes=shapes, outputs=judged.outputs)
     return shown.violated(wrong)

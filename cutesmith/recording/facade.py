@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
@@ -18,6 +18,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils import _device as torch_device
 
 from cutesmith.devices import DEFAULT_ARCH, parse_arch
+from cutesmith.recording.claims import Claim, Keeper, is_cuda, shares_memory, storage_of
 from cutesmith.recording.dlpack import CudaTensorView
 from cutesmith.recording.patches import Patches
 from cutesmith.recording.torch_cuda import cuda_stand_ins, generator_class
@@ -25,7 +26,6 @@ from cutesmith.verdicts import Mechanism
 
 ALIGNMENT = 256  # what the CUDA allocator guarantees; the CPU's gives 64
 _GAP = 1 << 20  # bytes between claimed storages, so that an address just outside of one belongs to no other
-_HOLDERS_OF_A_CLAIM = 2  # `storage` and `alias`
 _MOST_POSED_BYTES = 1 << 28
 _MARK = "_cutesmith_says_cuda"
 _FRESH = "_cutesmith_fresh"  # on a storage: the version of its tensor when it was allocated without values
@@ -82,37 +82,6 @@ def active_facade() -> Facade | None:
 _active: list[Facade] = []
 
 
-class Keeper(Protocol):
-    """What keeps the memory of posing tensors from host code."""
-
-    def posed(self, storage: torch.UntypedStorage) -> None:
-        """A storage poses from now on."""
-
-    def at_work(self) -> AbstractContextManager[None]:
-        """Within it, the memory may be worked on."""
-
-
-@dataclass(frozen=True)
-class Claim:
-    """A storage and the device address that its tensors claim; `version` is None if it was allocated with values."""
-
-    address: int
-    storage: torch.UntypedStorage
-    alias: torch.Tensor  # shares the version counter of the tensor that was claimed first
-    version: int | None
-
-    @property
-    def written(self) -> bool:
-        """Whether torch has put values into it: everything but `torch.empty` and its like does."""
-        return self.version is None or self.alias._version != self.version
-
-    @property
-    def is_dead(self) -> bool:
-        """Whether only the claim itself keeps the storage."""
-        holders: int = torch._C._storage_Use_Count(self.storage._cdata)
-        return holders <= _HOLDERS_OF_A_CLAIM
-
-
 class Facade:
     """The rules by which tensors pose as CUDA tensors, and the addresses that they claim."""
 
@@ -131,7 +100,7 @@ class Facade:
         with torch._C.DisableTorchFunction():
             if self.fake:
                 return tensor.device.type == "meta"
-            storage = _storage(tensor)
+            storage = storage_of(tensor)
             return storage is not None and hasattr(storage, _MARK)
 
     def address(self, tensor: torch.Tensor) -> int:
@@ -176,13 +145,13 @@ class Facade:
     def note_fresh(self, tensor: torch.Tensor) -> None:
         """Remember that the tensor was allocated without values."""
         with torch._C.DisableTorchFunction():
-            storage = None if self.fake or tensor.is_inference() else _storage(tensor)
+            storage = None if self.fake or tensor.is_inference() else storage_of(tensor)
             if storage is not None:
                 setattr(storage, _FRESH, tensor._version)
 
     def forget_fresh(self, tensor: torch.Tensor) -> None:
         """A handle on the tensor's memory was given out whose writes are not counted."""
-        storage = _storage(tensor)
+        storage = storage_of(tensor)
         if storage is not None and hasattr(storage, _FRESH):
             delattr(storage, _FRESH)
             if storage._cdata in self._claims:
@@ -218,7 +187,7 @@ class Facade:
     def mark(self, tensor: torch.Tensor) -> torch.Tensor:
         """Let a CPU tensor pose as one on CUDA (a meta tensor always does)."""
         with torch._C.DisableTorchFunction():
-            storage = None if self.fake else _storage(tensor)
+            storage = None if self.fake else storage_of(tensor)
             if storage is not None and storage._cdata not in self._posing:  # a weak reference keeps that from new ones
                 setattr(storage, _MARK, True)  # views and parameters share it
                 self._posing[storage._cdata] = StorageWeakRef(storage)  # type: ignore[no-untyped-call,unused-ignore]
@@ -251,28 +220,6 @@ class Facade:
     def substitute(self, device: Any) -> Any:
         """The device to use where the code asks for `device`."""
         return self._stand_in if is_cuda(device) else device
-
-
-def _storage(tensor: torch.Tensor) -> torch.UntypedStorage | None:
-    """The tensor's storage, None for the kinds that have none (sparse, wrapped by a transform)."""
-    try:
-        return tensor.untyped_storage()
-    except (NotImplementedError, RuntimeError):
-        return None
-
-
-def _share(tensor: torch.Tensor, other: Any) -> bool:
-    if not isinstance(other, torch.Tensor):
-        return False
-    mine, theirs = _storage(tensor), _storage(other)
-    return mine is not None and theirs is not None and mine._cdata == theirs._cdata
-
-
-def is_cuda(device: Any) -> bool:
-    """Whether `device` (a string, an index, a torch.device) names a CUDA device."""
-    if isinstance(device, bool) or device is None:
-        return False
-    return isinstance(device, int) or str(device).split(":")[0] == "cuda"
 
 
 class _FacadeMode(TorchFunctionMode):
@@ -324,7 +271,7 @@ class _FacadeMode(TorchFunctionMode):
         if poses and not self._facade.fake:
             for tensor in result if isinstance(result, (tuple, list)) else (result,):
                 # what shares an argument's memory, as in-place results and views do, stays where that is
-                if isinstance(tensor, torch.Tensor) and not any(_share(tensor, value) for value in given):
+                if isinstance(tensor, torch.Tensor) and not any(shares_memory(tensor, value) for value in given):
                     self._facade.mark(tensor)
         return result
 
@@ -349,6 +296,11 @@ def _to(facade: Facade, call: TorchCall) -> Any:
     if is_cuda(device):
         return facade.to_cuda(tensor, dtype, copy, layout)
     return facade.to_cpu(tensor).to(device=device, dtype=dtype or tensor.dtype, copy=copy, **layout)
+
+
+def _cuda(facade: Facade, call: TorchCall) -> Any:
+    is_cuda(call.args[1] if len(call.args) > 1 else call.named.get("device"))  # refuses another GPU
+    return facade.to_cuda(call.args[0])
 
 
 def _when_posing(answer: _Handler) -> _Handler:
@@ -382,7 +334,7 @@ _NO_ARRAY = (
 
 _SPECIAL: dict[Any, _Handler] = {
     _Tensor.to: _to,
-    _Tensor.cuda: lambda facade, call: facade.to_cuda(call.args[0]),
+    _Tensor.cuda: _cuda,
     _Tensor.cpu: lambda facade, call: facade.to_cpu(call.args[0]),
     _Tensor.pin_memory: lambda facade, call: call.args[0],
     _Tensor.numpy: _only_on_cpu(_NO_ARRAY),

@@ -226,6 +226,9 @@ for refused in (
     lambda: triton.testing.do_bench(lambda: None),
     lambda: scale[(1,)](1, n=2),
     lambda: torch.distributed.init_process_group("nccl"),
+    lambda: torch.cuda.nccl.version(),
+    lambda: torch.ones(4, device="cuda:1"),
+    lambda: torch.ones(4).cuda(1),
     lambda: ctypes.CDLL("libcublas.so.12"),
     lambda: torch.cuda.make_graphed_callables(),
     lambda: driver.cuModuleLoad(b"x"),
@@ -249,7 +252,8 @@ def test_what_a_script_cannot_have_is_refused_by_name(script, capfd):
     code, fields, printed = emulated(capfd, script(REFUSED))
     assert code == ExitCode.UNAVAILABLE and "needs the package no_such_package_xyz" in fields["summary"]
     refusals = [line for line in printed.splitlines() if line.startswith("refused")]
-    names = "do_bench `scale` NCCL libcublas.so make_graphed_callables cuModuleLoad Permission Permission Perm".split()
+    names = "do_bench `scale` NCCL NCCL cuda:1 cuda:1 libcublas.so make_graphed_callables cuModuleLoad".split()
+    names += ["Permission"] * 3
     assert len(refusals) == len(names)
     assert all(name in line for name, line in zip(names, refusals, strict=True)), refusals
     assert not Path("left.txt").exists()
@@ -271,6 +275,16 @@ def test_an_exception_has_the_exit_code_of_its_class(raised, code, words):
     told = ending_of(raised, Path("script.py"), 9)
     assert told is not None and (told.exit_code, words in told.message) == (code, True)
     assert ending_of(SystemExit(0), Path("script.py"), 9) is None
+
+
+def test_cuda_that_is_built_at_run_time_is_refused_by_the_name_of_its_compiler():
+    from torch.utils.cpp_extension import load_inline
+
+    try:
+        load_inline(name="scale", cpp_sources="", cuda_sources="__global__ void k() {}", functions=[])
+    except Exception as error:
+        told = ending_of(error, Path("script.py"), 9)
+    assert told is not None and told.exit_code == ExitCode.UNAVAILABLE and "CUDA's compiler" in told.message
 
 
 def test_what_an_exception_was_raised_from_counts():

@@ -211,7 +211,7 @@ def declines(error: BaseException | None, *, any_mistake: bool = False) -> bool:
     the DSL has wrapped it, nor an error of CUDA, which is of a launch that went ahead. With `any_mistake` a missing key
     or index counts too, such as of a table of the scalars that a kernel knows.
     """
-    if isinstance(error, EmulationError):  # what is found while the kernel runs is no choice of its own
+    if isinstance(error, EmulationError):  # found while the kernel ran: it chose nothing
         return isinstance(error, LaunchRefused)
     if not isinstance(error, Exception) or (isinstance(error, MISTAKES) and not any_mistake) or "CUDA" in str(error):
         return False

@@ -133,7 +133,7 @@ def resize(inputs: Sequence[Any], sizes: dict[int, int], axes: Mapping[tuple[int
 
 
 def resized(index: int, value: Any, sizes: dict[int, int], axes: Mapping[tuple[int, int], int]) -> tuple[int, ...]:
-    """The shape that `resize` gives the input of that index; empty for what is no tensor."""
+    """The shape that `resize` gives the input of that index; empty for a scalar."""
     shape = value.shape if isinstance(value, torch.Tensor) else ()
     return tuple(axes.get((index, axis), sizes.get(size, size)) for axis, size in enumerate(shape))
 

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 import torch
 
 _MOST_NAMED = 2  # dimensions, those that say the most first
+_MOST_OF_A_DIMENSION, _NEARLY_ALL = 0.5, 0.9  # indices with wrong elements, and of these all are
+_MOST_LISTED = 3  # of such indices
 _FEWEST_ON_A_DIAGONAL = 4  # elements
 _FEWEST_IN_STEP = 16  # elements: so many places drawn at random have a common step once in 30,000 times
 
@@ -54,8 +56,12 @@ def _along(mask: torch.Tensor, axis: int) -> tuple[float, str] | None:
         return share, f"{ends.get(True, f'{first} to {last}')} of dimension {axis}"
     steps = indices.diff()
     step = int(steps[0])
-    regular = number > 2 and bool((steps == step).all())
-    return (share, f"one in {step} from {first} on of dimension {axis}") if regular else None
+    if number > 2 and bool((steps == step).all()):
+        return share, f"one in {step} from {first} on of dimension {axis}"
+    if share > _MOST_OF_A_DIMENSION or int(mask.sum()) < _NEARLY_ALL * number * (mask.numel() // size):
+        return None
+    more = f" and {number - _MOST_LISTED} more" if number > _MOST_LISTED else ""
+    return share, f"at {', '.join(map(str, indices[:_MOST_LISTED].tolist()))}{more} of dimension {axis}"
 
 
 def _in_steps(wrong: torch.Tensor) -> str:

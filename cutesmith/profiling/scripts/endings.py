@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import socket
 import sys
 import traceback
 from collections.abc import Iterator
@@ -18,8 +19,10 @@ from cutesmith.verdicts import ExitCode
 _MOST = 2000
 _CONFINED = (
     "A script may read its own folder, what its arguments name and --read; it may write only into its temporary folder "
-    "(TMPDIR), and starts no process."
+    "(TMPDIR), starts no process, and has no network."
 )
+_OF_TORCH = Path(torch.__file__).parent
+_CUDA_COMPILER = _OF_TORCH / "utils" / "cpp_extension.py"
 
 
 class TimeUp(BaseException):
@@ -45,10 +48,17 @@ def ending_of(error: BaseException, script: Path, seconds: float) -> RunError | 
     if isinstance(error, ModuleNotFoundError) and _is_missing(error.name or ""):
         what = f"it needs the package {error.name}, which is not installed"
         return RunError(ExitCode.UNAVAILABLE, what, f"pip install {(error.name or '').partition('.')[0]}", _tail(error))
+    files = [Path(frame.filename) for frame in traceback.extract_tb(error.__traceback__)]
+    if _CUDA_COMPILER in files:
+        return RunError(ExitCode.UNAVAILABLE, "the script needs CUDA's compiler: `torch.utils.cpp_extension`", "", "")
+    if files and files[-1].is_relative_to(_OF_TORCH / "cuda"):
+        what = f"PyTorch cannot do this without CUDA: {str(error).strip()[:_MOST]}"
+        return RunError(ExitCode.UNAVAILABLE, what, "", _tail(error))
     if isinstance(error, AssertionError):
         return _asserted(error)
     told = describe_failure(script, error)
-    hint = _CONFINED if isinstance(error, PermissionError) else told.hint
+    kept_out = any(isinstance(cause, (PermissionError, socket.gaierror)) for cause in _causes(error))
+    hint = _CONFINED if kept_out else told.hint
     return RunError(told.exit_code, told.message, hint, told.log_tail)
 
 
@@ -67,8 +77,6 @@ def print_traceback(error: BaseException, script: Path) -> None:
 def _asserted(error: AssertionError) -> RunError:
     frames = traceback.extract_tb(error.__traceback__)
     text = str(error).strip()[:_MOST] or f"`{frames[-1].line}`" if frames else str(error)[:_MOST]
-    if frames and Path(frames[-1].filename).is_relative_to(Path(torch.cuda.__file__).parent):
-        return RunError(ExitCode.UNAVAILABLE, f"PyTorch cannot do this without CUDA: {text}", "", _tail(error))
     own = next((frame for frame in reversed(frames) if "site-packages" not in Path(frame.filename).parts), None)
     where = f"{Path(own.filename).name}:{own.lineno}: " if own else ""
     return RunError(ExitCode.WRONG_RESULT, f"{where}{text}", "", _tail(error))

@@ -19,7 +19,8 @@ from cutesmith.errors import UnavailableError
 from cutesmith.profiling.scripts.scaled_products import with_block_scales, with_out_dtype
 from cutesmith.profiling.scripts.triton_stand_in import stand_in_for_triton
 from cutesmith.recording.autograd import entered
-from cutesmith.recording.facade import Facade, is_cuda
+from cutesmith.recording.claims import is_cuda
+from cutesmith.recording.facade import Facade
 from cutesmith.recording.patches import Patches
 from cutesmith.recording.torch_cuda import Event, cuda_refusals, refused
 
@@ -48,8 +49,10 @@ def script_stand_ins(patches: Patches, facade: Facade, notes: list[str]) -> None
     patches.set(torch.library, "custom_op", _on_every_device(torch.library.custom_op, facade))
     patches.set(torch.library, "opcheck", _without_traces(torch.library.opcheck))
     patches.set(ctypes.CDLL, "__init__", _without_cuda(ctypes.CDLL.__init__))
+    patches.set_existing(torch.cuda.nccl, dict.fromkeys(torch.cuda.nccl.__all__, _no_processes("torch.cuda.nccl")))
+    patches.set(torch.cuda.nccl, "version", _no_processes("torch.cuda.nccl.version"))
     if torch.distributed.is_available():
-        patches.set(torch.distributed, "init_process_group", _no_processes)
+        patches.set(torch.distributed, "init_process_group", _no_processes("torch.distributed.init_process_group"))
     _time_nothing(patches, note)
     stand_in_for_triton(patches)
 
@@ -105,9 +108,12 @@ def _without_cuda(original: Callable[..., None]) -> Callable[..., None]:
     return load
 
 
-def _no_processes(*args: Any, **kwargs: Any) -> None:
-    hint = "The emulated GPU is one GPU; NCCL and Gloo need several processes."
-    raise UnavailableError("the script needs NCCL: `torch.distributed.init_process_group`", hint=hint)
+def _no_processes(name: str) -> Callable[..., None]:
+    def refuse(*args: Any, **kwargs: Any) -> None:
+        hint = "The emulated GPU is one GPU; NCCL and Gloo need several processes."
+        raise UnavailableError(f"the script needs NCCL: `{name}`", hint=hint)
+
+    return refuse
 
 
 def _time_nothing(patches: Patches, note: Callable[[str], None]) -> None:

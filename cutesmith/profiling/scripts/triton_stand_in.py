@@ -47,6 +47,8 @@ class _Finder(MetaPathFinder, Loader):
 
 class _Module(types.ModuleType):
     def __getattr__(self, name: str) -> Any:
+        if name == "__version__":  # PyTorch asks for it within `try: import triton`
+            raise ImportError("Triton is not here")
         if name.startswith("__"):
             raise AttributeError(name)
         if self.__name__ == _NAME and name in _SIZES:
