@@ -224,7 +224,7 @@ class TimedBaselines(Reference):
             self.bench.copies.append([copy_of(value) for value in values])
         self.files = tuple(copies)
         inputs = self.bench.copies[0]
-        (outputs, _), counted = counting(lambda *values: self._native(values), inputs)
+        (outputs, _), counted = counting(lambda *values: self.known.native(values), inputs)
         read, written = bytes_of_values(inputs), bytes_of_values(outputs)
         work = work_of(self.loaded.module, inputs, read + written, counted)
         del outputs

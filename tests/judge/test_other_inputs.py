@@ -218,3 +218,41 @@ def test_what_the_cpu_tries_first_is_drawn_on_a_gpu_too(reference, inputs, wante
         told[on_gpu] = {name: drawn.changes(name, inputs, values) for name, values in draws.items() if values}
     assert set(told[True]) == set(told[False])
     assert any(wanted in f"{name} {change}" for name, change in told[True].items())
+
+
+def test_where_one_integer_input_is_an_index_the_other_is_drawn_large_all_the_same():
+    """Such as letters that index a table of scores: kernels that add scores in 16 bits passed before."""
+    inputs = [torch.randint(4, (64,)), torch.randint(-4, 5, (4, 4))]
+    other = other_inputs(lambda letters, scores: scores[letters].sum(0), inputs)
+    for name in ("large integers", "whole range", "close integers"):
+        (letters, scores), why = other.draw(name, inputs)
+        assert not why and torch.equal(letters, inputs[0]) and scores.max() > 16
+    (letters, scores), why = other.draw("negative indices", inputs)
+    assert not why and letters.min() < 0 and torch.equal(scores, inputs[1])
+
+
+def test_of_several_floats_those_change_that_the_reference_takes_so():
+    inputs = [ROWS.clone(), torch.rand(64, 48) + 0.5]
+
+    def reference(x, positive):
+        if (positive <= 0).any():
+            raise ValueError("not positive")
+        return x / positive
+
+    (x, positive), why = other_inputs(reference, inputs).draw("scattered zeros", inputs)
+    assert not why and (x == 0).any() and torch.equal(positive, inputs[1])
+
+
+@pytest.mark.parametrize(
+    ("reference", "drawn"),
+    [
+        (lambda x: x.topk(4), True),  # the places are returned
+        (lambda x: x.topk(4).values, True),  # they do not matter
+        (lambda x: torch.zeros_like(x).scatter(-1, x.topk(4).indices, 1.0), False),
+        (lambda x: x.argmax(-1), True),
+    ],
+)
+def test_equal_values_are_drawn_where_pytorch_says_what_comes_of_them_or_a_result_shows_it(reference, drawn):
+    other = other_inputs(reference, [ROWS])
+    for name in ("few values", "one value", "halves"):
+        assert ("leaves open" not in other.draw(name, [ROWS])[1]) == drawn

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any
@@ -39,6 +39,10 @@ class Way:
     change: Callable[[Any, Kind], Any] = lambda value, kind: value
     places: tuple[int, ...] = ()
     largest: bool | None = None
+
+    def only(self, places: Collection[int]) -> Way:
+        """The same at no other than these places."""
+        return replace(self, places=tuple(place for place in self.places if place in places))
 
     def changed(self, elements: Sequence[int]) -> set[int]:
         """The places of inputs of so many elements that it changes; an empty tensor stays."""
@@ -82,11 +86,6 @@ class Drawing:
                 case = DerivedCase(f"other values of `{kind.name}`", names, Rule.V5, may_decline=True, may_raise=True)
                 yield replace(case, alone={kind.name: names[0]})
 
-    def draw(self, name: str, inputs: Sequence[Any]) -> Iterator[Values]:
-        """Ways to draw the inputs so, the best first, for a reference that may refuse some."""
-        for way in self.draws[name]:
-            yield self._changed(way, inputs)
-
     def changed_by(self, name: str) -> tuple[int, ...]:
         """The places of the inputs that a draw changes; none for one that does not draw values."""
         return self.draws[name][0].places if name in self.draws else ()
@@ -103,10 +102,9 @@ class Drawing:
             return {NEGATIVE_INDICES: f"DOMAIN declares that it is {kind.domain}"}
         if kind.role is not Role.FLOAT:
             return {}
-        ties = ("few values", "one value"), "PyTorch leaves open which of equal values comes first"
         far = ("squares above", "squares below"), "the reference takes exponentials"
         below = ("negative offset", "halves", "runs of -Inf"), "nothing below 0 is drawn for it"
-        ruled_out = (self.seen.open_ties, ties), (self.seen.exponentials, far), (kind.bounded, below)
+        ruled_out = (self.seen.exponentials, far), (kind.bounded, below)
         return {name: why for holds, (names, why) in ruled_out if holds for name in names}
 
     @property
@@ -116,7 +114,7 @@ class Drawing:
 
     @cached_property
     def draws(self) -> dict[str, tuple[Way, ...]]:
-        """What each draw does, for those that change an input of these kinds."""
+        """The ways to make each draw, the best first, for those that change an input of these kinds."""
         found = {
             AS_DRAWN: (Way(),),
             **self._of_floats(),
@@ -141,7 +139,6 @@ class Drawing:
         signed = tuple(i for i in free if not kinds[i].bounded)
         zero = tuple(i for i in free if kinds[i].low <= 0.0)
         far = () if self.seen.exponentials else tuple(i for i in moved if i in signed)
-        tied = () if self.seen.open_ties else free
         ended = (*free, *(i for i in floats if kinds[i].shares))
         return {
             "large offset": (Way(v.offset, moved, largest=True),),
@@ -152,20 +149,15 @@ class Drawing:
             "NaN elsewhere": (Way(v.not_numbers, moved if len(moved) > 1 else (), largest=False),),
             "scattered zeros": (Way(v.zeros_scattered, zero),),
             "all zeros": (Way(v.zeros, zero, largest=True),),
-            "few values": (Way(v.ties, tied),),
-            "one value": (Way(v.one_value, tied, largest=True),),
+            "few values": (Way(v.ties, free),),
+            "one value": (Way(v.one_value, free, largest=True),),
             "ends": (Way(partial(v.ends, numbers=sorted(self.seen.floats)), ended),),
             "mixed sizes": (Way(v.mixed_sizes, zero),),
-            "squares above": self._together_or_each(v.squares_above, far),
-            "squares below": self._together_or_each(v.squares_below, far),
+            "squares above": (Way(v.squares_above, far, largest=True),),
+            "squares below": (Way(v.squares_below, far, largest=True),),
             "halves": (Way(v.halves, signed, largest=True),),
             "runs of -Inf": (Way(v.infinite_runs, tuple(i for i in signed if i in moved), largest=True),),
         }
-
-    def _together_or_each(self, change: Callable[[Any, Kind], Any], places: tuple[int, ...]) -> tuple[Way, ...]:
-        """The largest of the inputs at these places all together, else each alone, as products of two overflow."""
-        alone = tuple(Way(change, (place,)) for place in places if len(places) > 1)
-        return Way(change, places, largest=True), *alone
 
     def _of_integers(self) -> dict[str, tuple[Way, ...]]:
         integers, numbers = self._places(Role.INTEGER), sorted(self.seen.integers)
@@ -173,13 +165,12 @@ class Drawing:
         # A reference that compares with 0 or less says itself what a negative index means: "special integers" ask that.
         indices = [i for i in repeated if not self.kinds[i].domain and self.kinds[i].structure is not Structure.SORTED]
         wrapped = tuple(indices) if all(number > 0 for number in numbers) else ()
-        by_itself = tuple(Way(v.negative_indices, (place,)) for place in wrapped if len(wrapped) > 1)
         return {
             "integer ends": (Way(v.integer_ends, repeated),),
             "one integer": (Way(v.one_integer, repeated, largest=True),),
             "special integers": (Way(partial(v.special_integers, numbers=numbers), integers if numbers else ()),),
             "large integers": (Way(v.beyond_labels, integers),),
-            NEGATIVE_INDICES: (Way(v.negative_indices, wrapped), *by_itself),
+            NEGATIVE_INDICES: (Way(v.negative_indices, wrapped),),
             "whole range": (Way(v.whole_range, integers),),
             "negative integers": (Way(v.negative_integers, integers),),
             "close integers": (Way(v.close_integers, integers),),
@@ -216,7 +207,7 @@ class Drawing:
         """Inputs of this role, without those that the problem declares to stay as they are drawn."""
         return tuple(i for i, kind in enumerate(self.kinds) if kind.role is role and not stays(kind))
 
-    def _changed(self, way: Way, inputs: Sequence[Any]) -> Values:
+    def changed(self, way: Way, inputs: Sequence[Any]) -> Values:
         """The inputs with those at the way's places changed; an empty tensor stays."""
         elements = [value.numel() if isinstance(value, torch.Tensor) else 1 for value in inputs]
         changed = way.changed(elements)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -71,8 +71,7 @@ class Watching(TorchFunctionMode):  # type: ignore[misc,no-untyped-call,unused-i
             self._compared(name, args, (*args[1:], *named.values()))
         elif name in _IGNORING:
             self.seen.integers.add(int(named.get("ignore_index", IGNORE_INDEX)))
-        elif name in _OPEN_TIES and not named.get("stable"):
-            self.seen.open_ties = True
+        self.seen.open_ties |= leaves_ties_open(name, named)
         self.seen.open_repeats |= name in _OPEN_REPEATS
         self.seen.sorted_inputs |= name in _SORTED_INPUTS
         self.seen.exponentials |= name in _EXPONENTIALS
@@ -88,6 +87,11 @@ class Watching(TorchFunctionMode):  # type: ignore[misc,no-untyped-call,unused-i
             self.seen.floats.update(numbers[:MOST_NUMBERS])
         else:
             self.seen.integers.update(int(number) for number in numbers[:MOST_NUMBERS] if number.is_integer())
+
+
+def leaves_ties_open(name: str, named: Mapping[str, Any]) -> bool:
+    """Whether a call of torch's function of that name, with such named arguments, may give any of equal elements."""
+    return name in _OPEN_TIES and not named.get("stable")
 
 
 def watch(reference_fn: Callable[..., Any], values: Sequence[Any]) -> Seen:

@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from itertools import islice
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
-from cutesmith.judge.draws.cases import ANY_INTEGER, NEGATIVE_INDICES, SAFE_FIRST, Drawing, is_free
-from cutesmith.judge.draws.derived_case import AS_DRAWN
+from cutesmith.judge.draws.cases import ANY_INTEGER, NEGATIVE_INDICES, SAFE_FIRST, Drawing, Way, is_free
 from cutesmith.judge.draws.domains import declared
 from cutesmith.judge.draws.kinds import kinds_of
 from cutesmith.judge.draws.watching import Seen, Watching, watch
 from cutesmith.judge.reference_side.cases import Values, resize, smaller_sizes
+from cutesmith.judge.reference_side.open_ties import undecided_order
 from cutesmith.judge.reference_side.other_shapes import OtherShapes
 from cutesmith.judge.reference_side.problem_calls import native_outputs
 from cutesmith.judge.reference_side.requests import Planned
 from cutesmith.judge.transfer.tensors import copy_of, finite
 from cutesmith.verdicts import InputKind
 
+Trial = Callable[[Way, Values], tuple[float, str]]
 Native = Callable[[Sequence[Any]], tuple[list[torch.Tensor], bool]]
 MOST_NAN = 0.9  # of the results of a draw: with more it says nothing
 FEW_ELEMENTS = 1 << 14  # of inputs that are tried on the CPU first
@@ -90,33 +90,72 @@ class OtherInputs:
         return name in self.drawing.draws
 
     def draw(self, name: str, inputs: Values) -> tuple[Values, str]:
-        """The inputs of one draw, in the way that gives the fewest NaN; or why the reference takes none."""
+        """The inputs of one draw, in the way that gives the fewest NaN; or why the reference takes none.
+
+        If it refuses a draw of several inputs, those are changed that it takes.
+        """
         if not self.keeps_sizes(name):
             return self._of_another_shape(name, inputs)
-        if name in ANY_INTEGER and (why := self.draw("large integers", inputs)[1]):
-            return [], f"as an index: {why}"
-        if name == NEGATIVE_INDICES and not self.draw("large integers", inputs)[1]:
-            return [], "no input is an index: the reference takes any integer"
-        ranges = self.gpu and not self._refused_on_the_cpu(AS_DRAWN, inputs, drawn=inputs)  # not of borders of rows
-        tried_first = self.gpu and (ranges or name in SAFE_FIRST or self._runs_on_the_cpu(inputs))
+        ways = self.drawing.draws[name]
+        if name in (NEGATIVE_INDICES, *ANY_INTEGER):
+            larger, why = self.draw("large integers", inputs)
+            free = {place for place, pair in enumerate(zip(larger, inputs)) if not _equal(*pair)}
+            if name == NEGATIVE_INDICES:
+                free, why = set(range(len(inputs))) - free, "no input is an index: the reference takes any integer"
+            ways = tuple(way.only(free) for way in ways)
+            if not ways[0].places:
+                return [], why if name == NEGATIVE_INDICES else f"as an index: {why}"
+        trial = self._trial_of(name, inputs)
+        best, why = self._best(trial, inputs, ways)
+        best = best or self._of_those_taken(trial, inputs, ways[0])
+        if best and self.drawing.seen.open_ties and undecided_order(self.reference_fn, best):
+            return [], "PyTorch leaves open which of equal elements comes first, and no result shows it"
+        return best, "" if best else why
+
+    def _best(self, trial: Trial, inputs: Values, ways: Sequence[Way]) -> tuple[Values, str]:
+        """The inputs changed in the first way with the fewest NaN, or why the reference takes none."""
         best, least, why = list[Any](), MOST_NAN, "it changes no input of this problem"
-        for way, values in enumerate(self.drawing.draw(name, inputs)):
-            if name != AS_DRAWN and all(map(_equal, values, inputs)):
+        for way in ways:
+            values = self.drawing.changed(way, inputs)
+            if way.places and all(map(_equal, values, inputs)):
                 continue
-            share, refused = 1.0, ""
-            if tried_first:
-                drawn = values if ranges else ()
-                refused = self._refused_on_the_cpu(name, inputs, way, drawn) or self._refused_beyond(
-                    inputs, values, above=name in SAFE_FIRST
-                )
-            if not refused:
-                share, refused = self._trial(values)
+            share, refused = trial(way, values)
             why = refused or f"the reference gives NaN for {share:.0%} of its results"
             if not refused and share < least:
                 best, least = values, share
             if best and not least:
                 break
-        return best, "" if best else why
+        return best, why
+
+    def _of_those_taken(self, trial: Trial, inputs: Values, way: Way) -> Values:
+        """The inputs with those changed that the reference takes so, one after another; none if it takes none."""
+        taken = inputs
+        for place in way.places if len(way.places) > 1 else ():
+            alone = replace(way.only({place}), largest=None)
+            values = [*taken[:place], self.drawing.changed(alone, inputs)[place], *taken[place + 1 :]]
+            if _equal(values[place], inputs[place]):
+                continue
+            share, refused = trial(alone, values)
+            taken = values if not refused and share < MOST_NAN else taken
+        return [] if taken is inputs else taken
+
+    def _trial_of(self, name: str, inputs: Values) -> Trial:
+        """A trial of ways to make a draw: the share of NaN among the results, and why the reference refuses it.
+
+        On a GPU few elements are tried on the CPU first.
+        """
+        ranges = self.gpu and not self._refused_on_the_cpu(Way(), inputs, drawn=inputs)  # not of borders of rows
+        tried_first = self.gpu and (ranges or name in SAFE_FIRST or self._runs_on_the_cpu(inputs))
+
+        def trial(way: Way, values: Values) -> tuple[float, str]:
+            refused = ""
+            if tried_first:
+                above = name in SAFE_FIRST
+                refused = self._refused_on_the_cpu(way, inputs, values if ranges else ())
+                refused = refused or self._refused_beyond(inputs, values, above=above)
+            return (1.0, refused) if refused else self._trial(values)
+
+        return trial
 
     def _of_another_shape(self, name: str, inputs: Values) -> tuple[Values, str]:
         """The inputs of one draw with as many sizes changed as the reference takes; or why it takes none."""
@@ -157,9 +196,9 @@ class OtherInputs:
 
     def _runs_on_the_cpu(self, inputs: Values) -> bool:
         """Whether the reference takes inputs on the CPU; one that makes tensors on the GPU itself does not."""
-        return not self._refused_on_the_cpu(AS_DRAWN, inputs)
+        return not self._refused_on_the_cpu(Way(), inputs)
 
-    def _refused_on_the_cpu(self, name: str, inputs: Values, way: int = 0, drawn: Sequence[Any] = ()) -> str:
+    def _refused_on_the_cpu(self, way: Way, inputs: Values, drawn: Sequence[Any] = ()) -> str:
         """Why the reference takes no such inputs: on a GPU an assertion of PyTorch, as on an index, ends the process.
 
         What was `drawn` is tried as it is, if it is small. Else few elements are, and integers among them have its ends
@@ -172,7 +211,7 @@ class OtherInputs:
         why = ""
         ways_to_shrink = list(smaller_sizes(inputs, FEW_ELEMENTS)) or [{}]
         for sizes in ways_to_shrink if drawn else ways_to_shrink[:1]:
-            values = next(islice(self.drawing.draw(name, _on_the_cpu(resize(inputs, sizes))), way, None))
+            values = self.drawing.changed(way, _on_the_cpu(resize(inputs, sizes)))
             for place, value in enumerate(drawn):
                 values[place] = _spread(values[place], value)
             if not (why := self._why_refused(values)):

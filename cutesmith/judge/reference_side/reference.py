@@ -17,9 +17,8 @@ from typing import Any
 import torch
 
 from cutesmith.compiling.types_seen import types_seen
-from cutesmith.errors import CandidateError, ContractError, UnavailableError
+from cutesmith.errors import CandidateError, ContractError
 from cutesmith.judge.reference_side import requests
-from cutesmith.judge.reference_side.allowances import compared
 from cutesmith.judge.reference_side.cases import (
     Fitted,
     count_elements,
@@ -29,14 +28,13 @@ from cutesmith.judge.reference_side.cases import (
 )
 from cutesmith.judge.reference_side.full_inputs import FullInputs
 from cutesmith.judge.reference_side.gpu_values import as_on_a_gpu
+from cutesmith.judge.reference_side.known_results import KnownResults, Outputs
 from cutesmith.judge.reference_side.longer_cases import Longer
 from cutesmith.judge.reference_side.other_inputs import OtherInputs
-from cutesmith.judge.reference_side.precision import in_float64
 from cutesmith.judge.reference_side.problem_calls import (
     call_of_file,
     items_of,
     load_problem,
-    native_outputs,
     promises_shapes,
     seed_everything,
 )
@@ -49,14 +47,10 @@ from cutesmith.judge.transfer.requests import Give, Start, Take, TensorLayout
 from cutesmith.judge.transfer.tensors import copy_of, poisoned_elements
 from cutesmith.judge.transfer.transfer import Transfer
 from cutesmith.problems import contract
-from cutesmith.problems.precision_flags import exact_convolutions, without_tf32
+from cutesmith.problems.precision_flags import without_tf32
 from cutesmith.sandbox.messages import R, Request
 from cutesmith.verdicts import Mechanism, Precision, Rule, Violation
 
-KEPT_BYTES = 2 << 30  # of results that are kept for the next output of the same inputs: others are on the GPU too
-Outputs = list[torch.Tensor]
-Exact = list["torch.Tensor | None"]
-Results = tuple[Outputs, bool, Exact]  # PyTorch's, whether a tuple, in float64
 EMULATED_ELEMENTS = 1 << 18  # of all inputs of a case together: some tenths of a second on the emulated GPU
 DERIVED_ELEMENTS = 1 << 17  # of a derived case, of which there are many; a count of them still leaves 16 bits behind
 
@@ -67,15 +61,13 @@ class Reference:
 
     device: str = "cuda"
     loaded: Any = None
-    function: Callable[..., Any] = field(default=tuple)  # the problem's `reference_fn`
+    known: KnownResults = field(default_factory=lambda: KnownResults(tuple))  # of the problem's `reference_fn`
     size: str = ""  # of the inputs drawn last
     whole: FullInputs | None = None  # where get_inputs() is made smaller
     asked: str = ""  # what they stand for, where they were made smaller
     other: OtherInputs | None = None  # values and layouts that the problem does not draw
     fits: dict[tuple[str, int], Fitted] = field(default_factory=dict)  # how inputs become smaller, by what they are
     drawn: dict[str, list[Any]] = field(default_factory=dict)
-    results: dict[str, tuple[list[Any], Results]] = field(default_factory=dict)  # with the inputs that they are for
-    tried: list[tuple[Sequence[Any], tuple[Outputs, bool]]] = field(default_factory=list)  # PyTorch's alone, likewise
     exits: ExitStack = field(default_factory=ExitStack)
     transfer: Transfer = field(default_factory=Transfer)
     largest_inputs: int = 0  # bytes of those of one case, the most so far
@@ -120,10 +112,10 @@ class Reference:
         if not hasattr(self.loaded.module, "reference_fn"):
             raise ContractError(f"{path} defines no reference_fn", hint=contract.PROBLEM_LINES)
         function = self.loaded.reference_fn
-        self.function = function if self.device == "cuda" else as_on_a_gpu(function)
+        self.known = KnownResults(function if self.device == "cuda" else as_on_a_gpu(function), self.device)
         seed_everything(request.seed)
         first = self._inputs(-1)
-        contract.check_arity(self.function, "reference_fn", first)
+        contract.check_arity(self.known.function, "reference_fn", first)
         for name in ("ALGORITHMIC_FLOPS", "ALGORITHMIC_BYTES"):
             contract.check_work(getattr(self.loaded.module, name, None), name, first)
         drawn = items_of(self.loaded.get_input_sets or tuple, "get_input_sets")
@@ -135,10 +127,10 @@ class Reference:
         """The derived cases, by the inputs of `get_inputs()` at full size and by what the reference does with them."""
         whole = self.whole if self.whole and not self.whole.declared else None
         first = self._fit(whole.values, DERIVED_ELEMENTS) if whole else self._inputs(-1)
-        full, native = self.whole.values if self.whole else first, self._native
+        full, native = self.whole.values if self.whole else first, self.known.native
         declared = getattr(self.loaded.module, "DOMAIN", None)
         self.other = OtherInputs.of(
-            self.function,
+            self.known.function,
             first,
             full,
             native,
@@ -189,7 +181,7 @@ class Reference:
         """How these inputs become smaller; the same for all with the same layouts."""
         key = tensors.summarize(values), most_elements
         if key not in self.fits:
-            self.fits[key] = replace(fit(values, most_elements, self._refusal), values=[])
+            self.fits[key] = replace(fit(values, most_elements, self.known.refusal), values=[])
         return self.fits[key]
 
     def _check(self, values: Any, where: str) -> list[Any]:
@@ -206,14 +198,13 @@ class Reference:
         seed_everything(request.seed)
         found = None
         if self.whole and (request.longer or request.beyond):
-            found = self.whole.longer(request, self.function)
+            found = self.whole.longer(request, self.known.function)
             if not found.kept:
                 return requests.Drawn(accepted=False, why=found.why)
         name, changed = request.derive, ""
         for done in {request.key, *(self.drawn if name and request.begins else ())}:  # their memory is needed
-            self.results.pop(done, None)
             self.drawn.pop(done, None)
-        self.tried = [(values, known) for values, known in self.tried if any(values is v for v in self.drawn.values())]
+        self.known.keep_those_of(self.drawn)
         if self.whole is None or self.whole.declared or not self._shares(request):
             values = self._inputs(request.index)
         else:
@@ -221,7 +212,7 @@ class Reference:
             values = resize(self.whole.values, found.sizes, found.axes) if found else fitted
         if request.resized and not (name and self.other and not self.other.keeps_sizes(name)):
             values = resize(values, dict(request.resized))
-            if why := self._refusal(values):
+            if why := self.known.refusal(values):
                 return requests.Drawn(accepted=False, why=why)
         if name:
             assert self.other is not None, "the plan comes first"
@@ -274,15 +265,7 @@ class Reference:
         if not (own or request.always):
             return requests.TypesSeen((), own_tolerance=False)
         values = [copy_of(value) for value in self.drawn[request.key]]
-        return requests.TypesSeen(tuple(types_seen(self.function, values)), own)
-
-    def _refusal(self, values: list[Any]) -> str:
-        """Why the reference does not take these inputs; empty when it does."""
-        try:
-            outputs, _ = self._native(values)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the reference refuses these inputs
-            return f"{type(error).__name__}: {str(error)[:300]}"
-        return "" if outputs else "it returns nothing"
+        return requests.TypesSeen(tuple(types_seen(self.known.function, values)), own)
 
     def layout(self, request: requests.Layout) -> requests.LaidOut:
         """Layouts of the inputs of one set and of what the reference returns for them; nothing has values."""
@@ -292,26 +275,12 @@ class Reference:
         )
         summary = tensors.summarize(values)
         try:
-            outputs, is_tuple = self._native(values)
+            outputs, is_tuple = self.known.native(values)
         except ContractError:
             raise
         except Exception:  # noqa: BLE001 - it may need values, which only a GPU gives
             return requests.LaidOut(inputs, summary, None)
         return requests.LaidOut(inputs, summary, tuple(map(tensors.describe_layout, outputs)), is_tuple)
-
-    def _native(self, values: Sequence[Any]) -> tuple[list[torch.Tensor], bool]:
-        """PyTorch's own result for copies of the inputs, and whether it is a tuple.
-
-        On a GPU without tf32 in convolutions: what that costs is allowed by measure (`rounded_convolutions`), and twice
-        PyTorch's own error would allow it again.
-        """
-        with exact_convolutions():
-            outputs, is_tuple = native_outputs(self.function, [copy_of(value) for value in values])
-        if self.device == "cuda":
-            torch.cuda.synchronize()
-        elif sum(output.nbytes for output in outputs) <= DERIVED_ELEMENTS * 8:
-            self.tried.append((values, (outputs, is_tuple)))
-        return outputs, is_tuple
 
     def judge(self, request: requests.Judge) -> requests.Judged:
         """Compare a candidate's outputs with the reference for the inputs drawn under a key."""
@@ -333,7 +302,7 @@ class Reference:
 
     def _written(self, key: str, outputs: Outputs, byte: int) -> Outputs:
         """The outputs with PyTorch's own results where no block that ran has written."""
-        native, _, _ = self._results(key, self.drawn[key])
+        native, _, _ = self.known.of(key, self.drawn[key])
         absent = [poisoned_elements(output, byte).view(output.shape) for output in outputs]
         if all(bool(places.all()) for places in absent):
             raise CandidateError.rejecting(Violation(Rule.O1, Mechanism.POISON, "the blocks that ran wrote nothing"))
@@ -359,10 +328,9 @@ class Reference:
         """As `judge`, of outputs that are read once their layouts are those wanted."""
         with without_tf32() if tolerances.precision is Precision.FLOAT32 else nullcontext():
             values = self.drawn[key]
-            native, wants_tuple, exact = self._results(key, values)
+            native, wants_tuple, _ = self.known.of(key, values)
             if violation := structure_violation(layouts, is_tuple, native, wants_tuple):
                 return requests.Judged(violation)
-            actual = outputs()
             known = {} if tolerances.default else self.loaded.tolerance
             rtol = known.get("rtol") if tolerances.rtol is None else tolerances.rtol
             atol = known.get("atol") if tolerances.atol is None else tolerances.atol
@@ -374,15 +342,8 @@ class Reference:
                 )
                 for own in native
             ]
-            results = compared(
-                self.function,
-                self._both,
-                values,
-                (actual, native, exact),
-                stated,
-                strict=tolerances.strict,
-                rounding=tolerances.precision is Precision.PYTORCH,
-            )
+            rounding = tolerances.precision is Precision.PYTORCH
+            results = self.known.compared(key, values, outputs(), stated, strict=tolerances.strict, rounding=rounding)
             found = [result.violation for result in results if result.violation]
             worst = next((violation for violation in found if violation.reject), found[0] if found else None)
             note = "; ".join(result.note for result in results if result.note)
@@ -390,45 +351,3 @@ class Reference:
             decided = not results or any(result.decided for result in results)
             errors = tuple(result.error for result in results)
             return requests.Judged(worst, errors, note, rounded=rounded, decided=decided)
-
-    def _results(self, key: str, values: list[Any]) -> Results:
-        """PyTorch's and the float64 results; of inputs that several outputs are judged for, computed once."""
-        inputs, known = self.results.pop(key, (None, None))
-        if known is None or inputs is not values:
-            known = None  # its memory is needed
-            native, is_tuple = self._reference(values)
-            known = native, is_tuple, self._exact(values, native)
-        if sum(tensor.nbytes for tensor in (*known[0], *known[2]) if tensor is not None) <= KEPT_BYTES:
-            self.results[key] = values, known
-        return known
-
-    def _reference(self, values: list[Any]) -> tuple[list[torch.Tensor], bool]:
-        if known := next((known for tried, known in self.tried if tried is values), None):
-            return known
-        try:
-            return self._native(values)
-        except ContractError:
-            raise
-        except Exception as error:
-            raise ContractError(
-                f"reference_fn raised {type(error).__name__}: {str(error)[:1000]}",
-                hint="reference_fn(*get_inputs()) must work as it stands.",
-            ) from error
-
-    def _both(self, values: list[Any]) -> tuple[Outputs, Exact]:
-        native, _ = self._reference(values)
-        return native, self._exact(values, native)
-
-    def _exact(self, values: list[Any], native: list[torch.Tensor]) -> list[torch.Tensor | None]:
-        """The float64 results, None for each where there is no such thing."""
-        try:
-            returned = in_float64(self.function, [copy_of(value) for value in values])
-        except UnavailableError:
-            raise
-        except Exception:  # noqa: BLE001 - not every operation exists in float64
-            return [None] * len(native)
-        outputs = list(returned) if isinstance(returned, (tuple, list)) else [returned]
-        return [
-            exact if exact.shape == own.shape and exact.is_floating_point() == own.is_floating_point() else None
-            for exact, own in zip(outputs, native)
-        ]
