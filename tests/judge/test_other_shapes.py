@@ -95,3 +95,59 @@ def test_a_size_that_the_reference_needs_stays_where_others_change():
         (value, points), why = others.draw(draw, inputs)
         assert why == "" and points.shape[-1] == 2 and value.shape != inputs[0].shape, draw
     assert "size 2" in others.draw("size 1 for 2", inputs)[1]
+
+
+def by_chunks(x, w):
+    gate, value = x.chunk(2, -1)
+    return torch.nn.functional.silu(gate) * value * w
+
+
+def rotated(packed, cosines):
+    parts = packed.view(len(packed), 3, 8, cosines.shape[-1])
+    return parts * cosines[:, None, None]
+
+
+RELATED = {
+    "twice the width": (by_chunks, [(64, 256), (128,)]),
+    "an even width": (lambda x: by_chunks(x, 1.0), [(64, 250)]),
+    "heads times width": (lambda q, k: q * k.flatten(2), [(2, 9, 96), (2, 9, 6, 16)]),
+    "three times eight heads": (rotated, [(9, 768), (9, 32)]),
+    "one more border than parts": (lambda borders, scales: borders.diff() * scales, [(33,), (32,)]),
+    "eight groups": (lambda x, w: torch.nn.functional.group_norm(x, 8, w), [(4, 32, 9), (32,)]),
+    "four times a width of whole warps": (
+        lambda x, w: x.unflatten(-1, (4, -1)).sum(-2).unflatten(-1, (-1, 32)).sum(-1) @ w.unflatten(0, (-1, 32))[:, 0],
+        [(64, 512), (128, 24)],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", RELATED)
+def test_sizes_that_belong_together_change_together(name):
+    reference, shapes = RELATED[name]
+    inputs = [torch.randn(shape) for shape in shapes]
+    others = OtherInputs.of(reference, inputs, inputs, native_of(reference), gpu=False, domain=None, sizes=True)
+    seen = set()
+    layout = f"`{others.shapes.names[0]}` one element past an aligned address"
+    for draw in ("odd sizes", "2^n + 1", "multiples of 4", layout):
+        values, why = others.draw(draw, inputs)
+        assert why == "", draw
+        reference(*values)
+        seen.add(tuple(value.shape for value in values))
+    assert len(seen) == 4 and tuple(value.shape for value in inputs) not in seen
+
+
+def test_sizes_that_a_reference_keeps_are_looked_for_once():
+    calls = []
+
+    def reference(x, w):
+        calls.append(1)
+        if x.shape != (64, 256):
+            raise ValueError("other sizes")
+        return x[:, :128] * w
+
+    inputs = [torch.randn(64, 256), torch.randn(128)]
+    others = OtherInputs.of(reference, inputs, inputs, native_of(reference), gpu=False, domain=None, sizes=True)
+    assert "other sizes" in others.draw("odd sizes", inputs)[1]
+    searched = len(calls)
+    assert "other sizes" in others.draw("2^n + 1", inputs)[1]
+    assert searched < 150 and len(calls) - searched < 8

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -12,11 +13,12 @@ from cutesmith.judge.draws.cases import ANY_INTEGER, NEGATIVE_INDICES, SAFE_FIRS
 from cutesmith.judge.draws.domains import declared
 from cutesmith.judge.draws.kinds import kinds_of
 from cutesmith.judge.draws.watching import Seen, Watching, watch
-from cutesmith.judge.reference_side.cases import Values, resize, smaller_sizes
+from cutesmith.judge.reference_side.cases import Values, distinct_sizes, resize, smaller_sizes
 from cutesmith.judge.reference_side.open_ties import undecided_order
-from cutesmith.judge.reference_side.other_shapes import OtherShapes
+from cutesmith.judge.reference_side.other_shapes import OtherShapes, sizes_that_may_stay
 from cutesmith.judge.reference_side.problem_calls import native_outputs
 from cutesmith.judge.reference_side.requests import Planned
+from cutesmith.judge.reference_side.size_rules import SizeRules, possible_rules
 from cutesmith.judge.transfer.tensors import copy_of, finite
 from cutesmith.verdicts import InputKind
 
@@ -37,6 +39,7 @@ class OtherInputs:
     shapes: OtherShapes
     native: Native
     gpu: bool
+    related: list[SizeRules | None] = field(default_factory=list)  # once they were looked for
 
     @classmethod
     def of(
@@ -160,16 +163,34 @@ class OtherInputs:
     def _of_another_shape(self, name: str, inputs: Values) -> tuple[Values, str]:
         """The inputs of one draw with as many sizes changed as the reference takes; or why it takes none."""
         first = ""
-        for fixed in self.shapes.fixed_sizes(name, inputs):
-            values = self.shapes.derive(name, inputs, fixed)
+        for rules in self.shapes.rules(name, inputs, partial(self._related_sizes, inputs)):
+            values = self.shapes.derive(name, inputs, rules)
             if name not in ("own sizes", "small sizes") and _same_layout(values, inputs):
                 why = "it changes no input of this problem"
             else:
-                why = self._refused_as_it_is(inputs, values) or self._trial(values)[1]
+                why = self._refused(inputs, values)
             if not why:
                 return values, ""
             first = first or why
         return [], first
+
+    def _related_sizes(self, inputs: Values) -> SizeRules | None:
+        """The simplest relations between sizes with which the reference takes odd ones, as of `2 * width` beside width.
+
+        They are looked for once.
+        """
+        if not self.related:
+            sizes = distinct_sizes(inputs)
+            tried = (
+                rules
+                for rules in possible_rules(sizes, sizes_that_may_stay(inputs))
+                if not self._refused(inputs, self.shapes.derive("odd sizes", inputs, rules))
+            )
+            self.related.append(next(tried, None))
+        return self.related[0]
+
+    def _refused(self, inputs: Values, values: Values) -> str:
+        return self._refused_as_it_is(inputs, values) or self._trial(values)[1]
 
     def changes(self, name: str, before: Values, after: Values) -> str:
         """Which inputs a draw of values changed, in which share of their elements, and by how much at most."""

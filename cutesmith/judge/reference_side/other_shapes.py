@@ -14,6 +14,7 @@ import torch
 
 from cutesmith.judge.draws.derived_case import DerivedCase
 from cutesmith.judge.reference_side.cases import Values, count_elements, distinct_sizes, resize
+from cutesmith.judge.reference_side.size_rules import FREE, SizeRules
 from cutesmith.verdicts import Rule
 
 ODD_SIZES = (37, 5, 3, 2)  # of the distinct dimensions, the last one first; small, so that a case costs nothing
@@ -80,29 +81,33 @@ class OtherShapes:
         """The places of the inputs whose layout a draw changes."""
         return tuple(index for index, name in enumerate(self.names) if draw.startswith(f"`{name}` "))
 
-    def fixed_sizes(self, draw: str, inputs: Sequence[Any]) -> Iterator[frozenset[int]]:
-        """Sizes that may have to stay in a draw, for a reference that refuses others: a point has two coordinates.
+    def rules(self, draw: str, inputs: Sequence[Any], related: Callable[[], SizeRules | None]) -> Iterator[SizeRules]:
+        """How sizes may have to change in a draw, for a reference that refuses others: a point has two coordinates.
 
-        At first none, then each of the smallest; where only a layout changes, at last all of few elements.
+        At first each by itself, then with each of the smallest as it is, and with those that are `related`, which takes
+        a search. Where only a layout changes, at last all of few elements stay.
         """
-        yield frozenset()
-        if not self.sizes or draw.startswith("size 1 for "):
+        yield FREE
+        if not self.sizes:
             return
-        sizes = distinct_sizes(inputs)
-        yield from (frozenset({size}) for size in sorted(sizes)[:MOST_FIXED] if size <= FIXED)
-        elsewhere = draw in _SIZES or draw in _OTHERWISE
+        stay = sizes_that_may_stay(inputs)
+        if not draw.startswith("size 1 for "):
+            yield from (SizeRules(frozenset({size})) for size in stay)
+        if rules := related():
+            yield rules
+        elsewhere = draw in _SIZES or draw in _OTHERWISE or draw.startswith("size 1 for ")
         if not elsewhere and count_elements([v for v in inputs if isinstance(v, Tensor)], {}) <= MOST_ELEMENTS:
-            yield frozenset(sizes)
+            yield SizeRules(frozenset(distinct_sizes(inputs)))
 
-    def derive(self, draw: str, inputs: Sequence[Any], fixed: Collection[int] = ()) -> Values:
-        """The inputs of one draw, with sizes that stay; takes what it needs from torch's global generator."""
+    def derive(self, draw: str, inputs: Sequence[Any], rules: SizeRules = FREE) -> Values:
+        """The inputs of one draw, with sizes by these rules; takes what it needs from torch's global generator."""
         if draw.startswith("size 1 for "):
-            return resize(inputs, {int(draw.rpartition(" ")[2]): 1})
+            return resize(inputs, rules.complete({int(draw.rpartition(" ")[2]): 1}))
         if draw in _SIZES:
-            return _beside(inputs, fixed, *_SIZES[draw]())
+            return _beside(inputs, rules, *_SIZES[draw]())
         if draw in _OTHERWISE:
-            return _OTHERWISE[draw](list(inputs), fixed)
-        values = _with_sizes(inputs, SMALL_SIZES, fixed) if self.sizes else list(inputs)
+            return _OTHERWISE[draw](list(inputs), rules)
+        values = _with_sizes(inputs, SMALL_SIZES, rules) if self.sizes else list(inputs)
         if draw == "another type":
             return [_in_another_type(value) for value in values]
         places = self.changed_by(draw) or range(len(values))
@@ -113,26 +118,27 @@ class OtherShapes:
         return [_LAYOUTS[layout](value) if change else value for change, value in zip(wanted, values)]
 
 
-def _changing(inputs: Sequence[Any], fixed: Collection[int]) -> list[int]:
-    return [size for size in distinct_sizes(inputs) if size not in fixed]
+def sizes_that_may_stay(inputs: Sequence[Any]) -> list[int]:
+    """The smallest sizes, which a reference may need as they are."""
+    return [size for size in sorted(distinct_sizes(inputs))[:MOST_FIXED] if size <= FIXED]
 
 
-def _with_sizes(inputs: Sequence[Any], new: Sequence[int], fixed: Collection[int]) -> Values:
+def _with_sizes(inputs: Sequence[Any], new: Sequence[int], rules: SizeRules) -> Values:
     """New sizes for the distinct dimensions, the last one first; those beyond take the last of `new`."""
-    sizes = _changing(inputs, fixed)
-    return resize(inputs, {size: new[min(i, len(new) - 1)] for i, size in enumerate(sizes)})
+    sizes = rules.free(distinct_sizes(inputs))
+    return resize(inputs, rules.complete({size: new[min(i, len(new) - 1)] for i, size in enumerate(sizes)}))
 
 
-def _empty(inputs: Sequence[Any], fixed: Collection[int]) -> Values:
+def _empty(inputs: Sequence[Any], rules: SizeRules) -> Values:
     """The outermost dimension becomes 0, every other one small."""
-    sizes = _changing(inputs, fixed)
-    return resize(inputs, {**dict.fromkeys(sizes[:-1], 8), sizes[-1]: 0}) if sizes else list(inputs)
+    sizes = rules.free(distinct_sizes(inputs))
+    return resize(inputs, rules.complete({**dict.fromkeys(sizes[:-1], 8), sizes[-1]: 0})) if sizes else list(inputs)
 
 
-_OTHERWISE: dict[str, Callable[[Values, Collection[int]], Values]] = {
-    "odd sizes": lambda inputs, fixed: _with_sizes(inputs, ODD_SIZES, fixed),
+_OTHERWISE: dict[str, Callable[[Values, SizeRules], Values]] = {
+    "odd sizes": lambda inputs, rules: _with_sizes(inputs, ODD_SIZES, rules),
     "empty": _empty,
-    "sizes swapped": lambda inputs, fixed: _with_sizes(inputs, SWAPPED_SIZES, fixed),
+    "sizes swapped": lambda inputs, rules: _with_sizes(inputs, SWAPPED_SIZES, rules),
 }
 
 # ------------------------------------------------------------------------------------------------------------- sizes
@@ -161,13 +167,13 @@ _SIZES: dict[str, Callable[[], tuple[int | None, ...]]] = {
 }
 
 
-def _beside(inputs: Sequence[Any], fixed: Collection[int], *new: int | None) -> Values:
+def _beside(inputs: Sequence[Any], rules: SizeRules, *new: int | None) -> Values:
     """The inputs with these sizes; unchanged where there is no such dimension, or too many elements."""
-    sizes = _changing(inputs, fixed)
+    sizes = rules.free(distinct_sizes(inputs))
     if len(new) > max(3, len(sizes)) or (new[0] is None and len(sizes) < 2):
         return list(inputs)
     chosen = {size: new[i] if i < len(new) else 2 for i, size in enumerate(sizes)}
-    wanted = {size: other for size, other in chosen.items() if other is not None}
+    wanted = rules.complete({size: other for size, other in chosen.items() if other is not None})
     tensors = [value for value in inputs if isinstance(value, Tensor)]
     return resize(inputs, wanted) if count_elements(tensors, wanted) <= MOST_ELEMENTS else list(inputs)
 
