@@ -3,7 +3,7 @@
 Which of equal elements a kernel names cannot be compared with what PyTorch names: the reference runs again with another
 order, and everything that it computes from the places follows. The order is one that an output of the candidate names,
 where the reference returns the places. Where it does not, the first of equal elements come first, or the last. A place
-that names an element which is not equal, or one that was named before, is no order: PyTorch's own stays in that row.
+that names an element which is not equal, or one that was named before, does not count: PyTorch's own stay in its row.
 """
 
 from __future__ import annotations
