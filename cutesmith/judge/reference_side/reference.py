@@ -121,7 +121,7 @@ class Reference:
         drawn = items_of(self.loaded.get_input_sets or tuple, "get_input_sets")
         sets = sum(bool(self._check(values, "get_input_sets()")) for values in drawn)
         plan = requests.Loaded(sets, promises_shapes(self.loaded.module, sets))
-        return replace(plan, **self.whole.about(self._refusal)) if self.whole else plan
+        return replace(plan, **self.whole.about(self.known.refusal)) if self.whole else plan
 
     def plan(self, request: requests.Plan) -> requests.Planned:
         """The derived cases, by the inputs of `get_inputs()` at full size and by what the reference does with them."""
