@@ -193,7 +193,7 @@ class Excuse(str, enum.Enum):
     NO_DIGIT = "no digit of PyTorch's own result is right"
     INPUTS = "roundings of the inputs move the result"
     STEPS = "roundings of intermediate results move the element"
-    TF32 = "tf32 in convolutions moves the element"
+    FACTORS = "rounded factors of convolutions or products move the element"
     INTEGERS = "roundings decide these integers"
 
     __str__ = str.__str__

@@ -31,7 +31,7 @@ from cutesmith.evals.suites.reduced import reduced_text  # noqa: E402
 from cutesmith.judge.reference_side.cases import Fitted, fit  # noqa: E402
 from cutesmith.judge.reference_side.reference import Reference  # noqa: E402
 from cutesmith.judge.reference_side.requests import Draw, Judge, Load, Plan, Tolerances  # noqa: E402
-from cutesmith.judge.reference_side.rounded_convolutions import CONVOLUTION, _may_round  # noqa: E402
+from cutesmith.judge.reference_side.rounded_factors import CONVOLUTION, _may_round  # noqa: E402
 from cutesmith.judge.transfer.requests import Start  # noqa: E402
 from cutesmith.judge.transfer.tensors import copy_of, write_tensor  # noqa: E402
 

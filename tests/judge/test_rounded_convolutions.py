@@ -14,7 +14,7 @@ from cutesmith.judge.reference_side.known_results import KnownResults
 from cutesmith.judge.reference_side.precision import in_float64
 from cutesmith.judge.reference_side.reference import Reference
 from cutesmith.judge.reference_side.requests import Load
-from cutesmith.judge.reference_side.rounded_convolutions import rounded_factors, to_tf32, unmeasured_factors
+from cutesmith.judge.reference_side.rounded_factors import TF32, rounded_factors, unmeasured_factors
 from cutesmith.judge.reference_side.tolerance import tolerance_for
 from cutesmith.judge.transfer.requests import Start
 from cutesmith.problems.precision_flags import convolutions_may_round, without_tf32
@@ -286,11 +286,11 @@ def test_only_convolutions_of_float32_are_seen():
 def test_numbers_of_eleven_bits_stay():
     torch.manual_seed(10)
     x = torch.cat([torch.randn(1000), torch.tensor([0.0, -0.0, 1e-38, 3e38, 1 + 2.0**-10])]).double()
-    assert torch.equal(to_tf32(to_tf32(x)), to_tf32(x)) and torch.equal(
-        to_tf32(x)[1000:1003].float()[0:2], x[1000:1002].float()
+    assert torch.equal(TF32.nearest(TF32.nearest(x)), TF32.nearest(x)) and torch.equal(
+        TF32.nearest(x)[1000:1003].float()[0:2], x[1000:1002].float()
     )
-    assert torch.equal(to_tf32(x)[:1000], to_bits(x[:1000], 11))
-    assert to_tf32(torch.tensor(1 + 2.0**-11).double()) == 1, "ties go to the even one"
+    assert torch.equal(TF32.nearest(x)[:1000], to_bits(x[:1000], 11))
+    assert TF32.nearest(torch.tensor(1 + 2.0**-11).double()) == 1, "ties go to the even one"
 
 
 @pytest.mark.parametrize("apart", [False, True])

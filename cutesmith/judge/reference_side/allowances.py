@@ -10,7 +10,7 @@ import torch
 
 from cutesmith.judge.reference_side.comparison import Comparison, compare, is_lost, native_excess
 from cutesmith.judge.reference_side.convolution_taps import ByTaps
-from cutesmith.judge.reference_side.rounded_convolutions import rounded_factors, unmeasured_factors
+from cutesmith.judge.reference_side.rounded_factors import rounded_factors, unmeasured_factors
 from cutesmith.judge.reference_side.sensitivity import (
     FEW,
     FEW_ROUNDINGS,
@@ -55,8 +55,8 @@ def compared(
 ) -> list[Comparison]:
     """The candidate's outputs against PyTorch's and the float64 ones for `values`.
 
-    Elements that PyTorch loses to a square out of range are not compared. `rounding`: float32 convolutions may round
-    to tf32 where PyTorch's flag says so.
+    Elements that PyTorch loses to a square out of range are not compared. `rounding`: factors may round, as
+    `rounded_factors` says.
     """
     lost = beyond_squares(reference_fn, values, sides[2])
     if all(places is None for places in lost):
@@ -93,7 +93,7 @@ def _excused(
 ) -> list[Comparison]:
     """By the stated tolerances at first.
 
-    Then with what tf32 in convolutions costs, with PyTorch's own errors nearby, with how far roundings move so few
+    Then with what rounded factors cost, with PyTorch's own errors nearby, with how far roundings move so few
     elements, with both results of products of zeros, with how far roundings move each element, few of them where it is
     `strict`, and with the integers that they give.
     """
@@ -101,7 +101,7 @@ def _excused(
     if not any(result.violation for result in results):
         return results
     _, native, exact = sides
-    allowing = _allowing_tf32(reference_fn, values, native, exact, stated) if rounding else stated
+    allowing = _allowing_rounded_factors(reference_fn, values, native, exact, stated) if rounding else stated
     if allowing is not stated:
         stated, results = allowing, _compare_all(sides, allowing)
         if not any(result.violation for result in results):
@@ -111,7 +111,7 @@ def _excused(
         sides, excusing = _excusing_zeros(sides, excusing, both)
         if rounding:
             with ByTaps(multiplies=False):  # also of the values without products of zeros
-                excusing = _allowing_tf32(reference_fn, values, native, sides[2], excusing)
+                excusing = _allowing_rounded_factors(reference_fn, values, native, sides[2], excusing)
     results = results if excusing == stated and not both else _compare_all(sides, excusing)
     if not _fits_widened([*values, *exact]) or not any(result.violation for result in results):
         return results
@@ -159,12 +159,13 @@ def _compare_all(sides: tuple[Outputs, Outputs, Exact], tolerances: Sequence[Tol
         return [compare(index, *these) for index, these in enumerate(zip(*sides, tolerances))]
 
 
-def _allowing_tf32(
+def _allowing_rounded_factors(
     reference_fn: Callable[..., Any], values: list[Any], native: Outputs, exact: Exact, tolerances: list[Tolerance]
 ) -> list[Tolerance]:
-    """With what the rounding of float32 convolutions to tf32 costs, where PyTorch's flag allows it; else the same list.
+    """With what rounded factors of convolutions and products cost, where they may be (`rounded_factors`).
 
-    Tolerances that somebody stated are meant beside what PyTorch computes on a GPU, as KernelBench's are.
+    Else the same list. Tolerances that somebody stated are meant beside what PyTorch computes on a GPU, as
+    KernelBench's are.
     """
     measure = rounded_factors if _fits_widened([*values, *exact]) else unmeasured_factors
     rounded = measure(reference_fn, values, exact)

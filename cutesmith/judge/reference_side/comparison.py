@@ -19,6 +19,7 @@ from typing import Any
 import torch
 
 from cutesmith.judge.reference_side import wrong_places
+from cutesmith.judge.reference_side.rounded_factors import TF32
 from cutesmith.judge.reference_side.tolerance import (
     DERIVED_SLACK,
     NATIVE_BOUND,
@@ -121,10 +122,15 @@ def _compare_exactly(
     if mismatches == 0:
         if largest:
             error = replace(error, excuse=Excuse.INTEGERS, excused_error=largest, excused_allowed=largest)
-        return Comparison(error, rounded=tolerance.rounded is not None)
+        return Comparison(error, rounded=_by_tf32(tolerance))
     error = replace(error, where=wrong_places.where(wrong.reshape(-1), error.shape))
     text = f"output {index}: {mismatches} of {actual.numel()} elements differ{_places(error)}; {_worst(error)}"
     return Comparison(error, _wrong(text))
+
+
+def _by_tf32(tolerance: Tolerance) -> bool:
+    """Whether what tf32 in convolutions costs was allowed."""
+    return tolerance.rounded is not None and TF32 in tolerance.rounded.types
 
 
 def _disputed(native: torch.Tensor, exact: torch.Tensor | None) -> int:
@@ -179,10 +185,16 @@ def _compare_floats(
         moved = f"roundings of the inputs to float32 move it by {totals.moved():.2g} of the reference"
         notes.append(f"ill-conditioned: {moved}")
     if tolerance.rounded:
-        notes.append(f"tf32 in its convolutions moves it by {totals.rounded():.2g} of the reference")
+        notes.append(f"{tolerance.rounded.words} moves it by {totals.rounded():.2g} of the reference")
     note = f"output {index}: {'; '.join(notes)}" if notes else ""
     decided = not error.elements or totals.undecided < error.elements
-    return Comparison(error, _judge(error, totals), note, rounded=tolerance.rounded is not None, decided=decided)
+    return Comparison(
+        error,
+        _judge(error, totals),
+        note,
+        rounded=tolerance.rounded is not None and TF32 in tolerance.rounded.types,
+        decided=decided,
+    )
 
 
 def _judge(error: OutputError, totals: Totals) -> Violation | None:
@@ -198,8 +210,8 @@ def _judge(error: OutputError, totals: Totals) -> Violation | None:
     if totals.sloppy():
         share = f"{totals.rms_error():.2g} of the reference's, PyTorch's own {totals.rms_native():.2g}"
         advice = "accumulate in a wider type"
-        if totals.tolerance.rounded:
-            advice = f"tf32 in its convolutions explains {totals.rounded():.2g}: round to nearest, and once"
+        if rounded := totals.tolerance.rounded:
+            advice = f"{rounded.words} explains {totals.rounded():.2g}: round to nearest, and once"
         return _wrong(f"{where}: the root mean square error is {share}: {advice}", Rule.O9)
     return None
 

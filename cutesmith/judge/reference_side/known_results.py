@@ -100,7 +100,7 @@ class KnownResults:
             ) from error
 
     def _native(self, function: Callable[..., Any], values: Sequence[Any]) -> tuple[Outputs, bool]:
-        """On a GPU without tf32 in convolutions: what that costs is allowed by measure (`rounded_convolutions`).
+        """On a GPU without tf32 in convolutions: what that costs is allowed by measure (`rounded_factors`).
 
         Twice PyTorch's own error would allow it again.
         """

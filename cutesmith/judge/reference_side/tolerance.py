@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 
 import torch
 
-from cutesmith.judge.reference_side.rounded_convolutions import RoundedFactors
+from cutesmith.judge.reference_side.rounded_factors import RoundedFactors
 
 FLUSHED = 2.0**-126  # float32 arithmetic on a GPU may flush subnormal numbers to zero
 
@@ -23,7 +23,7 @@ class Tolerance:
     `nan_decides` any value passes where the exact result and PyTorch's are NaN, and any special one where PyTorch's is
     Inf. `room` is what each element of the flat result may be off by in any case (`sensitivity.room_of`). `may_be_nan`
     says of each element of the result whether NaN passes too (`zero_products.open_elements`), `reached` of an integer
-    one whether roundings give it (`sensitivity.reached`). `rounded` is what tf32 in convolutions does to the result.
+    one whether roundings give it (`sensitivity.reached`). `rounded` is what rounded factors do to the result.
     `units` in the last place of each element are allowed beside all this, for a type so coarse that its own rounding is
     more than what the arithmetic costs.
     """

@@ -132,7 +132,7 @@ class Totals:
             self.slack.excuse: self.slack.relative * (reference + self.scale) if self.slack.relative else 0.0,
             Excuse.INPUTS: BACKWARD * self.tolerance.moved,
             Excuse.STEPS: room,
-            Excuse.TF32: moved,
+            Excuse.FACTORS: moved,
         }
         excuse = max(by, key=by.__getitem__)
         self._furthest = float(beyond)
@@ -147,7 +147,7 @@ class Totals:
         return torch.zeros_like(difference) if room is None else room[begin : begin + difference.numel()]
 
     def _rounded_room(self, begin: int, out: torch.Tensor) -> torch.Tensor:
-        """What tf32 in convolutions excuses of each element of a chunk."""
+        """What rounded factors excuse of each element of a chunk."""
         rounded = self.tolerance.rounded
         return torch.zeros_like(out) if rounded is None else ROUNDED_ROOM * rounded.farthest[begin:][: out.numel()]
 
@@ -164,7 +164,7 @@ class Totals:
         return self._relative(self.elements * self.tolerance.moved**2)
 
     def rounded(self) -> float:
-        """The same for what tf32 in convolutions does."""
+        """The same for what rounded factors do."""
         return self._relative(self.elements * self.tolerance.rounded.rms**2) if self.tolerance.rounded else 0.0
 
     def _relative(self, squares: float) -> float:
@@ -173,8 +173,8 @@ class Totals:
     def sloppy(self) -> bool:
         """Whether the error is larger all over than roundings of the output explain.
 
-        Of stated tolerances, which bound each element, only where tf32 excuses more: all may not be off by as much as
-        one may.
+        Of stated tolerances, which bound each element, only where rounded factors excuse more: all may not be off by
+        as much as one may.
         """
         least = self.tolerance.rms
         if least is None:
