@@ -80,7 +80,34 @@ def line(x, w, b):
     return F.gelu(F.conv1d(x, w, b, stride=3, padding=2, dilation=4))
 
 
+def grouped(x, w, b):
+    return F.gelu(F.conv2d(x, w, b, stride=(1, 2), padding=1, groups=2))
+
+
+GROUPED = normal(2, 48, 9, 8, dtype=BF16), weights(80, 24, 3, 3), normal(80, dtype=BF16)
+GROUPED_UNEVEN = normal(3, 39, 7, 9, dtype=BF16), weights(33, 13, 3, 3), normal(3, 33, 7, 9, dtype=BF16)
+GROUPED_FLOAT32 = normal(2, 40, 9, 16), weights(48, 20, 3, 3, dtype=torch.float32), normal(48)
+
 CASES = {
+    "grouped": (grouped, GROUPED, HALF),
+    "grouped_last": (grouped, (GROUPED[0].to(memory_format=torch.channels_last), *GROUPED[1:]), HALF),
+    "grouped_uneven": (
+        lambda x, w, residual: F.relu(F.conv2d(x, w, padding=1, groups=3)) + residual,
+        GROUPED_UNEVEN,
+        replace(HALF, tile_k=16, split=2),
+    ),
+    "grouped_cluster": (grouped, GROUPED, replace(HALF, cluster_m=2)),
+    "grouped_points": (
+        lambda x, w: F.conv2d(x, w, stride=2, groups=4),
+        (normal(2, 64, 12, 16, dtype=BF16), weights(96, 16, 1, 1)),
+        Tiles(64, 32, 16, 3, warpgroups=1, swapped=True),
+    ),
+    "grouped_float32": (grouped, GROUPED_FLOAT32, SINGLE),
+    "grouped_solid": (
+        lambda x, w: F.conv3d(x, w, padding=(1, 0, 2), groups=2),
+        (normal(2, 48, 4, 5, 7, dtype=BF16), weights(48, 24, 3, 2, 3)),
+        replace(HALF, tile_k=32),
+    ),
     "turned": (turned, TURNED, HALF),
     "turned_joined": (turned, TURNED, replace(HALF, joined=True, split=2)),
     "turned_float32": (turned, TURNED_FLOAT32, SINGLE),
@@ -149,9 +176,24 @@ def test_one_kernel_serves_other_sizes_and_layouts(joined, tmp_path):
 
 
 @pytest.mark.slow
+def test_a_grouped_kernel_serves_other_sizes_and_layouts(tmp_path):
+    source = match(trace_function(grouped, GROUPED)).render(HALF)
+    with emulated_hopper():
+        kernel = load(source, tmp_path)
+        for x in (image(3, 40, 8, 16), image(1, 272, 5, 4), image(2, 26, 3, 7, last=False)):
+            inputs = x, weights(80, x.shape[1] // 2, 3, 3), normal(80, dtype=BF16)
+            close(1e-6, of_largest=True)(kernel.kernel_fn(*map(move, inputs)).cpu(), *exactly(grouped, inputs))
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("function", "inputs", "tiles"),
-    [(strided, FLOAT32, SINGLE), (turned, TURNED_FLOAT32, SINGLE), (turned, TURNED, HALF)],
+    [
+        (strided, FLOAT32, SINGLE),
+        (turned, TURNED_FLOAT32, SINGLE),
+        (turned, TURNED, HALF),
+        (grouped, GROUPED_FLOAT32, SINGLE),
+    ],
 )
 def test_values_that_are_not_finite_come_out_as_in_pytorch(function, inputs, tiles, tmp_path):
     x, w, b = (value.clone() for value in inputs)
@@ -183,7 +225,7 @@ def plan_of_sizes(images, channels, size, outputs, taps, dtype=BF16, last=True, 
         ((32, 256, 14, 256, 3), {"padding": 1, "last": False, "dtype": torch.float32}, 2),
         ((32, 256, 56, 512, 1), {"stride": 2}, 0),
         ((32, 3, 224, 64, 7), {"padding": 3, "stride": 2}, None),
-        ((32, 256, 14, 256, 3), {"padding": 1, "groups": 2}, None),
+        ((32, 256, 14, 256, 3), {"padding": 1, "groups": 2, "last": False}, 2),
         ((32, 256, 33, 256, 3), {"stride": 9}, None),
         ((32, 256, 33, 256, 3), {"padding": 127, "dilation": 128}, None),
     ],

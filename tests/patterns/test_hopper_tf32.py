@@ -22,9 +22,11 @@ from cutesmith.patterns.tracing.trace import trace_function
 from tests.patterns.running import emulated_hopper, load, move, normal
 from tests.patterns.test_hopper_convolutions import (
     FLOAT32,
+    GROUPED_FLOAT32,
     LINE_FLOAT32,
     SOLID_FLOAT32,
     TURNED_FLOAT32,
+    grouped,
     line,
     solid,
     strided,
@@ -98,6 +100,7 @@ CASES = {
     "line": (line, LINE_FLOAT32, WINDOWS),
     "solid": (solid, SOLID_FLOAT32, replace(WINDOWS, tile_k=16)),
     "turned": (turned, TURNED_FLOAT32, WINDOWS),
+    "grouped": (grouped, GROUPED_FLOAT32, replace(WINDOWS, split=2)),
 }
 
 

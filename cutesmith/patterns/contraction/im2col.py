@@ -21,8 +21,9 @@ MOST_BEGIN = {2: 128, 3: 16}
 def obstacles_of_windows(problem: ContractionProblem, seen: Seen) -> Iterator[str]:
     """What a tensor map of windows over an image cannot say (CUDA driver API, cuTensorMapEncodeIm2col)."""
     windows = seen.windows
-    if windows.rank not in MOST_BEGIN or len(problem.batch) != 1 or len(problem.product.inputs[0].shape) != 2:
-        yield "windows are those of one group over two or three dimensions"
+    groups = len(problem.batch) - 1
+    if windows.rank not in MOST_BEGIN or groups > 1 or len(problem.product.inputs[0].shape) != 2 + groups:
+        yield "windows are those over two or three dimensions, with weights that all images share"
         return
     most, reaches = MOST_BEGIN[windows.rank], [abs(reach) for reach in windows.reaches]
     if windows.is_spread:
@@ -46,14 +47,16 @@ def _channels_reach(seen: Seen) -> bool:
     """Whether the channels of an image lie side by side, and TMA can read them."""
     at = len(seen.shape) - 1 - seen.windows.rank
     others = [step for dim, step in enumerate(seen.strides) if dim != at and seen.shape[dim] != 1]
-    return seen.strides[at] == 1 and all(step * ITEM_BYTES[seen.dtype] % TMA_BYTES == 0 for step in others)
+    follow = at == 1 or seen.strides[0] == seen.shape[1] * seen.strides[1]  # groups are read as images are
+    return follow and seen.strides[at] == 1 and all(s * ITEM_BYTES[seen.dtype] % TMA_BYTES == 0 for s in others)
 
 
 def can_join(problem: ContractionProblem) -> bool:
     """Whether images may follow each other in tiles: what the epilogue reads is the same at all positions."""
     epilogue = problem.epilogue
     same = all(operand.rank <= 2 and not operand.varies[-1] for operand in epilogue.operands)
-    return isinstance(problem.b, Seen) and problem.n > 1 and same and not epilogue.coordinates
+    one_group = isinstance(problem.b, Seen) and len(problem.batch) == 1
+    return one_group and problem.n > 1 and same and not epilogue.coordinates
 
 
 def im2col_context(windows: Windows | None) -> dict[str, Any]:

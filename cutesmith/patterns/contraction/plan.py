@@ -165,7 +165,7 @@ def _context(problem: ContractionProblem, configuration: Form) -> dict[str, obje
     if problem.windows and by_taps:
         count = math.prod(problem.windows.taps)
         last = problem.windows.taps_first or count == 1  # TMA reads a step of one tap too
-        by_channels = f"({count}, -1)).transpose(1, 2)" if last else f"(-1, {count}))"
+        by_channels = f"({count}, -1)).transpose(-2, -1)" if last else f"(-1, {count}))"
         codes[0] = problem.a.code.then(f"{{0}}.unflatten(-1, {by_channels}")
     sizes = problem.image_sizes(views.name(problem.image)) if problem.image else []
     matrices = list(map(views.name, codes))
@@ -240,7 +240,8 @@ def _allocations(
         columns, drop = "math.prod(sizes)", 1 + problem.windows.rank if problem.windows else 2
     shape = f"{a}.shape[0], {columns}"
     if by_taps:
-        shape = f"{b}.shape[0], {a}.shape[0], {columns}"
+        outputs = f"*{a}.shape[:2]" if len(problem.batch) > 1 else f"{a}.shape[0]"
+        shape = f"{b}.shape[0], {outputs}, {columns}"
     elif problem.batch:
         shape = f"*torch.broadcast_shapes({a}.shape[:-2], {b}.shape[:-{drop}]), {a}.shape[-2], {columns}"
     for output in problem.epilogue.outputs:

@@ -39,6 +39,7 @@ def blackwell_context(problem: ContractionProblem, c: BlackwellConfiguration) ->
             "reasons": reasons(problem, c),
             "batched": bool(problem.batch) and not c.joined,
             "joined": c.joined,
+            "grouped": False,
             "ahead": c.ahead,
             "turned": False,
             "scales": (),

@@ -43,6 +43,8 @@ def obstacles(problem: ContractionProblem, sm: SmVersion) -> Iterator[str]:
         yield "factors have scales of blocks"
     if isinstance(problem.b, Seen):
         yield from obstacles_of_windows(problem, problem.b)
+        if len(problem.batch) > 1:
+            yield "windows are those of several groups"
         if arithmetic is Arithmetic.TF32_THRICE:
             yield "a tensor map of windows has no dimension left for parts"
     if problem.k == 0:

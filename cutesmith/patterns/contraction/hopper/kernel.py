@@ -47,7 +47,7 @@ HOPPER_NAMES = frozenset(
     "top seen y for_tma lines_of before after apart passed split tensor dim item aligned alignment is_one "
     "launch_on_parts launch_split split_kernel turn_kernel launch_turn pitch dtype kept most_bytes images_of "
     "scales scales_A scales_B mine_A mine_B load_scales_A load_scales_B add_scaled written_now "
-    "channel_tiles MmaTF32Op op matrices".split()
+    "channel_tiles MmaTF32Op op matrices group groups".split()
 )
 """What the template binds, so that an argument of the problem needs another name."""
 
@@ -79,6 +79,7 @@ def hopper_context(problem: ContractionProblem, c: HopperConfiguration) -> dict[
             "split_stages": SPLIT_STAGES,
             "batched": bool(problem.batch) and not c.joined,
             "joined": c.joined,
+            "grouped": problem.windows is not None and len(problem.batch) > 1,
             "ahead": c.ahead,
             "scales": scales,
             "precise": precise,
