@@ -21,6 +21,7 @@ import os
 import queue
 import re
 import select
+import signal
 import subprocess
 import sys
 import tempfile
@@ -37,7 +38,8 @@ sys.path[:0] = [str(ROOT)] if str(ROOT) not in sys.path else []
 from evals.studies.fuzz.cases import make_case  # noqa: E402
 from evals.studies.fuzz.checks import FAILED, HELD, REFUSED, WRONG, Outcome, check  # noqa: E402
 
-SEED_SECONDS = 150.0
+SEED_SECONDS = 150.0  # CPU time, so that other work on the machine changes no outcome
+ASLEEP_SECONDS = 10 * SEED_SECONDS  # wall time, for a process that waits for something that never comes
 START_SECONDS = 120.0  # PyTorch and the DSL are imported by all workers at the same time
 POISONED = ("CUDA error", "AcceleratorError", "CUDA_ERROR", "cudaError")
 """After such an error a process can use its GPU no more."""
@@ -64,17 +66,19 @@ class Worker:
         with contextlib.suppress(BrokenPipeError, ValueError):
             process.stdin.write(f"{seed}\n")
             process.stdin.flush()
-        until = min(began + SEED_SECONDS, deadline)
+        until = min(began + ASLEEP_SECONDS, deadline)
         if not select.select([process.stdout], [], [], max(0.0, until - time.monotonic()))[0]:
             self.close()
             if until == deadline:
                 return None
-            return Outcome(seed, FAILED, f"took more than {SEED_SECONDS:g} s", make_case(seed).families)
+            return Outcome(seed, FAILED, f"gave no outcome within {ASLEEP_SECONDS:g} s", make_case(seed).families)
         reply = process.stdout.readline()
         if not reply:
             code = process.wait()
             self.close()
-            return Outcome(seed, FAILED, f"the process ended with {code}", make_case(seed).families)
+            late = code == -signal.SIGPROF
+            reason = f"took more than {SEED_SECONDS:g} s of CPU time" if late else f"the process ended with {code}"
+            return Outcome(seed, FAILED, reason, make_case(seed).families)
         outcome = Outcome(**json.loads(reply))
         if any(word in outcome.reason for word in POISONED):
             self.close()
@@ -90,7 +94,10 @@ class Worker:
 
 
 def serve(on: str) -> None:
-    """Check the seeds of stdin, a line each; results go to stdout alone."""
+    """Check the seeds of stdin, a line each; results go to stdout alone.
+
+    SIGPROF ends the process where a seed takes too long.
+    """
     import torch
 
     torch.set_num_threads(1)
@@ -98,6 +105,7 @@ def serve(on: str) -> None:
     os.dup2(2, 1)
     with tempfile.TemporaryDirectory() as folder:
         for line in sys.stdin:
+            signal.setitimer(signal.ITIMER_PROF, SEED_SECONDS)
             case = make_case(int(line))
             try:
                 outcome = check(case, Path(folder), on)

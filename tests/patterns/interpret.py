@@ -23,6 +23,7 @@ from cutesmith.patterns.graph.attributes import (
     Scatter,
     Search,
     Sized,
+    Sort,
     View,
     Viewed,
     Windows,
@@ -133,6 +134,10 @@ def _evaluate(node: Node, operands: list[torch.Tensor], inputs: Sequence[Any], p
         return _scattered(Scatter.of(node), *operands, node.shape, kind)
     if node.op == "search":
         return _searched(operands[0], operands[1], Search.of(node).right)
+    if node.op == "sort":
+        sort = Sort.of(node)
+        found = operands[0].sort(dim=sort.dim, descending=sort.descending, stable=True)
+        return found[sort.places].narrow(sort.dim, 0, node.shape[sort.dim]).to(kind)
     if node.op == "scan":
         if Scan.of(node).operation == "linear":
             return _recurrence(Scan.of(node), *operands).to(kind)

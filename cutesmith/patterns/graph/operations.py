@@ -132,6 +132,9 @@ _ROWS = (
         float32="normcdf_float32({0})",
         fast="normcdf_fast({0})",
     ),
+    Pointwise("lgamma", torch.lgamma, aten=("lgamma",), floats="lgamma({0})"),
+    Pointwise("digamma", torch.digamma, aten=("digamma",), floats="digamma({0})"),
+    Pointwise("erfinv", torch.erfinv, aten=("erfinv",), floats="erfinv({0})"),
     Pointwise(
         "reciprocal",
         torch.reciprocal,
@@ -211,6 +214,7 @@ _ROWS = (
         booleans="{0} | {1}",
         idempotent=True,
     ),
+    Pointwise("gcd", torch.gcd, aten=("gcd",), integers="gcd_int({0}, {1})"),
     # Bits
     Pointwise("bitwise_and", torch.bitwise_and, aten=("bitwise_and",), integers="{0} & {1}", booleans="{0} & {1}"),
     Pointwise("bitwise_or", torch.bitwise_or, aten=("bitwise_or",), integers="{0} | {1}", booleans="{0} | {1}"),

@@ -97,13 +97,11 @@ class Aliases:
 
     def write(self, tensor: torch.Tensor, node: Node) -> None:
         """Gives a known tensor another value, and other views of its memory those elements of it that they share."""
-        memory = self._memory(tensor)
-        assert memory is not None
-        if memory.argument:
-            name = memory.argument
-            raise self.build.unmatched(f"changes argument {name} in place; {name}.clone() may be changed and returned")
+        memory = self._own_memory(tensor)
         others = [(other, alias) for other, alias in memory.alive() if other is not tensor]
         self._by_tensor[id(tensor)].node = node
+        if not tensor.numel():
+            return
         if not others:
             memory.hold(tensor, node)
             return
@@ -113,6 +111,20 @@ class Aliases:
             seen = _region_in(memory.sizes, other)
             if seen is None or not seen.apart(region):
                 alias.node = None
+
+    def reshape(self, tensor: torch.Tensor, node: Node) -> None:
+        """Gives a known tensor, which becomes a view of itself in place, the value of that view."""
+        self._own_memory(tensor)
+        self._by_tensor[id(tensor)].node = node
+
+    def _own_memory(self, tensor: torch.Tensor) -> Memory:
+        """The storage of a tensor that may be changed."""
+        memory = self._memory(tensor)
+        assert memory is not None
+        if memory.argument:
+            name = memory.argument
+            raise self.build.unmatched(f"changes argument {name} in place; {name}.clone() may be changed and returned")
+        return memory
 
     def _memory(self, tensor: torch.Tensor) -> Memory | None:
         """The storage of a tensor; its place may be that of an earlier one, of which no tensor is alive."""

@@ -53,6 +53,8 @@ class ComplexNumbers:
 
         It runs within the trace, which sees what is done with the parts.
         """
+        if torch.Tag.inplace_view in func.tags:
+            return self._viewed_in_place(func, args)
         rule = _RULES.get(func) or (_by_parts if func.overloadpacket in _LINEAR else None)
         if rule is None and func.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeImplicitAutograd):
             return func.decompose(*args, **named)
@@ -63,6 +65,12 @@ class ComplexNumbers:
         if isinstance(result, list):
             return [self._joined(each) for each in result]
         return self._joined(result) if isinstance(result, Pair) else result
+
+    def _viewed_in_place(self, func: Any, args: Sequence[Any]) -> torch.Tensor:
+        """A tensor that becomes a view of itself, as by `transpose_`."""
+        parts = self._pairs(getattr(aten, func.overloadpacket.__name__[:-1])(*args))
+        with _disable_current_modes():
+            return self.track(func(*args), parts)
 
     def _pairs(self, value: Any) -> Any:
         """A complex value as a Pair, also within lists; anything else as it is."""
@@ -185,19 +193,15 @@ def _scaled(value: torch.Tensor, length: int, normalization: int) -> torch.Tenso
     return value if not normalization else value * length ** (-0.5 if normalization == 1 else -1.0)
 
 
-def _along_last(dims: Sequence[int], rank: int) -> int:
-    if len(dims) != 1:
-        raise Unknown
-    return dims[0] % rank
-
-
 def _real_to_complex(func: Any, x: torch.Tensor, dims: Sequence[int], normalization: int, onesided: bool) -> Pair:
-    dim = _along_last(dims, x.dim())
-    x = x.movedim(dim, -1)
-    length = x.shape[-1]
-    cosines, sines = _waves(length, length // 2 + 1 if onesided else length, length, x)
-    parts = (x @ cosines, -(x @ sines))
-    return Pair(*(_scaled(part, length, normalization).movedim(-1, dim) for part in parts))
+    """Along the last of the dimensions real numbers; what comes of them is complex along the others."""
+    dim, others = dims[-1], [dim % x.dim() for dim in dims[:-1]]
+    lines = x.movedim(dim, -1)
+    length = lines.shape[-1]
+    cosines, sines = _waves(length, length // 2 + 1 if onesided else length, length, lines)
+    parts = (lines @ cosines, -(lines @ sines))
+    z = Pair(*(_scaled(part, length, normalization).movedim(-1, dim) for part in parts))
+    return _complex_to_complex(func, z, others, normalization, True)
 
 
 def _complex_to_complex(func: Any, z: Pair, dims: Sequence[int], normalization: int, forward: bool) -> Pair:
@@ -213,7 +217,8 @@ def _complex_to_complex(func: Any, z: Pair, dims: Sequence[int], normalization: 
 
 def _complex_to_real(func: Any, z: Pair, dims: Sequence[int], normalization: int, length: int) -> torch.Tensor:
     """Of half a spectrum, whose other half is its conjugate: waves count twice but for the first and the middle."""
-    dim = _along_last(dims, z.real.dim())
+    dim, others = dims[-1], list(dims[:-1])
+    z = _complex_to_complex(func, z, others, normalization, False)
     real, imag = (part.movedim(dim, -1)[..., : length // 2 + 1] for part in z)
     cosines, sines = _waves(real.shape[-1], length, length, real)
     wave = torch.arange(real.shape[-1], device=real.device)

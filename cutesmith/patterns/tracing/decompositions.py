@@ -10,16 +10,33 @@ from typing import Any
 
 import torch
 
-BILINEAR, NEAREST = 0, 1
-ZEROS = 0
-CUDNN_CHANNELS = 1024  # of an image, at most: with zeros around and aligned corners PyTorch lets cuDNN sample it
+from cutesmith.patterns.tracing import indexing, resampling, signals, small_matrices
 
 
 def decomposition_of(func: Any, *, composite: bool) -> Callable[..., Any] | None:
     """Ours where there is one, else PyTorch's, None without either; a `composite` operation is made of others."""
     from torch._decomp import decomposition_table
 
+    if str(func).startswith("aten._foreach_"):
+        return functools.partial(_for_each, func)
     return _OURS.get(func) or (func.decompose if composite else decomposition_table.get(func))
+
+
+def _for_each(func: Any, *args: Any, **named: Any) -> list[Any] | None:
+    """An operation on lists of tensors, as the operation on one of each; what is not a list is the same for all."""
+    name = str(func).split(".")[1].removeprefix("_foreach_")
+    single = torch.linalg.vector_norm if name == "norm" else getattr(torch.ops.aten, name)
+    count = len(args[0])
+
+    def spread(value: Any) -> list[Any]:
+        return list(value) if isinstance(value, (list, tuple)) else [value] * count
+
+    lists, keywords = list(map(spread, args)), {key: spread(value) for key, value in named.items()}
+    results = [
+        single(*(each[at] for each in lists), **{key: values[at] for key, values in keywords.items()})
+        for at in range(count)
+    ]
+    return None if func._schema.is_mutable else results
 
 
 def arguments_without_values(func: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -60,51 +77,6 @@ def _median(x: torch.Tensor, dim: int, keepdim: bool = False) -> tuple[torch.Ten
         return values, places
     first = x.isnan().to(torch.int32).max(dim, keepdim)
     return torch.where(first.values > 0, torch.nan, values), torch.where(first.values > 0, first.indices, places)
-
-
-def _grid_sampler_2d(
-    image: torch.Tensor, grid: torch.Tensor, interpolation: int = 0, padding: int = 0, align_corners: bool = False
-) -> torch.Tensor:
-    """Points outside of the image are left out; PyTorch's decomposition gives a corner of the image the weight 0.
-
-    An infinity in that corner would become NaN. Other paddings and cubic interpolation never leave the image out.
-    """
-    if (
-        padding != ZEROS
-        or interpolation not in (BILINEAR, NEAREST)
-        or image.dtype not in (torch.float32, torch.float64)
-    ):
-        from torch._decomp import decomposition_table
-
-        return decomposition_table[_GRID_SAMPLER](image, grid, interpolation, padding, align_corners)  # type: ignore[no-any-return]
-    batch, channels, *sizes = image.shape
-    places = [_place(grid[..., dim].unsqueeze(1), sizes[1 - dim], align_corners) for dim in (1, 0)]
-    lines = torch.arange(batch, device=image.device).view(-1, 1, 1, 1)
-    planes = torch.arange(channels, device=image.device).view(1, -1, 1, 1)
-
-    def seen(y: torch.Tensor, x: torch.Tensor, weight: torch.Tensor | None) -> torch.Tensor:
-        inside = (y >= 0) & (y < sizes[0]) & (x >= 0) & (x < sizes[1])
-        at_y, at_x = (torch.where(inside, place, 0).long() for place in (y, x))
-        value = image[lines, planes, at_y, at_x]
-        return torch.where(inside, value if weight is None else value * weight, 0.0)
-
-    if interpolation == NEAREST:
-        return seen(places[0].round(), places[1].round(), None)
-    (top, low), (left, right) = ((place.floor(), place.floor() + 1) for place in places)
-    (y, x) = places
-    total = (
-        seen(top, left, (low - y) * (right - x))
-        + seen(top, right, (low - y) * (x - left))
-        + seen(low, left, (y - top) * (right - x))
-        + seen(low, right, (y - top) * (x - left))
-    )
-    by_cudnn = align_corners and channels <= CUDNN_CHANNELS  # its weights are NaN where a coordinate is not finite
-    return torch.where(y.isfinite() & x.isfinite(), total, torch.nan) if by_cudnn else total
-
-
-def _place(coordinate: torch.Tensor, size: int, align_corners: bool) -> torch.Tensor:
-    """From -1 … 1 to 0 … size - 1, or to the outer edges of the first and the last element."""
-    return coordinate * ((size - 1) / 2 if align_corners else size / 2) + (size - 1) / 2
 
 
 def _col2im(
@@ -211,47 +183,36 @@ def _fill_diagonal(x: torch.Tensor, value: float, wrap: bool = False) -> Any:
     return x
 
 
-def _cofactors(a: torch.Tensor) -> list[list[torch.Tensor]] | None:
-    """Those of matrices of up to 3 rows, row by row; None for larger ones."""
-    size = a.shape[-1]
-    if not 1 <= size <= 3:
-        return None
-    entry = [[a[..., row, column] for column in range(size)] for row in range(size)]
-    if size == 1:
-        return [[torch.ones_like(entry[0][0])]]
-    if size == 2:
-        return [[entry[1][1], -entry[1][0]], [-entry[0][1], entry[0][0]]]
-    after = ((1, 2), (2, 0), (0, 1))  # in cyclic order, so that no sign changes
-    return [
-        [entry[r][c] * entry[s][d] - entry[r][d] * entry[s][c] for c, d in after]  # of minors
-        for r, s in after
-    ]
+def _nanmedian(x: torch.Tensor, dim: int, keepdim: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
+    """The lower of the two in the middle of those that are not NaN."""
+    if not x.dim():
+        return x.clone(), torch.zeros_like(x, dtype=torch.int64)
+    ordered = x.sort(stable=True, dim=dim)
+    middle = (x.isnan().logical_not().sum(dim, keepdim=True) - 1).clamp(min=0) // 2
+    values, places = (found.gather(dim, middle) for found in ordered)
+    return (values, places) if keepdim else (values.squeeze(dim), places.squeeze(dim))
 
 
-def _along_first_row(a: torch.Tensor, cofactors: list[list[torch.Tensor]]) -> torch.Tensor:
-    terms = [a[..., 0, column] * cofactor for column, cofactor in enumerate(cofactors[0])]
-    return sum(terms[1:], terms[0])
+def _pdist(x: torch.Tensor, order: float = 2) -> torch.Tensor:
+    first, second = torch.triu_indices(x.shape[0], x.shape[0], 1, device=x.device)
+    return torch.linalg.vector_norm(x[first] - x[second], order, -1)  # type: ignore[no-any-return]
 
 
-def _det(a: torch.Tensor) -> Any:
-    """Of matrices of up to 3 rows, by cofactors; PyTorch's factors, the other results, are for its backward alone."""
-    cofactors = _cofactors(a)
-    if cofactors is None:
-        return NotImplemented
-    return _along_first_row(a, cofactors), torch.empty_like(a), a.new_empty(a.shape[:-1], dtype=torch.int32)
+def _addbmm(x: torch.Tensor, a: torch.Tensor, b: torch.Tensor, *, beta: float = 1, alpha: float = 1) -> torch.Tensor:
+    """The sum of a batch of products is one product along the batch, too."""
+    return torch.addmm(x, a.transpose(0, 1).flatten(1), b.flatten(0, 1), beta=beta, alpha=alpha)
 
 
-def _inverse(a: torch.Tensor, *, check_errors: bool = False) -> Any:
-    """Of matrices of up to 3 rows, by cofactors; one that has no inverse gives infinities and NaN."""
-    cofactors = _cofactors(a)
-    if cofactors is None:
-        return NotImplemented
-    columns = [torch.stack(row, -1) for row in cofactors]
-    inverse = torch.stack(columns, -1) / _along_first_row(a, cofactors)[..., None, None]
-    return inverse, a.new_zeros(a.shape[:-2], dtype=torch.int32)
+def _lcm(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    divisor = torch.gcd(a, b)
+    return torch.where(divisor == 0, 0, a // divisor.clamp(min=1) * b).abs()
 
 
-_GRID_SAMPLER = torch.ops.aten.grid_sampler_2d.default
+def _mvlgamma(x: torch.Tensor, order: int) -> torch.Tensor:
+    constant = order * (order - 1) / 4 * math.log(math.pi)
+    return sum((torch.lgamma(x - place / 2) for place in range(order)), x.new_full((), constant))
+
+
 _LSTM = torch.ops.aten.lstm.input
 _ARGUMENTS: dict[Any, Callable[..., tuple[Any, ...]]] = {
     torch.ops.aten.linalg_vector_norm.default: _counted_from_the_first,
@@ -259,14 +220,15 @@ _ARGUMENTS: dict[Any, Callable[..., tuple[Any, ...]]] = {
     torch.ops.aten.soft_margin_loss.default: _of_one_type,
 }
 _OURS: dict[Any, Callable[..., Any]] = {
-    _GRID_SAMPLER: _grid_sampler_2d,
+    **indexing.DECOMPOSITIONS,
+    **resampling.DECOMPOSITIONS,
+    **signals.DECOMPOSITIONS,
+    **small_matrices.DECOMPOSITIONS,
     _LSTM: _lstm,
     torch.ops.aten._cdist_forward.default: _cdist,
     torch.ops.aten.cov.default: _cov,
     torch.ops.aten.quantile.default: _quantile,
     torch.ops.aten.quantile.scalar: _quantile,
-    torch.ops.aten._linalg_det.default: _det,
-    torch.ops.aten.linalg_inv_ex.default: _inverse,
     torch.ops.aten.fill_diagonal_.default: _fill_diagonal,
     torch.ops.aten.fake_quantize_per_tensor_affine_cachemask.default: _fake_quantized,
     torch.ops.aten.fake_quantize_per_channel_affine_cachemask.default: _fake_quantized_channels,
@@ -277,4 +239,10 @@ _OURS: dict[Any, Callable[..., Any]] = {
     torch.ops.aten.kthvalue.default: _kthvalue,
     torch.ops.aten.median.dim: _median,
     torch.ops.aten.median.default: lambda x: _median(x.flatten(), 0)[0],
+    torch.ops.aten.nanmedian.dim: _nanmedian,
+    torch.ops.aten.nanmedian.default: lambda x: _nanmedian(x.flatten(), 0)[0],
+    torch.ops.aten._pdist_forward.default: _pdist,
+    torch.ops.aten.addbmm.default: _addbmm,
+    torch.ops.aten.lcm.default: _lcm,
+    torch.ops.aten.mvlgamma.default: _mvlgamma,
 }

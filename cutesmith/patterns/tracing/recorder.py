@@ -86,8 +86,12 @@ _REFUSED = {
     "aten.masked_select": "has a result whose shape depends on values",
     "aten.unique": "has a result whose shape depends on values",
     "aten._unique2": "has a result whose shape depends on values",
-    "aten.bincount": "has a result whose shape depends on values",
 }
+_LENGTH_ASKED = {
+    "aten.bincount": "has a result whose shape depends on values; give it minlength",
+    "aten.repeat_interleave": "has a result whose shape depends on values; give it output_size",
+}
+"""What is decomposed where the caller tells the length of the result."""
 
 
 class TooManyOperations(CutesmithError):
@@ -245,7 +249,7 @@ class Recorder(LightMode):  # type: ignore[no-untyped-call,unused-ignore]
         if result is NotImplemented or refused_inside:
             del self.refusals[before:]
             self.build.origin = origin
-            raise self.build.unmatched("is in no pattern")
+            raise self.build.unmatched(_LENGTH_ASKED.get(str(func).rsplit(".", 1)[0], "is in no pattern"))
         return result
 
     def _in_place(self, func: Any, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
@@ -254,13 +258,22 @@ class Recorder(LightMode):  # type: ignore[no-untyped-call,unused-ignore]
             return self._into(named.pop("out"), func, args, named)
         name, overload = str(func).removeprefix("aten.").rsplit(".", 1)
         functional = getattr(getattr(torch.ops.aten, name.removesuffix("_"), None), overload, None)
-        if not name.endswith("_") or functional is None:
-            return self._decomposed(func, args, named)
         target = args[0]
+        if torch.Tag.inplace_view in func.tags and hasattr(torch.ops.aten, name[:-1]):
+            return self._viewed_in_place(getattr(torch.ops.aten, name[:-1]), func, args)
+        if not name.endswith("_") or functional is None or not isinstance(target, torch.Tensor):
+            return self._decomposed(func, args, named)
         if name == "copy_" and self.aliases.node_of(target) is None:
             return self._overwritten(target, self.node_of(args[1]))
         value = self._functional(functional, args, named)
         return self._assign(target, self.node_of(value))
+
+    def _viewed_in_place(self, view: Any, func: Any, args: tuple[Any, ...]) -> torch.Tensor:
+        """A tensor that becomes a view of itself, as by `transpose_`."""
+        with self:
+            node = self.node_of(view(*args))
+        self.aliases.reshape(args[0], node)
+        return func(*args)  # type: ignore[no-any-return]
 
     def _into(self, out: torch.Tensor, func: Any, args: tuple[Any, ...], named: dict[str, Any]) -> torch.Tensor:
         with self:

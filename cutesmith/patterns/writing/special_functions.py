@@ -66,6 +66,74 @@ def normcdf_fast(x: Float32) -> Float32:
     tail = 0.5 * poly * cute.math.exp2(x * x * -0.7213475204444817, fastmath=True)
     return 1.0 - tail if x > 0.0 else tail
 ''',
+    "lgamma": '''
+@cute.jit
+def lgamma(x):
+    """log |gamma(x)| in Float64: reflected below 1/2, multiplied up to 10, then Stirling's series (A&S 6.1.41)."""
+    wide, one = x.to(Float64), Float64(1.0)
+    is_low = wide < 0.5
+    z = one - wide if is_low else wide
+    product = one
+    for _ in cutlass.range_constexpr(10):
+        factor = z if z < 10.0 else one
+        z = z + one if z < 10.0 else z
+        product = product * factor
+    y = one / (z * z)
+    series = 1 / 1260 + y * (-1 / 1680 + y * (1 / 1188 + y * (-691 / 360360 + y / 156.0)))
+    series = (1 / 12 + y * (-1 / 360 + y * series)) / z
+    found = (z - 0.5) * cute.math.log(z) - z + 0.5 * math.log(2 * math.pi) + series - cute.math.log(product)
+    rest = wide - cute.math.roundeven(wide)
+    sine = cute.math.sin(cute.math.absf(rest) * math.pi)
+    found = math.log(math.pi) - cute.math.log(sine) - found if is_low else found
+    is_infinite = ((wide <= 0.0) & (rest == 0.0)) | (cute.math.absf(wide) == math.inf)
+    return (Float64(math.inf) if is_infinite else found).to(type(x))
+''',
+    "digamma": '''
+@cute.jit
+def digamma(x):
+    """Derivative of log gamma(x) in Float64: reflected below 0, summed up to 10, then its series (A&S 6.3.18)."""
+    wide, one, zero = x.to(Float64), Float64(1.0), Float64(0.0)
+    is_low = wide < 0.0
+    z = one - wide if is_low else wide
+    total = zero
+    for _ in cutlass.range_constexpr(10):
+        total = total + one / z if z < 10.0 else total
+        z = z + one if z < 10.0 else z
+    y = one / (z * z)
+    series = -1 / 240 + y * (1 / 132 + y * (-691 / 32760 + y / 12.0))
+    series = 1 / 12 + y * (-1 / 120 + y * (1 / 252 + y * series))
+    found = cute.math.log(z) - 0.5 / z - y * series - total
+    rest = wide - cute.math.roundeven(wide)
+    found = found - math.pi / cute.math.tan(rest * math.pi) if is_low else found
+    found = Float64(math.nan) if is_low & (rest == 0.0) else found
+    return (-one / wide if wide == 0.0 else found).to(type(x))
+''',
+    "erfinv": '''
+@cute.jit
+def erfinv(x):
+    """The y with erf(y) = x: Giles' approximation (2010), which is right to 4e-7, and steps of Newton in Float64."""
+    size = cute.math.absf(x.to(Float64))
+    w = -cute.math.log((1.0 - size) * (1.0 + size))
+    near, far = w - 2.5, cute.math.sqrt(w) - 3.0
+    y, z = Float64(2.81022636e-08), Float64(-0.000200214257)
+    for p, q in (
+        (3.43273939e-07, 0.000100950558),
+        (-3.5233877e-06, 0.00134934322),
+        (-4.39150654e-06, -0.00367342844),
+        (0.00021858087, 0.00573950773),
+        (-0.00125372503, -0.0076224613),
+        (-0.00417768164, 0.00943887047),
+        (0.246640727, 1.00167406),
+        (1.50140941, 2.83297682),
+    ):
+        y, z = p + y * near, q + z * far
+    y = size * (y if w < 5.0 else z)
+    for _ in cutlass.range_constexpr(2):
+        miss = size - cute.math.erf(y) if size < 0.5 else cute.math.erfc(y) - (1.0 - size)
+        y = y + miss * cute.math.exp(y * y) * (0.5 * math.sqrt(math.pi))
+    y = Float64(math.inf) if size == 1.0 else y
+    return (-y if x < type(x)(0.0) else y).to(type(x))
+''',
     "sign_float": '''
 @cute.jit
 def sign_float(x):
@@ -155,6 +223,19 @@ def to_float8_e5m2(x: Float32) -> Float32:
     """x rounded to float8_e5m2, infinity beyond its largest number as PyTorch has it: the instruction gives +-57344."""
     rounded = x.to(Float8E5M2).to(Float32)
     return rounded if cute.math.absf(x) < Float32(61440.0) else x * Float32(math.inf)
+''',
+    "gcd_int": '''
+@cute.jit
+def gcd_int(a, b):
+    """Greatest common divisor by Euclid's algorithm."""
+    zero = type(a)(0)
+    large = -a if a < zero else a
+    small = -b if b < zero else b
+    while small != zero:
+        rest = large % small
+        large = small
+        small = rest
+    return large
 ''',
     "pow_int": '''
 @cute.jit

@@ -57,7 +57,8 @@ FLOAT_REDUCTIONS = """
 {0}.var({dims},correction=0) {0}.nanmean({dims}) {0}.softmax({dim}).max({dim}).values
 """.split()
 NORMS = """
-torch.softmax({0},{dim}) torch.log_softmax({0},{dim}) F.layer_norm({0},{0}.shape[-1:]) F.rms_norm({0},{0}.shape[-1:])
+torch.softmax({0},{dim}) torch.log_softmax({0},{dim}) F.layer_norm({0},{0}.shape[-1:])
+F.rms_norm({0},{0}.shape[-1:],eps=1e-6)
 F.normalize({0},dim={dim}) F.normalize({0},p=1,dim={dim}) F.softmin({0},{dim}) F.layer_norm({0},{0}.shape[-2:])
 F.instance_norm({0}) F.group_norm({0},1)
 """.split()

@@ -4,6 +4,7 @@ import torch
 
 LEVEL = 4
 TAGS = ("row-reduction", "column-reduction", "iterative", "softmax", "fp32")
+EMULATED_SIZES = {"matrices": 16}
 
 
 def reference_fn(scores, rounds):

@@ -230,6 +230,12 @@ def _to_copy(low: Lowering, x: Node, *_: Any, **__: Any) -> Node:
     return low.build.cast(x, low.dtype)
 
 
+@lowers("prims.clone")
+def _stored(low: Lowering, x: Node, **_: Any) -> Node:
+    """By this decompositions say that a value is computed once and read from memory."""
+    return low.build.stored(x)
+
+
 @lowers("clone", "detach", "alias", "lift", "prims.view_of")
 def _same(low: Lowering, x: Node, *_: Any, **__: Any) -> Node:
     return low.build.reshape(x, tuple(low.shapes[0]))

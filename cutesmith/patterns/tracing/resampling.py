@@ -1,0 +1,129 @@
+"""Decompositions of what samples an image: at points of a grid, and at another size with antialiasing."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+BILINEAR, NEAREST = 0, 1
+ZEROS = 0
+CUDNN_CHANNELS = 1024  # of an image, at most: with zeros around and aligned corners PyTorch lets cuDNN sample it
+
+
+def _grid_sampler_2d(
+    image: torch.Tensor, grid: torch.Tensor, interpolation: int = 0, padding: int = 0, align_corners: bool = False
+) -> torch.Tensor:
+    """Points outside of the image are left out; PyTorch's decomposition gives a corner of the image the weight 0.
+
+    An infinity in that corner would become NaN. Other paddings and cubic interpolation never leave the image out.
+    """
+    if (
+        padding != ZEROS
+        or interpolation not in (BILINEAR, NEAREST)
+        or image.dtype not in (torch.float32, torch.float64)
+    ):
+        from torch._decomp import decomposition_table
+
+        return decomposition_table[_GRID_SAMPLER](image, grid, interpolation, padding, align_corners)  # type: ignore[no-any-return]
+    batch, channels, *sizes = image.shape
+    places = [_place(grid[..., dim].unsqueeze(1), sizes[1 - dim], align_corners) for dim in (1, 0)]
+    lines = torch.arange(batch, device=image.device).view(-1, 1, 1, 1)
+    planes = torch.arange(channels, device=image.device).view(1, -1, 1, 1)
+
+    def seen(y: torch.Tensor, x: torch.Tensor, weight: torch.Tensor | None) -> torch.Tensor:
+        inside = (y >= 0) & (y < sizes[0]) & (x >= 0) & (x < sizes[1])
+        at_y, at_x = (torch.where(inside, place, 0).long() for place in (y, x))
+        value = image[lines, planes, at_y, at_x]
+        return torch.where(inside, value if weight is None else value * weight, 0.0)
+
+    if interpolation == NEAREST:
+        return seen(places[0].round(), places[1].round(), None)
+    (top, low), (left, right) = ((place.floor(), place.floor() + 1) for place in places)
+    (y, x) = places
+    total = (
+        seen(top, left, (low - y) * (right - x))
+        + seen(top, right, (low - y) * (x - left))
+        + seen(low, left, (y - top) * (right - x))
+        + seen(low, right, (y - top) * (x - left))
+    )
+    by_cudnn = align_corners and channels <= CUDNN_CHANNELS  # its weights are NaN where a coordinate is not finite
+    return torch.where(y.isfinite() & x.isfinite(), total, torch.nan) if by_cudnn else total
+
+
+def _place(coordinate: torch.Tensor, size: int, align_corners: bool) -> torch.Tensor:
+    """From -1 … 1 to 0 … size - 1, or to the outer edges of the first and the last element."""
+    return coordinate * ((size - 1) / 2 if align_corners else size / 2) + (size - 1) / 2
+
+
+def _triangle(x: torch.Tensor) -> torch.Tensor:
+    return torch.where(x.abs() < 1, 1 - x.abs(), 0.0)
+
+
+def _cubic(x: torch.Tensor) -> torch.Tensor:
+    """Keys' cubic with a = -1/2."""
+    x = x.abs()
+    outer = torch.where(x < 2, ((-0.5 * x + 2.5) * x - 4) * x + 2, 0.0)
+    return torch.where(x < 1, (1.5 * x - 2.5) * x * x + 1, outer)
+
+
+def _antialiased(
+    form: Callable[[torch.Tensor], torch.Tensor],
+    reach: int,
+    image: torch.Tensor,
+    sizes: list[int],
+    align_corners: bool,
+    *factors: float | None,
+) -> Any:
+    """A separable filter that reaches `reach` elements of the smaller image to both sides."""
+    if not image.is_floating_point():
+        return NotImplemented
+    filtered = image.to(torch.float32) if image.dtype in (torch.float16, torch.bfloat16) else image
+    for dim in (1, 0):
+        size = filtered.shape[2 + dim]
+        step = _step(size, sizes[dim], align_corners, factors[dim] if factors else None)
+        filtered = _filtered(_STORED(filtered), 2 + dim, sizes[dim], step, form, reach)
+    return filtered.to(image.dtype)
+
+
+def _step(size: int, count: int, align_corners: bool, factor: float | None) -> float:
+    """How many elements of an image lie between two that are computed of it."""
+    if align_corners:
+        return (size - 1) / (count - 1) if count > 1 else 0.0
+    return 1 / factor if factor else size / count
+
+
+def _filtered(
+    image: torch.Tensor, dim: int, count: int, step: float, form: Callable[[torch.Tensor], torch.Tensor], reach: int
+) -> torch.Tensor:
+    """Along one dimension: each element of the new one is a mean of those within reach, weighted by the form."""
+    size, wide = image.shape[dim], max(step, 1.0)
+    centre = (torch.arange(count, device=image.device).double() + 0.5) * step
+    first = (centre - reach * wide + 0.5).long().clamp(min=0)
+    last = (centre + reach * wide + 0.5).long().clamp(max=size)
+    distance = (first - centre + 0.5).to(image.dtype)  # the difference of large numbers is rounded once
+    shape = [-1 if at == dim else 1 for at in range(image.dim())]
+    totals, weights = list[torch.Tensor](), list[torch.Tensor]()
+    for tap in range(2 * math.ceil(reach * wide) + 1):
+        inside = first + tap < last
+        weight = torch.where(inside, form((distance + tap) / wide), 0.0)
+        value = image[(*[slice(None)] * dim, (first + tap).clamp(max=size - 1))]
+        totals.append(torch.where(inside.view(shape), value * weight.view(shape), 0.0))
+        weights.append(weight)
+    return _sum(totals) / _sum(weights).view(shape)
+
+
+def _sum(terms: list[torch.Tensor]) -> torch.Tensor:
+    return functools.reduce(torch.add, terms)
+
+
+_STORED = torch.ops.prims.clone.default  # what is read many times lies in memory
+_GRID_SAMPLER = torch.ops.aten.grid_sampler_2d.default
+DECOMPOSITIONS: dict[Any, Callable[..., Any]] = {
+    _GRID_SAMPLER: _grid_sampler_2d,
+    torch.ops.aten._upsample_bilinear2d_aa.default: functools.partial(_antialiased, _triangle, 1),
+    torch.ops.aten._upsample_bicubic2d_aa.default: functools.partial(_antialiased, _cubic, 2),
+}
