@@ -168,3 +168,45 @@ def test_what_cannot_be_followed_says_so(name):
     function, message = REFUSED[name]
     with pytest.raises(UnmatchedError, match=message):
         trace_function(function, (normal(6, 8),))
+
+
+def stochastically_rounded(x, noise):
+    """To bfloat16 by the bits below it."""
+    return ((x.view(torch.int32) + (noise & 0xFFFF)) & -65536).view(torch.float32)
+
+
+def exponents(x):
+    halves = (x * 2).bfloat16().view(torch.int16)
+    return (halves >> 7 & 255).to(torch.uint8).view(torch.int8), (halves & -128).view(torch.bfloat16)
+
+
+NOISE = torch.arange(40, dtype=torch.int32).view(5, 8) * 7919
+BITS = {
+    "stochastic rounding": (stochastically_rounded, [normal(5, 8), NOISE]),
+    "exponents": (exponents, [normal(5, 8)]),
+}
+
+
+@pytest.mark.parametrize("name", BITS)
+def test_bits_of_numbers_as_other_types(name):
+    function, inputs = BITS[name]
+    for found, expected in zip(interpret(trace_function(function, inputs), inputs), as_list(function(*inputs))):
+        assert found.dtype == expected.dtype and torch.equal(found, expected)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", BITS)
+def test_kernels_that_read_bits(name, tmp_path):
+    function, inputs = BITS[name]
+    for found, expected in zip(on_emulator(function, inputs, (), tmp_path)[0], as_list(function(*inputs))):
+        assert found.dtype == expected.dtype and torch.equal(found, expected)
+
+
+def test_a_write_into_the_bits_of_another_tensor_is_refused():
+    def cut(x):
+        y = x.clone()
+        y.view(torch.int32).bitwise_and_(-65536)
+        return y
+
+    with pytest.raises(UnmatchedError, match="seen as another type"):
+        trace_function(cut, [normal(4)])

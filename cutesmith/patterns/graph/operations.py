@@ -24,6 +24,7 @@ class Kind(Enum):
     COMPARISON = auto()  # operands of one class, bool
     CLASSIFICATION = auto()  # of a float, bool; False for every integer
     EXPONENT = auto()  # of a float, int32
+    BITS = auto()  # of an int32, float32
     LOGIC = auto()  # of truth values, bool
     SELECTION = auto()  # a condition, then two operands of the result's class
     CONVERSION = auto()  # to the node's dtype
@@ -63,7 +64,7 @@ class Pointwise:
         """The dtype of the result where it is one whatever the operands are, else ""."""
         if self.kind in (Kind.COMPARISON, Kind.CLASSIFICATION, Kind.LOGIC):
             return "bool"
-        return "int32" if self.kind is Kind.EXPONENT else ""
+        return {Kind.EXPONENT: "int32", Kind.BITS: "float32"}.get(self.kind, "")
 
     def expression(self, kind: str, *, fast: bool) -> str:
         """The DSL expression for operands of the DSL type `kind`; "" where there is none."""
@@ -152,6 +153,10 @@ _ROWS = (
     ),
     Pointwise("exponent", _exponent, Kind.EXPONENT, floats="exponent({0})"),  # e of m 2^e with 0.5 <= |m| < 1
     Pointwise("mantissa", lambda x: torch.frexp(x).mantissa, floats="mantissa({0})"),
+    Pointwise(
+        "to_bits", lambda x: x.float().view(torch.int32), Kind.EXPONENT, floats="{0}.bitcast(Int32)"
+    ),  # of a float32
+    Pointwise("from_bits", lambda x: x.int().view(torch.float32), Kind.BITS, integers="{0}.bitcast(Float32)"),
     _rounding("floor", "cute.math.floor({0})", ("floor",)),
     _rounding("ceil", "cute.math.ceil({0})", ("ceil",)),
     _rounding("trunc", "cute.math.trunc({0})", ("trunc",)),

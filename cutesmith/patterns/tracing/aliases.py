@@ -36,6 +36,7 @@ class Memory:
     shape: Shape
     strides: Shape
     argument: str
+    dtype: torch.dtype
     sizes: Shape | None = None
     aliases: list[Alias] = field(default_factory=list)
 
@@ -71,14 +72,16 @@ class Aliases:
         alias = self._by_tensor[id(tensor)] = Alias(weakref.ref(tensor), node)
         memory = self._memory(tensor)
         if memory is None:
-            memory = Memory(node, tuple(tensor.shape), tuple(tensor.stride()), argument)
+            memory = Memory(node, tuple(tensor.shape), tuple(tensor.stride()), argument, tensor.dtype)
             self._memories[tensor.untyped_storage()._cdata] = memory
         memory.aliases.append(alias)
 
     def sees_written(self, tensor: torch.Tensor) -> bool:
         """Whether the tensor is a view of what was written to in parts: it is read when its value is asked for."""
         memory = self._memory(tensor)
-        if memory is None or memory.sizes is None or _region_in(memory.sizes, tensor) is None:
+        if memory is None or memory.sizes is None or memory.dtype != tensor.dtype:
+            return False
+        if _region_in(memory.sizes, tensor) is None:
             return False
         alias = self._by_tensor[id(tensor)] = Alias(weakref.ref(tensor), None)
         memory.aliases.append(alias)
@@ -102,6 +105,8 @@ class Aliases:
         self._by_tensor[id(tensor)].node = node
         if not tensor.numel():
             return
+        if any(other.dtype != tensor.dtype for other, _ in others):
+            raise self.build.unmatched("writes into a tensor that is seen as another type, too; write into a clone()")
         if not others:
             memory.hold(tensor, node)
             return

@@ -18,7 +18,7 @@ from cutesmith.patterns.graph.nodes import Graph, Node
 from cutesmith.patterns.graph.operations import POINTWISE, Kind, Pointwise
 from cutesmith.patterns.writing.special_functions import SPECIAL_FUNCTIONS
 
-STEPS = frozenset("floor ceil round trunc floor_div trunc_div remainder fmod eq ne".split())
+STEPS = frozenset("floor ceil round trunc floor_div trunc_div remainder fmod eq ne to_bits".split())
 """Operations that turn a last digit into a step: x / x must be 1 before it is rounded down."""
 
 
@@ -146,7 +146,7 @@ class Emitter:
 
     def _operands(self, node: Node, row: Pointwise, kind: str) -> tuple[list[str], str]:
         """The operands' codes and the DSL type that the operation computes in."""
-        if row.kind in (Kind.COMPARISON, Kind.CLASSIFICATION, Kind.EXPONENT):
+        if row.kind in (Kind.COMPARISON, Kind.CLASSIFICATION, Kind.EXPONENT, Kind.BITS):
             kind = max((COMPUTE_TYPE[child.dtype] for child in node.inputs), key=COMPUTE_TYPES.index)
         elif row.kind is Kind.LOGIC:
             kind = "Boolean"

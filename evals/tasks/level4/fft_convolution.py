@@ -7,7 +7,7 @@ import torch
 
 LEVEL = 4
 TAGS = ("transform", "conv", "fp32", "hyena")
-EMULATED_SIZES = {"batch": 2, "channels": 8, "time": 512}
+EMULATED_SIZES = {"batch": 2, "channels": 8, "time": 256}
 
 
 def reference_fn(x, taps, skip):

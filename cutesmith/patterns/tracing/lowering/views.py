@@ -23,7 +23,20 @@ def _reshape(low: Lowering, x: Node, *_: Any, **__: Any) -> Node:
 
 @lowers("view.dtype")
 def _reinterpret(low: Lowering, x: Node, dtype: Any) -> Node:
-    raise low.build.unmatched("reinterprets the bits of a tensor")
+    build, types = low.build, (x.dtype, low.dtype)
+    if types[0] == types[1]:
+        return x
+    if types == ("float32", "int32"):
+        return build("to_bits", x)
+    if types == ("int32", "float32"):
+        return build("from_bits", x)
+    if types == ("bfloat16", "int16"):  # the upper half of a float32
+        return build.cast(build("shift_right", build("to_bits", x), 16), "int16")
+    if types == ("int16", "bfloat16"):
+        return build.retype(build("from_bits", build("shift_left", build.cast(x, "int32"), 16)), "bfloat16")
+    if set(types) == {"int8", "uint8"}:
+        return build.cast(x, low.dtype)
+    raise build.unmatched(f"reinterprets the bits of {x.dtype} as {low.dtype}")
 
 
 @lowers("expand", "prims.broadcast_in_dim")
