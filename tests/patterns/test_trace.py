@@ -246,7 +246,7 @@ REFUSED = {
     "view_mutation": (lambda x: x.view(-1).mul_(2), "changes argument x in place"),
     "nonzero": (lambda x: x[x > 0], "shape depends on values"),
     "cholesky": (lambda x: torch.linalg.cholesky(x @ x.mT), "aten.linalg_cholesky_ex"),
-    "put": (lambda x: torch.zeros_like(x).put_(torch.zeros(1, dtype=torch.int64, device=x.device), x[0, :1]), "aten.put"),
+    "qr": (lambda x: torch.linalg.qr(x)[0], "aten.linalg_qr"),
 }  # fmt: skip
 
 
