@@ -19,7 +19,7 @@ MISUSES = {  # fault: architecture, words of the sentence, mark of its line
     "barrier arrived at": ("sm_90a", "which is not an mbarrier: it was never initialised", "mbarrier_arrive(full)"),
     "barrier of a copy": ("sm_90a", "is not an mbarrier: it was never initialised", "inline_ptx(BULK"),
     "tensor map": ("sm_90a", "its tensor map is malformed: these 128 bytes are not a tensor map", "inline_ptx(BOX"),
-    "tensor memory": ("sm_100a", "its block has allocated columns none", "inline_ptx(PRODUCT"),
+    "tensor memory": ("sm_100a", "its block has allocated no columns", "inline_ptx(PRODUCT"),
     "descriptor of wgmma": ("sm_90a", "past the end of the block's", "inline_ptx(WGMMA"),
     "descriptor of tcgen05": ("sm_100a", "past the end of the block's", "inline_ptx(PRODUCT"),
 }

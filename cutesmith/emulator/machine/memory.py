@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from cutesmith.emulator.machine.allocation_table import AllocationTable
 from cutesmith.emulator.native.jit import compiled_access
 from cutesmith.emulator.program.abi import Access, Array, Context, Space
 from cutesmith.emulator.program.basic_blocks import Program
@@ -22,22 +23,16 @@ from cutesmith.emulator.sanitizer.explanations import Explainer
 from cutesmith.emulator.sanitizer.fault_table import FaultBuffer
 from cutesmith.emulator.sanitizer.launch_clocks import LaunchClocks
 from cutesmith.emulator.sanitizer.layout import (
-    ALLOCATION_WORDS,
     CACHED_SITES,
-    GLOBAL_CHUNK,
     PENDING_WORDS,
     Sanitizer,
     site_flags,
 )
-from cutesmith.emulator.sanitizer.layout import Allocation as Word
 from cutesmith.emulator.sanitizer.shared_shadows import SharedCells
-from cutesmith.emulator.state.allocations import Allocation, Allocations
+from cutesmith.emulator.state.allocations import Allocations
 from cutesmith.emulator.state.lent_arrays import LentArrays
 from cutesmith.emulator.state.wave import Wave
 
-MOST_SHADOW_BYTES = 1 << 30
-"""Shadows of global memory: the largest allocations that do not fit any more are not checked for races."""
-_CELL_BYTES = 8
 _COMMON: list[Any] = [ctypes.c_void_p] * 3 + [ctypes.c_int64] + [ctypes.c_int32] * 3
 
 
@@ -57,7 +52,6 @@ class Memory:
         self.allocations = allocations
         self.lent = LentArrays() if lent is None else lent
         self.sanitize = sanitize
-        self.unchecked: tuple[str, ...] = ()
         self.phases_over: list[Hashable] = []
         self.module_symbols = allocations.variables(program.module, program.module_variables)
         self._symbol_table = np.array([self.module_symbols[v.name] for v in program.module_variables] or [0], np.int64)
@@ -66,45 +60,9 @@ class Memory:
         self._sites = site_flags(program)
         self._pending = np.zeros(PENDING_WORDS, np.int64)
         self._hits = np.zeros(CACHED_SITES, np.int64)
-        self._shadows: list[Array] = []  # those of global memory, kept alive for the launch
         self._visited: Array = np.zeros(0, np.uint8)  # by block of the wave: whether another block came to its memory
-        self._table = self._allocation_table()
-
-    def _allocation_table(self) -> Array:
-        """int64 (n, ALLOCATION_WORDS) for native code; one empty entry without allocations."""
-        allocations = self.allocations.all
-        table = np.zeros((max(1, len(allocations)), ALLOCATION_WORDS), np.int64)
-        for row, allocation in zip(table, allocations, strict=False):
-            row[Word.START], row[Word.END] = allocation.address, allocation.end
-            row[Word.HOST_DELTA] = allocation.host - allocation.address
-            row[Word.GRANULE] = allocation.granule
-        if self.sanitize:
-            left = MOST_SHADOW_BYTES
-            for index in sorted(range(len(allocations)), key=lambda index: allocations[index].size):
-                left -= self._add_shadows(allocations[index], table[index], left)
-        return table
-
-    def _add_shadows(self, allocation: Allocation, entry: Array, left: int) -> int:
-        """Cells of writers and readers for the allocation; how many bytes they take."""
-        chunks = allocation.size // GLOBAL_CHUNK + 1
-        cells = chunks * GLOBAL_CHUNK >> allocation.granule
-        size = 2 * _CELL_BYTES * (chunks + cells)
-        if allocation.initialised is not None:
-            entry[Word.INITIALISED] = allocation.initialised.ctypes.data
-            entry[Word.SHADOWED] = 1
-        if size > left:
-            self.unchecked += (allocation.name,)
-            return 0
-        for count, fill, words in (
-            (chunks, 0, (Word.CHUNK_WRITERS, Word.CHUNK_READERS)),
-            (cells, None, (Word.WRITERS, Word.READERS)),
-        ):
-            for word in words:
-                array = self.lent.take(f"cells {len(self._shadows)}", (count,), np.uint64, fill)
-                self._shadows.append(array)
-                entry[word] = array.ctypes.data
-        entry[Word.SHADOWED] = 1
-        return size
+        self._table = AllocationTable.of(allocations.all, self.lent, shadowed=sanitize)
+        self.unchecked = self._table.unchecked
 
     def attach(self, wave: Wave) -> None:
         """A new wave of the launch begins: fill the words of its context that belong to memory and sanitizer."""
@@ -113,7 +71,7 @@ class Memory:
         self._fenced: set[int] = set()
         self.clocks = Clocks(wave, self._launch_clocks)
         context = wave.context
-        context[Context.ALLOCATIONS] = self._table.ctypes.data
+        context[Context.ALLOCATIONS] = self._table.words.ctypes.data
         context[Context.ALLOCATION_COUNT] = len(self.allocations.all)
         context[Context.FAULTS] = self._faults.address
         context[Context.MODULE_SYMBOLS] = self._symbol_table.ctypes.data

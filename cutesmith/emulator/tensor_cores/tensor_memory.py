@@ -118,8 +118,9 @@ class TensorMemory(Unit):
         held = self.blocks[region.block].allocations.values()
         last = region.column + region.count
         if not any(one.start <= region.column and last <= one.start + one.count for one in held):
-            known = ", ".join(f"{one.start}-{one.start + one.count - 1}" for one in held) or "none"
-            message = f"`{instruction.full_opcode}` uses {region}; its block has allocated columns {known}"
+            known = ", ".join(f"{one.start}-{one.start + one.count - 1}" for one in held)
+            told = f"columns {known}" if known else "no columns"
+            message = f"`{instruction.full_opcode}` uses {region}; its block has allocated {told}"
             self._report(FaultKind.TENSOR_MEMORY, message, lane, instruction)
             return False
         return True
