@@ -96,6 +96,8 @@ SQUARES = {
     "transposed factor": (lambda a, b: a @ b.T, 2, [((0, 0),), ((0, 1), (1, 1)), ((1, 0),)]),
     "sum of rows": (lambda x: x.sum(1), 1, [((0, 0),), ((0, 1),)]),
     "with a vector of columns": (lambda x, v: x * v, 2, [((0, 0),), ((0, 1), (1, 0))]),
+    "three inputs": (lambda x, y, z: x * y + z, 3, [((0, 0), (1, 0), (2, 0)), ((0, 1), (1, 1), (2, 1))]),
+    "product of three": (lambda a, b, c: a @ b @ c, 3, [((0, 0),), ((0, 1), (1, 0)), ((1, 1), (2, 0)), ((2, 1),)]),
     "inverse": (torch.linalg.inv, 1, [()]),
 }
 

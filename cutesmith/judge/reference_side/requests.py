@@ -19,10 +19,10 @@ class LongSize:
 
     @property
     def words(self) -> str:
-        """Such as "size 8192", "dimension 1 of input 0 with dimension 0 of input 1 (8192)"."""
+        """Such as "size 8192", "dimension 1 of input 0, 0 of input 1 (8192)"."""
         if not self.axes:
             return f"size {self.size}"
-        return f"{' with '.join(f'dimension {axis} of input {number}' for number, axis in self.axes)} ({self.size})"
+        return f"dimension {', '.join(f'{axis} of input {number}' for number, axis in self.axes)} ({self.size})"
 
 
 @dataclass(frozen=True)

@@ -6,12 +6,14 @@ The reference decides: an axis that it takes alone at another length is free, ot
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import combinations
 from typing import Any
 
 import torch
 
 from cutesmith.judge.reference_side.cases import Values, resize
 
+MOST_TRIED = 64  # groups in all, each a run of the reference on few elements
 Axis = tuple[int, int]  # an input and its dimension
 Axes = tuple[Axis, ...]
 
@@ -33,18 +35,23 @@ def free_of_each_other(
     if len(axes) == len({index for index, _ in axes}):  # no input has it twice: one symbol, such as a number of rows
         return []
     groups: list[Axes] = []
+    tries = iter(range(MOST_TRIED))
     for axis in axes:
         if any(axis in group for group in groups):
             continue
-        for group in _candidates(axis, axes):
+        left = tuple(other for other in axes if not any(other in group for group in groups))
+        for group, _ in zip(_candidates(axis, axes, left), tries):
             if not refusal(resize(inputs, smaller, dict.fromkeys(group, 2 * smaller[size]))):
                 groups.append(group)
                 break
     return groups if all(len(group) < len(axes) for group in groups) else []
 
 
-def _candidates(axis: Axis, axes: Axes) -> Iterator[Axes]:
-    """Groups with this axis, the smallest first: alone, the same axis of all inputs, with another one, all."""
-    tried = [(axis,), tuple(other for other in axes if other[1] == axis[1])]
-    tried += [tuple(sorted((axis, other))) for other in axes if other[0] != axis[0]]
-    yield from dict.fromkeys((*tried, axes))
+def _candidates(axis: Axis, axes: Axes, left: Axes) -> Iterator[Axes]:
+    """Groups with this axis: alone, with axes of others, at most one of each input and the fewest first; all `left`."""
+    others = [other for other in axes if other[0] != axis[0]]
+    for count in range(len({number for number, _ in others}) + 1):
+        for group in combinations(others, count):
+            if len({number for number, _ in group}) == count:
+                yield tuple(sorted((axis, *group)))
+    yield left
