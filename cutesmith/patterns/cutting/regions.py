@@ -11,7 +11,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from cutesmith.patterns.graph.builder import IN_MEMORY
+from cutesmith.patterns.graph.node_table import IN_MEMORY
 from cutesmith.patterns.graph.nodes import LEAVES, Graph, Node, in_memory, nodes_of
 
 MOST_OUTPUTS = 4

@@ -12,8 +12,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from cutesmith.patterns.graph.attributes import Blocks, Contraction, Input, ShortSums, Stored
-from cutesmith.patterns.graph.builder import IN_MEMORY, GraphBuilder
+from cutesmith.patterns.graph.builder import GraphBuilder
 from cutesmith.patterns.graph.dtypes import FLOATS8, HALVES
+from cutesmith.patterns.graph.node_table import IN_MEMORY
 from cutesmith.patterns.graph.nodes import LEAVES, Graph, Node, with_nodes
 from cutesmith.patterns.graph.shapes import Shape, dense_strides, dimension_groups
 from cutesmith.patterns.graph.size_laws import Place

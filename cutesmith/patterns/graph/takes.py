@@ -10,7 +10,8 @@ import math
 from collections.abc import Sequence
 
 from cutesmith.patterns.graph.attributes import Constant, Gather, Iota
-from cutesmith.patterns.graph.builder import IN_MEMORY, GraphBuilder
+from cutesmith.patterns.graph.builder import GraphBuilder
+from cutesmith.patterns.graph.node_table import IN_MEMORY
 from cutesmith.patterns.graph.nodes import Graph, Node, with_nodes
 from cutesmith.patterns.graph.shapes import Shape, is_squeeze, kept_positions
 

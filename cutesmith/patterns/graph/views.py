@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from cutesmith.patterns.graph.attributes import TRANSPOSED, Gather, Iota, Reduction, View
-from cutesmith.patterns.graph.builder import IN_MEMORY, GraphBuilder
+from cutesmith.patterns.graph.builder import GraphBuilder
+from cutesmith.patterns.graph.node_table import IN_MEMORY
 from cutesmith.patterns.graph.nodes import Node
 from cutesmith.patterns.graph.shapes import Shape, is_squeeze, kept_positions
 

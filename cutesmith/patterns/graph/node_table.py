@@ -1,0 +1,138 @@
+"""The nodes of a graph that is being built: each request for an equal node returns the same one."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import _disable_current_modes
+
+from cutesmith.errors import UnmatchedError
+from cutesmith.patterns.graph.attributes import NONE, Attributes, Constant, Input, Iota, Number, Stored, View, Viewed
+from cutesmith.patterns.graph.dtypes import compute_dtype, is_float, wrapped
+from cutesmith.patterns.graph.nodes import Argument, Node, Origin, in_memory
+from cutesmith.patterns.graph.shapes import Shape
+
+IN_MEMORY = frozenset({"input", "stored"})
+"""Operations whose values lie in device memory, and can be seen through views."""
+
+
+class NodeTable:
+    """Makes nodes and rewrites nothing; equal requests return the same one (hash-consing).
+
+    `origin` is stamped on each new one for messages.
+    """
+
+    def __init__(self) -> None:
+        self.origin = Origin()
+        self._nodes: dict[Any, Node] = {}
+        self.slices: dict[int, tuple[Node, int, int]] = {}
+        """What a function sliced, by the id of the result: the value, the dimension, the first element."""
+        self.joins_rounds = True
+        """Whether rounds of doubled shifts become a scan."""
+        self.factors: dict[int, Node] = {}
+        """Values that products read from memory, by their ids and by those of what they are reshapes of."""
+        self.reshaped: dict[int, list[Node]] = {}
+        """The values that a computed one is a reshape of, by its id."""
+        self._viewed: dict[tuple[Any, ...], tuple[Node, Node]] = {}
+
+    def node(self, op: str, inputs: Sequence[Node], shape: Shape, dtype: str, attrs: Attributes = NONE) -> Node:
+        """The node itself, without any rewriting."""
+        said = () if attrs is NONE else (type(attrs), *map(_key, vars(attrs).values()))
+        key = (op, *map(id, inputs), shape, dtype, said)
+        if key not in self._nodes:
+            self._nodes[key] = Node(op, tuple(inputs), shape, dtype, attrs, self.origin)
+            if op == "contract":
+                self._viewed.clear()
+                for factor in itertools.chain.from_iterable(map(in_memory, inputs)):
+                    self.factors |= {id(each): factor for each in (factor, *self.reshaped.get(id(factor), ()))}
+        return self._nodes[key]
+
+    def viewed_once(self, view: tuple[Any, ...], node: Node, make: Callable[[], Node]) -> Node:
+        """What `make` gives for a view of a node, made once as long as no other product is read.
+
+        A value that many others read would else be viewed again for each way to it.
+        """
+        key = (id(node), *view)
+        if key not in self._viewed:
+            self._viewed[key] = node, make()
+        return self._viewed[key][1]
+
+    def argument(self, index: int, argument: Argument) -> Node:
+        """The argument tensor in this place, as it is."""
+        attrs = Input.whole(index, argument.shape, argument.stride)
+        return self.node("input", (), argument.shape, argument.dtype, attrs)
+
+    def constant(self, value: Number, dtype: str, shape: Shape = ()) -> Node:
+        """A number of the arithmetic class of `dtype` (bfloat16 constants are float32: PyTorch does not round them)."""
+        kind = compute_dtype(dtype)
+        plain = float(value) if is_float(kind) else bool(value) if kind == "bool" else wrapped(int(value), kind)
+        return self.expand(self.node("constant", (), (), kind, Constant(plain)), shape)
+
+    def iota(self, shape: Shape, dim: int) -> Node:
+        """The coordinate along `dim` (int64)."""
+        return self.node("iota", (), shape, "int64", Iota(dim))
+
+    def expand(self, node: Node, shape: Shape) -> Node:
+        """The value stretched to `shape`."""
+        if node.op == "expand":
+            node = node.inputs[0]
+        return node if node.shape == shape else self.node("expand", (node,), shape, node.dtype)
+
+    def materialise(self, node: Node) -> Node:
+        """A stretched value as a node of its full shape."""
+        if node.op != "expand":
+            return node
+        source = node.inputs[0]
+        if source.is_pointwise and len(source.shape) > 0:
+            return self.node(source.op, source.inputs, node.shape, source.dtype, source.attrs)
+        return self.node("cast", (source,), node.shape, node.dtype)
+
+    def with_inputs(self, node: Node, inputs: Sequence[Node], shape: Shape) -> Node:
+        """The same pointwise operation on other inputs, which broadcast to the shape."""
+        plain = [each.inputs[0] if each.op == "expand" else each for each in inputs]
+        return self.node(node.op, plain, shape, node.dtype, node.attrs)
+
+    def view_in_memory(self, node: Node, code: View, view: Callable[[torch.Tensor], torch.Tensor]) -> Node | None:
+        """`node` (input or stored) seen through `view`, which `code` says; None when that would need a copy."""
+        given = Viewed.of(node)
+        with _disable_current_modes():
+            base = torch.empty_strided(node.shape, given.stride, device="meta")
+            try:
+                seen = view(base)
+            except (RuntimeError, ValueError):
+                return None
+            shape, stride, offset = tuple(seen.shape), tuple(seen.stride()), given.offset + int(seen.storage_offset())
+        views = () if (shape, stride, offset) == (*given.root, 0) else (*given.views, code)
+        attrs = replace(given, stride=stride, views=views, offset=offset)
+        return self.node(node.op, node.inputs, shape, node.dtype, attrs)
+
+    def stored(self, node: Node) -> Node:
+        """The value in device memory, where an earlier launch leaves it."""
+        node = self.materialise(node)
+        if node.op in IN_MEMORY:
+            return node
+        return self.node("stored", (self.storable(node),), node.shape, node.dtype, Stored.whole(node.shape))
+
+    def storable(self, node: Node) -> Node:
+        """The value itself, refused where no kernel stores it: the GPU's conversion to float8_e5m2 has no infinity."""
+        if node.dtype == "float8_e5m2":
+            raise self.unmatched("gives float8_e5m2, which is only read: the GPU's conversion to it has no infinity")
+        return node
+
+    def unmatched(self, message: str) -> UnmatchedError:
+        """The error that names the operation now being lowered."""
+        return UnmatchedError(
+            f"{self.origin}: {message}", operation=str(self.origin), hint="a model is needed for this function"
+        )
+
+
+def _key(value: object) -> object:
+    """Equal for equal values of one type; zeros of different sign differ, NaN equals itself."""
+    if isinstance(value, float):
+        return (float, math.copysign(1.0, value), repr(value))
+    return (type(value), value)
