@@ -6,6 +6,7 @@ sums up in registers, and the epilogue reads its operands and writes its outputs
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -84,6 +85,15 @@ class ContractionPlan(GraphPlan):
 
     def configurations(self, arch: str = "sm_90a") -> Sequence[Form]:
         """Those of the form that is predicted to be the fastest, the best guess first."""
+        if arch not in self._found:  # cuts of a graph are compared by the times of all their launches
+            self._found[arch] = self._configurations(arch)
+        return self._found[arch]
+
+    @functools.cached_property
+    def _found(self) -> dict[str, Sequence[Form]]:
+        return {}
+
+    def _configurations(self, arch: str) -> Sequence[Form]:
         tiled, direct = self._tiled(arch), direct_proposals(self.problem, parse_arch(arch).sm)
         if not direct or (tiled and self.problem.graph.free_sizes):  # channels and taps are part of a direct kernel
             return tiled
