@@ -61,7 +61,7 @@ class Conclusion:
             worst = deciding(wrong)
             assert worst.violation is not None, "what did not pass says why"
             more = f" (and {len(wrong) - 1} other cases)" if len(wrong) > 1 else ""
-            text = f"{self.path.name}: {worst.name}: {worst.explanation}{more}"
+            text = f"{self.path.name}: {worst.name}: {worst.explanation}{more}{self._own_tolerance(worst)}"
             return EXIT_CODES[worst.outcome], text, worst.violation
         if missing := [case.remark for case in self.cases if case.outcome is CaseOutcome.NOT_EXECUTED]:
             told = f"not verified: {missing[0]}, which no case executed; else {self._counted()}{self._shrunk()}"
@@ -72,6 +72,12 @@ class Conclusion:
             text = f"{self.path.name}: {told}\n{OTHER_VALUES}"
             return ExitCode.UNAVAILABLE, text, Violation(None, Mechanism.NOTHING_DECIDED, told)
         return ExitCode.PASSED, f"{self.path.name}: {self._where()}, {self._counted()}{self._qualified()}", None
+
+    def _own_tolerance(self, worst: CaseReport) -> str:
+        """That the kernel file's own TOLERANCE does not count, where a problem of somebody else decides."""
+        wrong = worst.outcome is CaseOutcome.WRONG_RESULT and not self.own_problem
+        ignored = wrong and "TOLERANCE" in contract.inspect(self.path).names
+        return f". TOLERANCE of {self.path.name} does not count: the problem says what is allowed" if ignored else ""
 
     def _undecided(self) -> str:
         """Why the first case that was executed is not decided, where none was; empty where one was, or none ran."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import enum
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import PurePath
 from typing import Any, ClassVar
 
 from cutesmith.verdicts.base import ExitCode, Verdict
@@ -218,8 +217,7 @@ class VerifyVerdict(Verdict):
         wrong = [case for case in self.cases if not case.passed]
         if self.passed or not wrong:
             return self.summary
-        more = f" (and {len(wrong) - 1} other cases)" if len(wrong) > 1 else ""
-        return f"{PurePath(self.path).name}: {deciding(wrong).name}{more}"
+        return self.summary.replace(f": {deciding(wrong).explanation}", "", 1)
 
 
 def deciding(wrong: Sequence[CaseReport]) -> CaseReport:

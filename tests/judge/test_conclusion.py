@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from cutesmith.commands.verify import table
+from cutesmith.judge.conclusion import Conclusion
 from cutesmith.judge.rounds import VerifyOptions
 from cutesmith.judge.verification import verify_kernel
 from cutesmith.report.stages import Said
@@ -17,7 +18,7 @@ def test_each_failure_is_told_once():
     wrong = CaseReport(name="zeros", inputs="").violated(slip)
     cheat = CaseReport(name="offsets", inputs="")
     cheat = cheat.violated(Violation(Rule.W1, Mechanism.DISPATCH_MODE, "torch computes"))
-    summary = "relu.py: offsets: torch computes (and 1 other cases)"
+    summary = f"relu.py: offsets: {cheat.explanation} (and 1 other cases)"
     verdict = VerifyVerdict(
         exit_code=ExitCode.REJECTED, summary=summary, path="/kernels/relu.py", ran_on="gpu", cases=(wrong, cheat)
     )
@@ -29,6 +30,25 @@ def test_each_failure_is_told_once():
 def test_a_verdict_without_a_failed_case_says_all():
     verdict = VerifyVerdict(exit_code=ExitCode.TIMED_OUT, summary="relu.py: too slow", path="relu.py", ran_on="gpu")
     assert list(table(verdict))[-1].startswith("timed_out: relu.py: too slow")
+
+
+def test_a_tolerance_that_does_not_count_is_told(tmp_path):
+    slip = Violation(None, Mechanism.FLOAT64_REFERENCE, "1 of 64 elements are out of tolerance", reject=False)
+    kernel = tmp_path / "relu.py"
+    kernel.write_text('TOLERANCE = {"rtol": 1e-2}\n')
+    told = {
+        "path": kernel,
+        "cases": (CaseReport(name="zeros", inputs="").violated(slip),),
+        "ran_on": "emulator",
+        "idle": (),
+    }
+    told |= {"device_name": "", "reduced": "", "shrunk": {}, "shapes": True, "kinds": (), "tf32_convolutions": False}
+    ignored = "TOLERANCE of relu.py does not count: the problem says what is allowed"
+    code, summary, _ = Conclusion(own_problem=False, **told).reached()
+    assert code is ExitCode.WRONG_RESULT and summary.endswith(ignored)
+    verdict = VerifyVerdict(exit_code=code, summary=summary, path=str(kernel), ran_on="emulator", cases=told["cases"])
+    assert list(table(verdict))[-1] == f"wrong_result: relu.py: zeros. {ignored} (0.0 s)"
+    assert ignored not in Conclusion(own_problem=True, **told).reached()[1]
 
 
 @pytest.mark.slow
