@@ -151,7 +151,7 @@ class FullSize:
         columns = self.columns or bool(long.axes)  # the other axes of the size were shrunk with it
         case = self._tried(name, longer=long, elements=elements, columns=columns)
         missed = case.outcome in MISSED
-        if not columns or not (missed or (case.passed and self.last.other_kernels)):
+        if long.argument or not columns or not (missed or (case.passed and self.last.other_kernels)):
             return case
         whole = self._tried(name, longer=long, elements=elements)  # perhaps it is the columns that it does not take
         return case if whole.outcome in MISSED and not missed else whole

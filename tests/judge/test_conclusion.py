@@ -35,14 +35,10 @@ def test_a_verdict_without_a_failed_case_says_all():
 def test_a_tolerance_that_does_not_count_is_told(tmp_path):
     slip = Violation(None, Mechanism.FLOAT64_REFERENCE, "1 of 64 elements are out of tolerance", reject=False)
     kernel = tmp_path / "relu.py"
-    kernel.write_text('TOLERANCE = {"rtol": 1e-2}\n')
-    told = {
-        "path": kernel,
-        "cases": (CaseReport(name="zeros", inputs="").violated(slip),),
-        "ran_on": "emulator",
-        "idle": (),
-    }
-    told |= {"device_name": "", "reduced": "", "shrunk": {}, "shapes": True, "kinds": (), "tf32_convolutions": False}
+    kernel.write_text('TOLERANCE = {"rtol": 1e-2}\ndef kernel_fn(x): return x\n')
+    told = {"cases": (CaseReport(name="zeros", inputs="").violated(slip),), "ran_on": "emulator", "device_name": ""}
+    told |= {"path": kernel, "reduced": "", "shrunk": {}, "shapes": True, "kinds": (), "idle": ()}
+    told["tf32_convolutions"] = False
     ignored = "TOLERANCE of relu.py does not count: the problem says what is allowed"
     code, summary, _ = Conclusion(own_problem=False, **told).reached()
     assert code is ExitCode.WRONG_RESULT and summary.endswith(ignored)

@@ -10,6 +10,7 @@ from cutesmith.emulator.faults import FaultKind, Finding, KernelFault
 from cutesmith.judge.candidate_side.trial import declines
 from cutesmith.judge.reference_side import full_inputs
 from cutesmith.judge.reference_side.cases import fit, resize
+from cutesmith.judge.reference_side.declared_sizes import DeclaredSizes
 from cutesmith.judge.reference_side.full_inputs import too_much
 from cutesmith.judge.reference_side.longer_cases import Growth, long_sizes, narrow
 from cutesmith.judge.reference_side.requests import LongSize
@@ -139,6 +140,30 @@ def test_what_a_reference_multiplies_is_counted(name, monkeypatch):
     assert too_much(function, values) == ""
     monkeypatch.setattr(full_inputs, "MULTIPLY_ADDS", count - 1)
     assert too_much(function, values) == f"{count:,} multiply-adds take the emulated GPU too long"
+
+
+def declared(**sizes):
+    def get_inputs(rows=1000, columns=48, name="x", scale=2.0):
+        return [torch.ones(rows, columns), torch.ones(rows, 2 * columns)]
+
+    return DeclaredSizes.of(sizes, get_inputs, lambda chosen: get_inputs(**chosen))
+
+
+def test_arguments_that_emulated_sizes_has_smaller_are_long_in_turn():
+    sizes = declared(rows=60, columns=48, name="y", scale=1.0)
+    assert sizes.long_sizes() == [LongSize(1000, argument="rows")]
+    assert [long.words for long in declared(rows=60, columns=3).long_sizes()] == ["rows = 1000", "columns = 48"]
+
+
+def test_an_argument_is_doubled_as_far_as_can_be_afforded():
+    sizes, rows, columns = declared(rows=60, columns=3), *declared(rows=60, columns=3).long_sizes()
+    whole = sizes.longest(columns, 10_000, lambda values: "")
+    assert (whole.kept, whole.why, [value.shape for value in whole.inputs]) == (48, "", [(60, 48), (60, 96)])
+    part = sizes.longest(rows, 9 * 500, lambda values: "")
+    assert (part.kept, part.inputs[0].shape) == (480, (480, 3)) and part.why.startswith("8,640 elements take")
+    odd = sizes.longest(columns, 10_000, lambda values: "" if values[0].shape[1] % 12 else "multiples of 12")
+    assert (odd.kept, odd.why, odd.inputs[0].shape) == (6, "multiples of 12", (60, 6))
+    assert sizes.longest(rows, 1, lambda values: "").kept == 0
 
 
 def test_an_odd_long_size_stays_whole():
@@ -276,6 +301,17 @@ def test_what_is_wrong_only_at_length_is_found(write_file, fault):
     assert verdict.exit_code == ExitCode.WRONG_RESULT, verdict.summary
     assert [case.passed for case in verdict.cases[:2]] == [True, True]
     assert "longer: size" in verdict.summary
+
+
+@pytest.mark.slow
+def test_what_is_wrong_only_at_length_is_found_where_the_file_says_its_smaller_sizes(write_file):
+    text = long_rows(INDEX="row % 128", ROWS="rows", COLUMNS="columns")
+    text = text.replace("def get_inputs()", "def get_inputs(rows=4096, columns=2048)")
+    text += 'EMULATED_SIZES = {"rows": 64, "columns": 96}\n'
+    verdict = verdict_here(write_file(text), judge=ShortJudge)
+    assert verdict.exit_code == ExitCode.WRONG_RESULT and "longer: rows = 4096" in verdict.summary, verdict.summary
+    honest = verdict_here(write_file(text.replace("row % 128", "row")), judge=ShortJudge)
+    assert honest.passed and honest.reduced == "4096x2048 as 64x96, 4096x96, 64x2048", honest.summary
 
 
 @pytest.mark.slow

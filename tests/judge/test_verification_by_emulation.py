@@ -142,11 +142,12 @@ def test_where_a_gpu_runs_the_kernel_it_is_compiled_once_more_to_see(tmp_path):
 def test_get_inputs_runs_with_the_sizes_that_the_file_declares():
     verdict = verdict_here(SEGMENTS)
     assert verdict.exit_code == ExitCode.PASSED, verdict.summary
-    assert verdict.reduced == "39999x64 as 99x64"
+    assert verdict.reduced == "39999x64 as 99x64, 39999x64"
     own, whole = verdict.cases[:2]
     assert own.inputs == "float32[99, 64], int64[51] for float32[39999, 64], int64[20001]"
     assert whole.name == "launches at full size" and whole.explanation == "recorded: 20,000 blocks, not executed"
-    assert [case.name for case in verdict.cases if not case.name.startswith("derived")] == [own.name, whole.name]
+    names = [own.name, whole.name, "longer: segments = 20000"]
+    assert [case.name for case in verdict.cases if not case.name.startswith("derived")] == names
 
 
 @pytest.mark.parametrize(

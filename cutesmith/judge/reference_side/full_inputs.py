@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from torch.overrides import TorchFunctionMode
 
 from cutesmith.judge.draws.kinds import Structure, structure_of
 from cutesmith.judge.reference_side.cases import OF_A_BEGINNING, Values, count_elements
+from cutesmith.judge.reference_side.declared_sizes import DeclaredSizes
 from cutesmith.judge.reference_side.longer_cases import Growth, Longer, Sizes, long_sizes
 from cutesmith.judge.reference_side.requests import Draw
 from cutesmith.judge.transfer import tensors
@@ -29,15 +30,14 @@ FEW_BLOCKS_SECONDS, FEW_BLOCKS_BYTES = 1.0, 160 << 20  # of the reference and of
 
 @dataclass(frozen=True)
 class FullInputs:
-    """What `get_inputs()` gave last, and the sizes that it is shrunk to: drawing it again would take seconds."""
+    """What `get_inputs()` gave last, and the sizes that it is shrunk to: drawing it again would take seconds.
+
+    `declared`: how the file itself makes it smaller; then no case takes anything away from it.
+    """
 
     values: Values
     shrunk: Sizes
-
-    @property
-    def declared(self) -> bool:
-        """Whether the file says of which sizes smaller inputs are, so that no case may have others."""
-        return not self.shrunk
+    declared: DeclaredSizes | None = None
 
     @cached_property
     def varied(self) -> bool:
@@ -53,10 +53,13 @@ class FullInputs:
     def about(self, refusal: Callable[[Values], str]) -> dict[str, Any]:
         """Which sizes longer cases keep, and how many elements there are."""
         elements = count_elements([value for value in self.values if isinstance(value, torch.Tensor)], {})
-        return {"long_sizes": tuple(long_sizes(self.values, self.shrunk, refusal)), "elements": elements}
+        sizes = self.declared.long_sizes() if self.declared else long_sizes(self.values, self.shrunk, refusal)
+        return {"long_sizes": tuple(sizes), "elements": elements}
 
     def longer(self, request: Draw, reference_fn: Callable[..., Any]) -> Longer:
         """The sizes of a case that keeps the size `longer`, or that has `beyond` elements."""
+        if self.declared and request.longer:
+            return self.declared.longest(request.longer, request.elements, partial(too_much, reference_fn))
         if self.declared and not request.some_blocks:
             return Longer(0, 0, {}, "EMULATED_SIZES are the sizes of this problem's smaller inputs")
         growth = Growth(

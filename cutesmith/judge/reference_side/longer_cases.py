@@ -38,7 +38,8 @@ def long_sizes(inputs: Sequence[Any], shrunk: Sizes, refusal: Refusal) -> list[L
 class Longer:
     """A case: `kept` of the size `long` is there, other sizes are as in `sizes`; `why` not the whole, if not.
 
-    `axes`: the lengths of the axes that are long alone, by input and dimension.
+    `axes`: the lengths of the axes that are long alone, by input and dimension. `inputs`: those of the case where
+    `get_inputs` was called for them.
     """
 
     long: int
@@ -46,6 +47,7 @@ class Longer:
     sizes: Sizes
     why: str = ""
     axes: Lengths = field(default_factory=dict)
+    inputs: Values | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

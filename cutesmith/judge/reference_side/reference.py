@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -26,6 +26,7 @@ from cutesmith.judge.reference_side.cases import (
     resize,
     size_of,
 )
+from cutesmith.judge.reference_side.declared_sizes import DeclaredSizes
 from cutesmith.judge.reference_side.full_inputs import FullInputs
 from cutesmith.judge.reference_side.gpu_values import as_on_a_gpu
 from cutesmith.judge.reference_side.known_results import KnownResults, Outputs
@@ -163,11 +164,14 @@ class Reference:
             raise ContractError(f"EMULATED_SIZES is {sizes!r:.80}, no dict", hint=hint)
         if self.whole is None:
             values = self._check(call_of_file(self.loaded.get_inputs, (), "get_inputs"), "get_inputs()")
-            self.whole = FullInputs(values, {})
-        smaller = call_of_file(partial(self.loaded.get_inputs, **sizes), (), "get_inputs(**EMULATED_SIZES)")
-        values = self._check(smaller, "get_inputs(**EMULATED_SIZES)")
+            self.whole = FullInputs(values, {}, DeclaredSizes.of(sizes, self.loaded.get_inputs, self._called_with))
+        values = self._called_with(sizes)
         self.size, self.asked = size_of(values, 0), tensors.summarize(self.whole.values)
         return values
+
+    def _called_with(self, sizes: Mapping[str, Any]) -> list[Any]:
+        smaller = call_of_file(partial(self.loaded.get_inputs, **sizes), (), "get_inputs(**EMULATED_SIZES)")
+        return self._check(smaller, "get_inputs(**EMULATED_SIZES)")
 
     def _fit(self, values: list[Any], most_elements: int = EMULATED_ELEMENTS) -> list[Any]:
         """The inputs as the device can take them: the emulated GPU gets fewer rows, where the reference agrees."""
@@ -205,7 +209,9 @@ class Reference:
         for done in {request.key, *(self.drawn if name and request.begins else ())}:  # their memory is needed
             self.drawn.pop(done, None)
         self.known.keep_those_of(self.drawn)
-        if self.whole is None or self.whole.declared or not self._shares(request):
+        if found and found.inputs is not None:
+            values = found.inputs
+        elif self.whole is None or self.whole.declared or not self._shares(request):
             values = self._inputs(request.index)
         else:
             fitted = self._fit(self.whole.values, DERIVED_ELEMENTS if name else EMULATED_ELEMENTS)

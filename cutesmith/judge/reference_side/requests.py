@@ -12,14 +12,20 @@ from cutesmith.verdicts import InputKind, OutputError, Precision, Violation
 
 @dataclass(frozen=True)
 class LongSize:
-    """A size that a longer case keeps whole: on these `axes` alone (input, dimension), without any wherever it is."""
+    """A size that a longer case keeps whole: on these `axes` alone (input, dimension), without any wherever it is.
+
+    `argument`: of `get_inputs`, which EMULATED_SIZES has smaller.
+    """
 
     size: int
     axes: tuple[tuple[int, int], ...] = ()
+    argument: str = ""
 
     @property
     def words(self) -> str:
-        """Such as "size 8192", "dimension 1 of input 0, 0 of input 1 (8192)"."""
+        """Such as "size 8192", "tokens = 8192", "dimension 1 of input 0, 0 of input 1 (8192)"."""
+        if self.argument:
+            return f"{self.argument} = {self.size}"
         if not self.axes:
             return f"size {self.size}"
         return f"dimension {', '.join(f'{axis} of input {number}' for number, axis in self.axes)} ({self.size})"
