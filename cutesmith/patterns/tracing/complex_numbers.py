@@ -199,8 +199,7 @@ def _real_to_complex(func: Any, x: torch.Tensor, dims: Sequence[int], normalizat
     lines = x.movedim(dim, -1)
     length = lines.shape[-1]
     cosines, sines = _waves(length, length // 2 + 1 if onesided else length, length, lines)
-    parts = (lines @ cosines, -(lines @ sines))
-    z = Pair(*(_scaled(part, length, normalization).movedim(-1, dim) for part in parts))
+    z = _parts(_scaled(lines @ torch.cat((cosines, -sines), 1), length, normalization), dim)
     return _complex_to_complex(func, z, others, normalization, True)
 
 
@@ -210,9 +209,15 @@ def _complex_to_complex(func: Any, z: Pair, dims: Sequence[int], normalization: 
         length = real.shape[-1]
         cosines, sines = _waves(length, length, length, real)
         sines = -sines if forward else sines
-        parts = (real @ cosines - imag @ sines, real @ sines + imag @ cosines)
-        z = Pair(*(_scaled(part, length, normalization).movedim(-1, dim) for part in parts))
+        waves = torch.cat((torch.cat((cosines, sines), 1), torch.cat((-sines, cosines), 1)), 0)
+        z = _parts(_scaled(torch.cat((real, imag), -1) @ waves, length, normalization), dim)
     return z
+
+
+def _parts(both: torch.Tensor, dim: int) -> Pair:
+    """The halves of the last dimension, which lies at `dim` otherwise: one product gives both parts."""
+    half = both.shape[-1] // 2
+    return Pair(both[..., :half].movedim(-1, dim), both[..., half:].movedim(-1, dim))
 
 
 def _complex_to_real(func: Any, z: Pair, dims: Sequence[int], normalization: int, length: int) -> torch.Tensor:
@@ -224,7 +229,8 @@ def _complex_to_real(func: Any, z: Pair, dims: Sequence[int], normalization: int
     wave = torch.arange(real.shape[-1], device=real.device)
     once = (wave == 0) | (2 * wave == length)
     counted = torch.where(once, 1.0, 2.0).to(real.dtype)
-    total = (real * counted) @ cosines - torch.where(once, 0.0, imag * counted) @ sines
+    both = torch.cat((real * counted, torch.where(once, 0.0, imag * counted)), -1)
+    total = both @ torch.cat((cosines, -sines), 0)
     return _scaled(total, length, normalization).movedim(-1, dim)
 
 
