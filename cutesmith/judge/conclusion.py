@@ -68,7 +68,7 @@ class Conclusion:
             text = f"{self.path.name}: {told}\n{ONE_CODE}: {self._smaller_way()}"
             return ExitCode.UNAVAILABLE, text, Violation(None, Mechanism.FULL_SIZE_LAUNCHES, told)
         if undecided := self._undecided():
-            told = f"not decided: no element of any result could be judged ({undecided})"
+            told = f"no element of any result could be judged ({undecided})"
             text = f"{self.path.name}: {told}\n{OTHER_VALUES}"
             return ExitCode.UNAVAILABLE, text, Violation(None, Mechanism.NOTHING_DECIDED, told)
         return ExitCode.PASSED, f"{self.path.name}: {self._where()}, {self._counted()}{self._qualified()}", None
