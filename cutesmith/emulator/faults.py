@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -51,8 +51,18 @@ _MOST_TOLD = 5
 _GIVE_OTHER_VALUES = (FaultKind.RACE, FaultKind.MISSING_WAIT, FaultKind.MISSING_FENCE)
 
 
+def once(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """The findings; of the two accesses of a race, each of which met the other, the one that was found first."""
+    kept: dict[object, Finding] = {}
+    for number, finding in enumerate(findings):
+        lines = frozenset((finding.location, finding.other))
+        kept.setdefault(lines if finding.kind is FaultKind.RACE and finding.other else number, finding)
+    return tuple(kept.values())
+
+
 def told(findings: Sequence[Finding], path: Path) -> str:
     """A sentence for each finding, the first ones in whole; empty without any."""
+    findings = once(findings)
     more = f"; and {len(findings) - _MOST_TOLD} more findings" if len(findings) > _MOST_TOLD else ""
     return "; ".join(finding.describe(path) for finding in findings[:_MOST_TOLD]) + more
 

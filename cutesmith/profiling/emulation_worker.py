@@ -13,7 +13,7 @@ import torch
 from cutesmith.compiling.compile_errors import describe_error
 from cutesmith.devices import parse_arch
 from cutesmith.emulator.device import EmulatedDevice, emulated_device
-from cutesmith.emulator.faults import Finding, own_line
+from cutesmith.emulator.faults import Finding, once, own_line
 from cutesmith.emulator.machine.launch import LaunchReport
 from cutesmith.emulator.machine.settings import Settings
 from cutesmith.emulator.profiling.advice import advise, busiest_pipes, floor_us, line_clocks
@@ -166,7 +166,7 @@ class Emulation:
             seconds=round(report.seconds, 4),
             completed=report.completed,
             printed=report.printed[-_PRINTED:],
-            faults=tuple(_fault(finding, self.path) for finding in report.findings),
+            faults=tuple(_fault(finding, self.path) for finding in once(report.findings)),
             rings=tuple(ring for ring in report.rings if ring.stages > 1),
             profile=profile,
         )

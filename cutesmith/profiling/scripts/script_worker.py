@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from cutesmith.emulator.device import EmulatedDevice, emulated_device
-from cutesmith.emulator.faults import Finding
+from cutesmith.emulator.faults import Finding, once
 from cutesmith.emulator.machine.launch import LaunchReport
 from cutesmith.emulator.ptx.syntax import Location
 from cutesmith.judge.candidate_side.candidate import start_device
@@ -102,7 +102,7 @@ class ScriptRun:
         """Findings of all launches, those of one kind at one line of a kernel once."""
         merged: dict[tuple[str, str, str, str], ScriptFault] = {}
         for number, report in enumerate(launches):
-            for finding in report.findings:
+            for finding in once(report.findings):
                 fault = _fault(finding)
                 key = (report.kernel, fault.kind, fault.where, fault.other)
                 test = self._outcomes.owner(number) if self._outcomes else ""

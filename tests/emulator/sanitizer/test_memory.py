@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cutesmith.emulator.faults import FaultKind, KernelFault
+from cutesmith.emulator.faults import FaultKind, Finding, KernelFault, once, told
+from cutesmith.emulator.ptx.syntax import Location
 from cutesmith.emulator.state.allocations import Allocation, Allocations
 from tests.emulator.machine.launches import address_of, emulate, prepare, zeros
 
@@ -67,6 +68,17 @@ def test_a_race_that_gives_an_index_is_told_before_the_access_that_it_leads_out_
     races, end = text.split("; with what was read there the launch ends: ")
     assert races.startswith("race at kernel.ptx:5") and end.startswith("out of bounds at kernel.ptx:10")
     assert "race" not in end and "out of bounds" not in races
+
+
+def test_a_race_that_both_of_its_accesses_met_is_told_once():
+    write, read, other = (Location("kernel.py", line, 0) for line in (5, 7, 9))
+    races = [
+        Finding(FaultKind.RACE, "not ordered", line, (0, 0, 0), (0, 0, 0), other=against)
+        for line, against in ((write, read), (read, write), (write, other), (write, write))
+    ]
+    assert once(races) == (races[0], races[2], races[3])
+    text = told(races, Path("kernel.py"))
+    assert text.count("race at") == 3 and text.startswith("race at kernel.py:5")
 
 
 @pytest.mark.parametrize("sanitize", [True, False])
