@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import functools
+import math
 from collections.abc import Iterator
 
 from cutesmith.lint.scopes import FunctionNode
@@ -58,14 +60,20 @@ def is_conditional(source: Source, node: ast.AST, function: FunctionNode) -> boo
         skips = isinstance(ancestor, (ast.If, ast.IfExp, ast.BoolOp, ast.ExceptHandler, ast.Lambda))
         if skips and not _asks_for_emptiness(ancestor):
             return True
-    line = getattr(node, "lineno", 0)
-    return any(
-        isinstance(other, (ast.If, ast.Try))
-        and not _asks_for_emptiness(other)
-        and other.lineno < line
-        and any(isinstance(n, ast.Return) for n in ast.walk(other))
+    return _early_return(function) < getattr(node, "lineno", 0)
+
+
+@functools.lru_cache(maxsize=1)  # asked for one call after the other of a function, whose body may have hundreds
+def _early_return(function: FunctionNode) -> float:
+    """The line of the first statement of a function that may return early; infinity where there is none."""
+    returns = (
+        other.lineno
         for other in function.body
+        if isinstance(other, (ast.If, ast.Try))
+        and not _asks_for_emptiness(other)
+        and any(isinstance(n, ast.Return) for n in ast.walk(other))
     )
+    return next(returns, math.inf)
 
 
 def _asks_for_emptiness(node: ast.AST) -> bool:

@@ -159,8 +159,10 @@ def check(source: Source) -> Iterator[Finding]:
             yield from _prefix(call)
         else:
             yield from _helper_alone(source, call)
+    fenced = any(FENCES.search(word) for word in _words(source))
     for function, kind in source.traced.items():
-        yield from _store_without_fence(source, function)
+        if not fenced:
+            yield from _store_without_fence(source, function)
         if kind == "kernel" and "cutlass" in (name := _kernel_name(source, function)).lower():
             yield finding(CS437, function, f"`{name}`: ptxas treats kernels of such a name differently.")
     for node in source.all(ast.BinOp):
@@ -277,8 +279,6 @@ def _prefix(call: ast.Call) -> Iterator[Finding]:
 
 def _store_without_fence(source: Source, function: FunctionNode) -> Iterator[Finding]:
     """A TMA store of shared memory that threads wrote, in a file that nowhere names a proxy fence."""
-    if any(FENCES.search(word) for word in _words(source)):
-        return
     nodes = list(walk_function(function))
     views = parts_of(nodes, _allocates)
     commits, writes = [], []
