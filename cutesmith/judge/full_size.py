@@ -7,17 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from cutesmith.judge.candidate_side import requests as of_candidate
 from cutesmith.judge.derived import Draw, judge_derived
 from cutesmith.judge.draws.derived_case import DerivedCase
-from cutesmith.judge.problem_process import reference_call
 from cutesmith.judge.reference_side import requests as of_reference
 from cutesmith.judge.reference_side.requests import LongSize
 from cutesmith.judge.ring_cases import FEW, MOST_INSTRUCTIONS, ORDERS
 from cutesmith.judge.rounds import DERIVED, LARGE_POISON, NAN_POISON, Round
 from cutesmith.verdicts import CaseOutcome, CaseReport, ExitCode, Mechanism, Rule, Violation
 
+LAUNCHES = "launches at full size"  # the name of the case
 INSTRUCTIONS = 1 << 26  # lane-instructions of a longer case: about a second
 FOR_A_GRID = 3 * INSTRUCTIONS  # of one beyond the last block of a grid that is smaller than the inputs ask for
 GRID_STOPS = (
@@ -33,24 +34,27 @@ LEAST_ELEMENTS, MOST_ELEMENTS = 1 << 19, 1 << 24  # of a case, however slow or q
 class FullSize:
     """The cases of one verification; `columns`: whether the contract lets columns change, `elements` of all inputs.
 
-    `last`: what the last case did, with inputs of so many elements.
+    `last`: what the last case did, with inputs of so many elements. `elsewhere`: another round of the same file, whose
+    calls execute code too.
     """
 
     turn: Round
     columns: bool
     long_sizes: Sequence[LongSize]
     elements: int
+    elsewhere: Round | None = None
     blocks: tuple[int, ...] = ()
+    kernels: frozenset[str] = frozenset()  # that are launched
     crowded: str = ""  # blocks that wait for each other and are more than a GPU holds
     last: of_candidate.Ran = of_candidate.Ran()
     last_elements: int = 0
 
     def launches(self) -> CaseReport:
         """Call `kernel_fn` on inputs of full size, its launches recorded instead of executed."""
-        full = reference_call(self.turn.reference, of_reference.FullSize(str(self.turn.folder / "inputs")))
+        full = self.turn.ask(of_reference.FullSize(str(self.turn.folder / "inputs")))
         request = of_candidate.FullSize(full.inputs, fresh=not self.columns)
         reply = self.turn.candidate.call(request, timeout=self.turn.options.timeout)
-        case = CaseReport(name="launches at full size", inputs=full.summary)
+        case = CaseReport(name=LAUNCHES, inputs=full.summary)
         for change in reply.changes:
             return case.violated(change)
         if reply.error:
@@ -68,7 +72,7 @@ class FullSize:
             return case.violated(Violation(Rule.W1, Mechanism.NO_LAUNCH, text))
         if reply.wraps:
             return case.violated(Violation(None, Mechanism.INDEX_WIDTH, reply.wraps, reject=False))
-        self.blocks, self.crowded = reply.blocks, reply.crowded
+        self.blocks, self.kernels, self.crowded = reply.blocks, frozenset(reply.kernels), reply.crowded
         grids = ", ".join(f"{blocks:,}" for blocks in self.blocks[:8])
         recorded = f"{grids} block{'s' * (self.blocks != (1,))}, not executed"
         return replace(case, outcome=CaseOutcome.RECORDED, remark="; ".join(filter(None, (recorded, reply.remark))))
@@ -116,7 +120,13 @@ class FullSize:
             yield CaseReport(name="code of full size", inputs="", outcome=CaseOutcome.NOT_EXECUTED, remark=text)
 
     def _missing(self) -> tuple[str, ...]:
-        return self.turn.candidate.call(of_candidate.NotExecuted(), timeout=self.turn.options.timeout)
+        timeout = self.turn.options.timeout
+        missing = self.turn.candidate.call(of_candidate.NotExecuted(), timeout=timeout)
+        if missing and self.elsewhere is not None:
+            executed = self.elsewhere.candidate.call(of_candidate.Executed(conditions=True), timeout=timeout)
+            missing = self.turn.candidate.call(of_candidate.NotExecuted(executed), timeout=timeout)
+            self.elsewhere = None  # it executes no more
+        return missing
 
     def longer(self) -> Iterator[CaseReport]:
         """A case for each size that was shrunk, and one beyond the last block of a grid that ends early.
@@ -151,7 +161,8 @@ class FullSize:
         columns = self.columns or bool(long.axes)  # the other axes of the size were shrunk with it
         case = self._tried(name, longer=long, elements=elements, columns=columns)
         missed = case.outcome in MISSED
-        if long.argument or not columns or not (missed or (case.passed and self.last.other_kernels)):
+        more = self.kernels - set(self.last.kernels)
+        if long.argument or not columns or not (missed or (case.passed and more)):
             return case
         whole = self._tried(name, longer=long, elements=elements)  # perhaps it is the columns that it does not take
         return case if whole.outcome in MISSED and not missed else whole
@@ -187,7 +198,7 @@ class FullSize:
         turn, case = self.turn, CaseReport(name=name, inputs="", outcome=CaseOutcome.NOT_RUN)
         if not missing and beyond > self._affordable(FOR_A_GRID):
             return replace(case, remark=f"{GRID_STOPS} {beyond:,} elements, which take the emulated GPU too long")
-        sizes = {"elements": elements, "longer": longer, "beyond": beyond, "columns": columns}
+        sizes: dict[str, Any] = {"elements": elements, "longer": longer, "beyond": beyond, "columns": columns}
         drawn = turn.draw(DERIVED, some_blocks=some_blocks, **sizes)
         if not drawn.accepted:
             return replace(case, remark=drawn.why)
@@ -208,7 +219,7 @@ class FullSize:
         if missing and reply.steps and self._missing() == missing:
             return case
         if reply.steps:
-            turn.note_sizes(drawn)
+            turn.note_sizes(drawn.ran_as)
         judged = DerivedCase(name, (name,), Rule.S1 if missing else None, strict=True)
         draws, unwritten = [Draw(name, DERIVED, drawn)], poison if some_blocks else None
         return judge_derived(turn, case, reply, judged, draws=draws, note=drawn.why, unwritten=unwritten)

@@ -3,44 +3,31 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import secrets
 import shutil
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from cutesmith.compiling.narrowing import (
-    Compiled,
-    described,
-    least_significand,
-    narrow_instructions,
-    unexplained,
-)
+from cutesmith.compiling.narrowing import Compiled
 from cutesmith.errors import CandidateError
-from cutesmith.judge.candidate_side.requests import CallReport, Opcodes, Ran, Run, Step, StepReport
+from cutesmith.judge.candidate_side.requests import CallReport, Ran, Run, Step, StepReport
 from cutesmith.judge.problem_process import reference_call, reference_reply
-from cutesmith.judge.reference_side.requests import Draw, Drawn, Judge, Judged, Tolerances, Types
+from cutesmith.judge.reference_side.requests import Draw, Drawn, Judge, Judged, Tolerances
 from cutesmith.judge.transfer.chunks import LARGEST_FILE, hand_over
 from cutesmith.judge.transfer.given_outputs import open_plain, require_own
-from cutesmith.judge.transfer.requests import Scalar, Start, TensorFile, Value
+from cutesmith.judge.transfer.requests import Scalar, Start, TensorFile
 from cutesmith.recording.dsl_import import import_dsl
+from cutesmith.sandbox.messages import R, Request
 from cutesmith.sandbox.readable import INPUTS
 from cutesmith.sandbox.scratch import content_of, remove_folder, scratch_folder
 from cutesmith.sandbox.worker import GIB, Worker
-from cutesmith.verdicts import (
-    CaseOutcome,
-    CaseReport,
-    ExitCode,
-    Mechanism,
-    OutputError,
-    Precision,
-    Rule,
-    Violation,
-)
+from cutesmith.verdicts import ExitCode, Mechanism, Precision, Rule, Violation
 
 NAN_POISON, LARGE_POISON = 0xFF, 0x5A  # as in transfer.tensors, which imports torch
-NOTHING_DECIDED = "PyTorch's own result has no element that could be judged"
 TOO_EARLY = "nothing that this call wrote stayed: let every stream that you use wait for the current one first"
 DERIVED, OTHER_DERIVED = "derived", "other derived"  # the keys of such inputs on the reference's side
 SMALLER = (
@@ -48,8 +35,6 @@ SMALLER = (
     "loop or a wait that nothing ends."
 )
 COMPARED_BYTES = 1 << 20
-SPARE_BITS = 4  # that roundings of a sum may cost of a type's; a factor that was rounded to a narrower type costs more
-NATIVE_SLACK = 2.0  # times PyTorch's own error, as in reference_side.comparison, which imports torch
 KEPT_BYTES = 8 * GIB  # of files that the next case writes over; making new pages costs more than filling them
 START_SECONDS = 300.0  # importing PyTorch and the DSL from a cold disk on a busy machine
 
@@ -62,6 +47,7 @@ class VerifyOptions:
     `quick` draws only what moves or scales floats as a whole, for an inner loop. A problem in the kernel's own file is
     confined as the kernel is, any other only with `confine_problem`.
     `orders`: in how many orders of completion the emulated GPU runs launches with bulk copies (emulator's Settings).
+    `processes`: that hold the kernel at once, 2 at most and only without a GPU; one where several kernels are judged.
     `largest_file`: bytes of a tensor that moves as one file. `preload` imports what other processes import in which a
     kernel meets a GPU (rule H3; `timing.entries.import_for_gpu`).
     """
@@ -76,13 +62,14 @@ class VerifyOptions:
     quick: bool = False
     orders: int = 1
     confine_problem: bool = False
+    processes: int = field(default_factory=lambda: len(os.sched_getaffinity(0)))
     largest_file: int = LARGEST_FILE
     preload: Callable[[], object] = import_dsl
 
 
 @dataclass
 class Round:
-    """The two workers and the folder through which one case goes.
+    """The two workers and the folder through which one case goes; several rounds may share the reference's.
 
     `base` is what a call on `get_inputs()` of `base_elements` cost. `ran_as` has the shapes of the largest input, at
     full size and then as it ran. `recompiled`: what the kernel compiles to, where it cannot be asked. `sums` are the
@@ -90,6 +77,10 @@ class Round:
     and why; `declined` those that the kernel does not. `shorter`: sizes that derived values get instead of others.
     `shrunk`: the file's own input sets that the emulated GPU ran smaller, by their numbers, and as what for which.
     `tf32_convolutions`: a result was right only since float32 convolutions may round to tf32.
+
+    `name` tells rounds that share a reference apart, `turns` is held by the one that talks to it, and
+    `ended_reference` is of the one whose request that process did not survive. `keys`: of the inputs that it holds.
+    `right`: every case passed so far. `refusal` of the call that `begin` makes.
     """
 
     folder: Path
@@ -106,99 +97,40 @@ class Round:
     declined: dict[str, str] = field(default_factory=dict)
     shorter: tuple[tuple[int, int], ...] = ()
     tf32_convolutions: bool = False
+    name: str = ""
+    turns: threading.RLock = field(default_factory=threading.RLock)
+    ended_reference: bool = False
+    keys: set[str] = field(default_factory=set)
+    right: bool = True
+    refusal: CandidateError | None = None
 
-    def replay(self, name: str, index: int) -> CaseReport:
-        """A, then B behind the same pointers, then A behind new ones: all three must be right.
+    def another(self, folder: Path, candidate: Worker, name: str) -> Round:
+        """Another round with the same reference, for another process of the kernel."""
+        options, shrunk, turns = self.options, self.shrunk, self.turns
+        return Round(folder, self.reference, candidate, options, shrunk=shrunk, name=name, turns=turns)
 
-        A kernel may refuse them where they are smaller than what the file draws: then they were not executed.
-        """
-        first, second = (self.draw(key, index=index) for key in ("a", "b"))
-        case = CaseReport(name=name, inputs=first.summary, whole=first.whole, shapes=shapes_of(first))
-        self.shrunk |= {index: first.summary} if first.stand_for else {}
-        layouts_agree = list(map(_layout, first.inputs)) == list(map(_layout, second.inputs))
-        steps = (
-            self.step(0, first, reuse=False, poison=NAN_POISON),
-            self.step(1, second, reuse=layouts_agree, poison=LARGE_POISON),
-            self.step(2, first, reuse=False, poison=LARGE_POISON),
-        )
-        try:
-            reply = self.run(name, first, Run(steps, stub=index < 0))
-        except CandidateError as error:
-            if error.mechanism is not Mechanism.REFUSAL or not (first.ran_as or first.stand_for):
-                raise
-            full, smaller = first.ran_as or (first.stand_for, first.summary.removesuffix(f" for {first.stand_for}"))
-            why = f"at full size {full} (in its place the kernel declines {smaller}: {error.message})"
-            return replace(case, outcome=CaseOutcome.NOT_EXECUTED, remark=why)
-        if index < 0:
-            self.base, self.base_elements = reply, first.elements
-            self.note_sizes(first)
-        try:
-            judged = self._judge_replay(case, reply)
-            return self._precise(judged, reply.steps[0]) if index < 0 and judged.passed else judged
-        finally:
-            self.clean()
+    def ask(self, request: Request[R]) -> R:
+        """The reply of the reference's side; errors as of `reference_call`."""
+        with self.turns:
+            lived = self.reference.alive
+            try:
+                return reference_call(self.reference, request)
+            finally:
+                self.ended_reference |= lived and not self.reference.alive
 
-    def _precise(self, case: CaseReport, report: StepReport) -> CaseReport:
-        """A right result of instructions narrower than any type of the problem is said to be one (rule O9).
-
-        It fails where it is right only by a tolerance that the kernel's own file sets. Where the error is that of the
-        problem's own types, as with sums of products of a number's parts, the remark says so.
-        """
-        compiled = self.candidate.call(Opcodes(), timeout=self.options.timeout)
-        known = bool(compiled.counts)
-        if known and not narrow_instructions(compiled.counts):
-            return case
-        problem = reference_call(self.reference, Types("a", always=known))
-        own_tolerance = problem.own_tolerance and self.options.rtol is None and self.options.atol is None
-        if not known and own_tolerance and self.recompiled is not None:
-            compiled = self.recompiled()  # a GPU does not say what it runs, and this takes seconds
-        if not (narrow := unexplained(narrow_instructions(compiled.counts), problem.types)):
-            return case
-        text = f"computes in {described(narrow, compiled)}, less than any type of the problem has"
-        if own_tolerance and (wrong := self.judge("a", report, default=True).violation):
-            text = f"{text}; only this file's own TOLERANCE lets it pass: {wrong.text}"
-            return case.violated(Violation(Rule.O9, Mechanism.NARROW_INSTRUCTIONS, text, reject=False))
-        if keeps_precision(case.outputs, least_significand(problem.types)):
-            errors = ", ".join(f"{output.rms:.2g}" for output in case.outputs)
-            text = (
-                f"uses {described(narrow, compiled)}, as exact as the problem's types: root mean square error {errors}"
-            )
-        return replace(case, remark="; ".join(filter(None, (case.remark, text))))
-
-    def _judge_replay(self, case: CaseReport, reply: Ran) -> CaseReport:
-        case = replace(case, outcome=CaseOutcome.NOT_DECIDED, remark=NOTHING_DECIDED)  # until a call is
-        for step, report in enumerate(reply.steps):
-            if found := behaviour(report, reply.changes, own=True):
-                return case.violated(found)
-            judged = self.judge("aba"[step], report)
-            if judged.decided:
-                outputs = case.outputs or judged.outputs
-                case = replace(case, outcome=CaseOutcome.PASSED, remark="", outputs=outputs)
-            if not (wrong := explained(judged, report)):
-                continue
-            # A wrong result that is, bit for bit, that of an earlier call was not computed.
-            if not wrong.reject and any(same_bytes(report.outputs, e.outputs, self.sums) for e in reply.steps[:step]):
-                text = ("new contents behind the same pointers", "the same contents behind new pointers")[step - 1]
-                stale = f"with {text} it returns an old result: {wrong.text}"
-                wrong = Violation(Rule.R1, Mechanism.REPLAYED, stale)
-            return replace(case, outputs=judged.outputs).violated(wrong)
-        if same_bytes(reply.steps[0].outputs, reply.steps[2].outputs, self.sums):
-            return case
-        # Two right results that differ in their bits are reported, not refused: atomics may reorder sums.
-        if case.outcome is CaseOutcome.NOT_DECIDED:
-            return case
-        return replace(case, remark="not reproducible: two calls on equal inputs differ, within tolerance")
-
-    def draw(self, key: str, **what: Any) -> Drawn:
-        """Inputs of a case under a key, as files; `what`: further fields of `Draw`."""
+    def draw(self, key: str, *, begins: bool = True, **what: Any) -> Drawn:
+        """Inputs of a case under a key, as files; `begins`: the first of a case; `what`: further fields of `Draw`."""
         place = (
             self.folder / INPUTS / {DERIVED: "a", OTHER_DERIVED: "b"}.get(key, key)
         )  # over those of a case that is done
-        return reference_call(self.reference, Draw(key=key, folder=str(place), **{"seed": new_seed(), **what}))
+        done = tuple(sorted(self.keys)) if what.get("derive") and begins else ()  # their memory is needed
+        self.keys.add(self.name + key)
+        request = Draw(key=self.name + key, folder=str(place), forget=done, **{"seed": new_seed(), **what})
+        return self.ask(request)
 
-    def note_sizes(self, drawn: Drawn) -> None:
+    def note_sizes(self, ran_as: Sequence[str]) -> None:
         """Remember as what `get_inputs()` ran."""
-        full, *smaller = drawn.ran_as or ("",)
+        full, *smaller = ran_as or ("",)
         self.ran_as.extend([full] if full and not self.ran_as else [])
         self.ran_as.extend(shape for shape in smaller if shape not in self.ran_as[1:])
 
@@ -211,12 +143,13 @@ class Round:
         """Let the candidate run the steps of a case; what runs over time or a sanitizer finds names the case."""
         timeout = self.options.timeout
         try:
-            hand_over(
-                lambda chunk: reference_call(self.reference, chunk),
-                lambda chunk: self.candidate.call(chunk, timeout=timeout),
-                [value for step in request.steps for value in step.inputs],
-                self.options.largest_file,
-            )
+            with self.turns:
+                hand_over(
+                    lambda chunk: reference_call(self.reference, chunk),
+                    lambda chunk: self.candidate.call(chunk, timeout=timeout),
+                    [value for step in request.steps for value in step.inputs],
+                    self.options.largest_file,
+                )
             reply = self.candidate.call(request, timeout=timeout)
             for step, report in zip(request.steps, reply.steps):
                 require_own(report.outputs, Path(step.outputs))
@@ -250,13 +183,6 @@ class Round:
 
         Without `strict`, elements that the reference gives NaN for are not decided. `unwritten` as of `Judge`.
         """
-        hand_over(
-            lambda chunk: self.candidate.call(chunk, timeout=self.options.timeout),
-            lambda chunk: reference_call(self.reference, chunk),
-            report.outputs,
-            self.options.largest_file,
-            keep=True,
-        )
         derived = key in (DERIVED, OTHER_DERIVED)
         asked = self.options
         tolerances = Tolerances(
@@ -267,7 +193,16 @@ class Round:
             default=default,
             strict=strict,
         )
-        judged = reference_call(self.reference, Judge(key, report.outputs, report.is_tuple, tolerances, unwritten))
+        question = Judge(self.name + key, report.outputs, report.is_tuple, tolerances, unwritten)
+        with self.turns:  # chunks that were taken are those of this question
+            hand_over(
+                lambda chunk: self.candidate.call(chunk, timeout=self.options.timeout),
+                lambda chunk: reference_call(self.reference, chunk),
+                report.outputs,
+                self.options.largest_file,
+                keep=True,
+            )
+            judged = self.ask(question)
         self.tf32_convolutions |= judged.rounded
         for output in report.outputs:
             self.sums.pop(output.file, None)
@@ -280,16 +215,6 @@ class Round:
         if sum(content_of(folder).bytes for folder in (outputs, *drawn)) > KEPT_BYTES:
             for folder in (outputs, *drawn):  # the one above stays: the candidate may read that, and no new one
                 remove_folder(folder)
-
-
-def keeps_precision(outputs: Sequence[OutputError], bits: int) -> bool:
-    """Whether every output was measured to be as exact as a type of so many bits, or as PyTorch's own result."""
-    return bool(outputs) and all(
-        output.rms is not None
-        and output.rms_native is not None
-        and output.rms <= max(2.0 ** (SPARE_BITS - bits), NATIVE_SLACK * output.rms_native)
-        for output in outputs
-    )
 
 
 def behaviour(report: CallReport, changes: Sequence[Violation], *, own: bool) -> Violation | None:
@@ -333,13 +258,6 @@ def explained(judged: Judged, report: StepReport) -> Violation | None:
 def shapes_of(drawn: Drawn) -> tuple[tuple[int, ...], ...]:
     """The shapes of a case's tensors, with whatever layouts."""
     return tuple(value.shape for value in drawn.inputs if not isinstance(value, Scalar))
-
-
-def _layout(value: Value) -> object:
-    """What must be equal for new contents to go behind the same pointer."""
-    if isinstance(value, Scalar):
-        return value.type
-    return value.dtype, value.shape, value.stride, value.misaligned_bytes
 
 
 def same_bytes(first: Sequence[TensorFile], second: Sequence[TensorFile], sums: Mapping[str, str]) -> bool:

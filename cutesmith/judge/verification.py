@@ -1,4 +1,4 @@
-"""Whether `kernel_fn` computes `reference_fn`: the parent of two processes, and the one that decides.
+"""Whether `kernel_fn` computes `reference_fn`: the parent of the processes, and the one that decides.
 
 The reference worker draws inputs from a secret seed, the candidate worker runs the stripped file on them, and only then
 the reference is computed and the outputs judged. The parent holds the seed and the verdict. With no GPU the emulated
@@ -11,39 +11,29 @@ from __future__ import annotations
 import contextlib
 import time
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import ClassVar
 
 from cutesmith.compiling.compilation import compile_kernel
 from cutesmith.compiling.narrowing import Compiled, opcodes_in
 from cutesmith.devices import DEFAULT_ARCH, current_device, parse_arch
-from cutesmith.emulator.requirements import import_emulator, require_emulator
+from cutesmith.emulator.requirements import require_emulator
 from cutesmith.errors import CandidateError, CutesmithError, UnavailableError, UsageError, told_of
 from cutesmith.judge import device_time, sanitizer
 from cutesmith.judge.candidate_side import requests as of_candidate
-from cutesmith.judge.candidate_side.host_branches import never_taken
 from cutesmith.judge.cheats import find_cheats
 from cutesmith.judge.conclusion import Conclusion, set_name
-from cutesmith.judge.derived import run_derived
-from cutesmith.judge.draws.derived_case import DerivedCase
+from cutesmith.judge.course import Course
 from cutesmith.judge.entries import candidate as candidate_entry
-from cutesmith.judge.full_size import FullSize
-from cutesmith.judge.kept_references import serving
-from cutesmith.judge.problem_process import reference_call, reference_process, reference_reply, untrusted
+from cutesmith.judge.processes import Processes
 from cutesmith.judge.reference_side import requests as of_reference
-from cutesmith.judge.ring_cases import RingCases
-from cutesmith.judge.rounds import SMALLER, START_SECONDS, Round, VerifyOptions, behaviour, exchange, loading, new_seed
+from cutesmith.judge.rounds import SMALLER, Round, VerifyOptions, behaviour, exchange
 from cutesmith.judge.same_failures import told_once
-from cutesmith.judge.transfer.requests import Start
-from cutesmith.lint.call_graph import host_functions
-from cutesmith.lint.source import Source
 from cutesmith.problems import contract
 from cutesmith.sandbox.failures import mechanism_of
-from cutesmith.sandbox.gpu_lock import gpu_lock
 from cutesmith.sandbox.messages import Entry
-from cutesmith.sandbox.processes import fair_memory
-from cutesmith.sandbox.worker import GIB, Limits, Worker, phases
+from cutesmith.sandbox.worker import Worker, phases
 from cutesmith.verdicts import (
     CaseOutcome,
     CaseReport,
@@ -57,7 +47,6 @@ from cutesmith.verdicts import (
 
 MODES = ("auto", "gpu", "emulator", "compile", "cpu")
 NO_GPU_AT_ALL = "this machine has no NVIDIA GPU; use --on emulator"
-MOST_LINES = 4  # of host code that no case ran, that are named
 NOT_EXECUTED = "compiled and checked, but nothing was executed: this machine has no NVIDIA GPU, and"
 
 
@@ -87,7 +76,7 @@ def verify_kernel(
 
 @dataclass
 class Judge:
-    """One verification: two workers, the cases they went through, and the verdict."""
+    """One verification: its workers, the cases they went through, and the verdict."""
 
     path: Path
     problem: Path
@@ -101,10 +90,10 @@ class Judge:
     tf32_convolutions: bool = False  # as of `Round`
     idle: tuple[str, ...] = ()  # what of the file no case ran
     kinds: tuple[InputKind, ...] = ()
-    confinement: dict[str, bool] = field(default_factory=dict)
-    problem_confinement: dict[str, bool] = field(default_factory=dict)
-    workers: dict[str, Worker] = field(default_factory=dict)  # those that were started, by what they do
     entry: Entry = candidate_entry  # of the kernel's process
+    processes: Processes | None = None  # the last that were started
+    course: ClassVar[type[Course]] = Course
+    of_processes: ClassVar[type[Processes]] = Processes
 
     @property
     def own_problem(self) -> bool:
@@ -168,8 +157,9 @@ class Judge:
 
     def _compile(self, arch: str) -> VerifyVerdict:
         """Every check but the values, on recorded launches."""
-        with exchange() as folder, self._workers(folder, "fake", arch) as (reference, candidate):
-            plan = self._load(reference, candidate, "fake", arch)
+        processes = self._started("fake", arch)
+        with exchange() as folder, processes.started(folder) as (reference, candidate):
+            plan = processes.load()
             for index in range(-1, plan.sets):
                 self.cases.append(self._record(reference, candidate, index))
         return self._conclude()
@@ -192,15 +182,42 @@ class Judge:
         text = f"{launches} launch{'es' * (launches != 1)}, no value was compared" if launches else "nothing to launch"
         return replace(case, outcome=CaseOutcome.RECORDED, remark=text)
 
-    def _execute(self, device: str, arch: str) -> VerifyVerdict:
-        """All cases with values."""
-        with exchange() as folder, self._workers(folder, device, arch) as (reference, candidate):
-            plan = self._load(reference, candidate, device, arch)
-            again = (lambda: self._compiled(folder, arch)) if device == "cuda" else None
-            turn = Round(folder, reference, candidate, self.options, recompiled=again)
-            self._all_cases(turn, plan)
-            self.tf32_convolutions = turn.tf32_convolutions
-            verdict = self._conclude(candidate.log_tail)
+    def _execute(self, device: str, arch: str, most: int = 2) -> VerifyVerdict:
+        """All cases with values, by so many processes of the kernel at most."""
+        most = 1 if device == "cuda" else max(1, min(most, self.options.processes))
+        processes = self._started(device, arch)
+        with contextlib.ExitStack() as exits:
+            folders = [exits.enter_context(exchange()) for _ in range(most)]
+            reference, candidate = exits.enter_context(processes.started(folders[0]))
+            plan = processes.load(folders[1:])
+            self.shapes = plan.shapes
+            again = (lambda: self._compiled(folders[0], arch)) if device == "cuda" else None
+            first, second = Round(folders[0], reference, candidate, self.options, recompiled=again), None
+            if most > 1 and (plan.sets or plan.long_sizes):
+                second = first.another(folders[1], exits.enter_context(processes.second(folders[1])), "second ")
+            course = self.course(self.path, self.ran_on, plan, first, second, processes.load_second)
+            try:
+                for case in course.cases():
+                    self.cases.append(case)
+            except CutesmithError:
+                if not course.lost:
+                    raise
+            else:
+                return self._executed(course, device, arch)
+        # A derived draw ended the reference's process while the second needed it; no one is to blame for that.
+        self.cases.clear()
+        return self._execute(device, arch, 1)
+
+    def _started(self, device: str, arch: str) -> Processes:
+        self.processes = self.of_processes(self.path, self.problem, self.options, device, arch, self.entry)
+        return self.processes
+
+    def _executed(self, course: Course, device: str, arch: str) -> VerifyVerdict:
+        rounds = [turn for turn in (course.first, course.second) if turn is not None]
+        self.shrunk = dict(sorted(course.first.shrunk.items()))
+        self.reduced, self.idle, self.kinds = course.reduced, course.idle, course.kinds
+        self.tf32_convolutions = any(turn.tf32_convolutions for turn in rounds)
+        verdict = self._conclude("\n".join(filter(None, (turn.candidate.log_tail for turn in rounds))))
         if verdict.passed and self.options.sanitize and device == "cuda":
             return self._sanitized(verdict, arch)
         return verdict
@@ -213,132 +230,12 @@ class Judge:
         texts = [path.read_text() for path in kept.glob("*.ptx")] if kept.is_dir() else []
         return Compiled(Counter(opcode for text in texts for opcode in opcodes_in(text)), {})
 
-    def _all_cases(self, turn: Round, plan: of_reference.Loaded) -> None:
-        """The file's own input sets, then the derived ones; cheating ends it, and where no result could be judged."""
-        self.shrunk = turn.shrunk
-        for index in range(-1, plan.sets):
-            self.cases += self._own_set(turn, index)
-            if self._settled():
-                return
-        if all(case.outcome is CaseOutcome.NOT_DECIDED for case in self.cases):
-            return  # derived inputs would say nothing of the problem's own
-        whole = None if plan.long_sizes is None else FullSize(turn, plan.shapes, plan.long_sizes, plan.elements)
-        if whole:
-            self.cases.append(whole.launches())
-            if not (self.cases[-1].passed and turn.base.steps):  # a call that fails at full size fails the kernel
-                return
-            self.cases += whole.fewer_blocks_at_once()
-        rings = RingCases(turn, resizable=plan.resizable, fresh=not plan.shapes)
-        turn.shorter = rings.shorter() if plan.shapes and self.ran_on == "emulator" else ()
-        for case in self._derived_cases(turn, plan):
-            with self._sharing():
-                report = run_derived(turn, case)
-            self.cases += [] if report is None else [report]
-            if self._settled() or not turn.reference.alive:
-                return
-        if self.ran_on == "emulator" and all(case.passed for case in self.cases):
-            self.cases += rings.cases()
-        if whole and all(case.passed for case in self.cases):
-            self.cases += whole.longer()
-        if whole and all(case.passed for case in self.cases):
-            self.cases += whole.not_executed()
-        if self.ran_on == "emulator":
-            self.idle = self._idle(turn)
-        if turn.ran_as:  # such as "16384x8192 as 32x8192, 16384x32"
-            self.reduced = f"{turn.ran_as[0]} as {', '.join(turn.ran_as[1:])}"
-
-    def _idle(self, turn: Round) -> tuple[str, ...]:
-        """Code of the file that no case ran, a clause each: the verdict says nothing of it."""
-        ran, source = turn.candidate.call(of_candidate.Executed(), timeout=self.options.timeout), Source.read(self.path)
-        kernels = [function.name for function, kind in source.traced.items() if kind == "kernel"]
-        missed = [name for name in kernels if not any(name in whole for whole in ran.kernels)]  # a prefix may be set
-        lines = [str(line) for line in never_taken(host_functions(source), set(ran.branches))]
-        more = f" and {len(lines) - MOST_LINES} more" if len(lines) > MOST_LINES else ""
-        at = f"line{'s' * (len(lines) > 1)} {', '.join(lines[:MOST_LINES])}{more}"
-        return (
-            *([f"launched {', '.join(missed)}"] if missed else []),
-            *([f"took the branch of host code at {at}"] if lines else []),
-        )
-
-    def _derived_cases(self, turn: Round, plan: of_reference.Loaded) -> Iterator[DerivedCase]:
-        """Those of the plan, one after another; then what was drawn for each input is known."""
-        planned = reference_call(turn.reference, of_reference.Plan(plan.shapes, quick=self.options.quick))
-        yield from planned.cases
-        self.kinds = tuple(_without(turn, kind) for kind in planned.kinds)
-
     def _sanitized(self, verdict: VerifyVerdict, arch: str) -> VerifyVerdict:
         """memcheck and racecheck of compute-sanitizer, then the shares of device time, in processes of their own."""
         timeout, confined = self.options.timeout, self.options.confine_problem
         self.cases += sanitizer.check(self.path, self.problem, timeout=4 * timeout, confined=confined)
         self.cases.append(device_time.check(self.path, self.problem, arch, timeout=timeout, confined=confined))
         return self._conclude(verdict.log_tail)
-
-    def _own_set(self, turn: Round, index: int) -> list[CaseReport]:
-        """Several draws of one input set, in one buffer and in new ones (rule R1), twice for determinism."""
-        reports = []
-        for pair in range(max(1, (self.options.seeds + 1) // 2)):
-            with self._sharing():
-                reports.append(turn.replay(f"{set_name(index)}, draws {2 * pair + 1} and {2 * pair + 2}", index))
-            if reports[-1].outcome is not CaseOutcome.PASSED:
-                break
-        return reports
-
-    def _sharing(self) -> contextlib.AbstractContextManager[None]:
-        """The GPU beside others for one step: one that waits to time a kernel waits for a case, not for all of them."""
-        return gpu_lock("cuda" if self.ran_on == "gpu" else self.ran_on, exclusive=False)
-
-    def _settled(self) -> bool:
-        return any(case.rule and case.outcome is CaseOutcome.REJECTED for case in self.cases[-1:])
-
-    @contextlib.contextmanager
-    def _workers(self, folder: Path, device: str, arch: str) -> Iterator[tuple[Worker, Worker]]:
-        gpu = device == "cuda"
-        memory, trusted_memory, file_bytes = (32 * GIB, 96 * GIB, 32 * GIB) if gpu else (16 * GIB, 16 * GIB, 4 * GIB)
-        patience = max(300.0, self.options.timeout)
-        limits = Limits(wall_seconds=self.options.timeout, memory_bytes=fair_memory(memory), file_bytes=file_bytes)
-        # Tensors of the emulated GPU are small: threads that share them cost more than they give.
-        environment = {"CUTE_DSL_ARCH": arch, **({} if gpu else {"OMP_NUM_THREADS": "1"})}
-        trusted = reference_process(
-            why=untrusted(self.path, self.problem, asked=self.options.confine_problem),
-            limits=replace(limits, wall_seconds=patience, memory_bytes=fair_memory(trusted_memory), processes=512),
-            scratch=folder / "reference",
-            gpu=gpu,
-            environment=environment,
-        )
-        tried = Worker(
-            self.entry,
-            preload=(self.options.preload if gpu else import_emulator,),
-            limits=limits,
-            scratch=folder / "candidate",
-            gpu=gpu,
-            environment=environment,
-        )
-        with serving(trusted) as reference, tried.starting() as candidate:
-            reference.beside, candidate.beside = (candidate,), (reference,)
-            self.workers = {"reference": reference, "kernel": candidate}
-            yield reference, candidate
-
-    def _load(self, reference: Worker, candidate: Worker, device: str, arch: str) -> of_reference.Loaded:
-        """Load both sides at once; the reference's complaint comes first, as it is about the contract.
-
-        The problem is loaded while the candidate's process still imports its libraries.
-        """
-        timeout = self.options.timeout
-        start = Start(device, arch, self.options.largest_file, self.options.orders)
-        with self._sharing():
-            reference_call(reference, start)
-            planned = reference.send(of_reference.Load(device, str(self.problem.resolve()), new_seed(), arch))
-            candidate.call(start, timeout=START_SECONDS)
-            tried = candidate.send(of_candidate.Load(str(self.path.resolve())))
-            with loading("the file" if self.own_problem else self.problem.name, timeout):
-                plan = reference_reply(planned, timeout=timeout)
-            with loading("the file", timeout):
-                loaded = tried.reply(timeout=timeout)
-        self.confinement, self.problem_confinement = loaded.confinement, plan.confinement or {}
-        self.shapes = plan.shapes
-        for change in loaded.changes:
-            raise CandidateError.rejecting(change)
-        return plan
 
     def _conclude(self, tail: str = "") -> VerifyVerdict:
         conclusion = Conclusion(
@@ -362,6 +259,7 @@ class Judge:
     def _ended(
         self, code: ExitCode, summary: str, found: Violation | CandidateError | None = None, log_tail: str = ""
     ) -> VerifyVerdict:
+        ran = self.processes
         return VerifyVerdict(
             exit_code=code,
             summary=summary,
@@ -378,16 +276,8 @@ class Judge:
             fault=found.fault if found else None,
             tf32_convolutions=self.tf32_convolutions,
             own_problem=self.own_problem,
-            confinement=self.confinement,
-            problem_confinement=self.problem_confinement,
-            phases=phases(**self.workers),
+            confinement=ran.confinement if ran else {},
+            problem_confinement=ran.problem_confinement if ran else {},
+            phases=phases(**ran.workers) if ran else {},
             log_tail=log_tail[-20000:],
         )
-
-
-def _without(turn: Round, kind: InputKind) -> InputKind:
-    """The kind with those of its draws apart that the reference or the kernel did not take."""
-    refused = {name: turn.refused[name] for name in kind.drawn if name in turn.refused}
-    declined = tuple(name for name in kind.drawn if name in turn.declined)
-    drawn = tuple(name for name in kind.drawn if name not in refused and name not in declined)
-    return replace(kind, drawn=drawn, left_out={**kind.left_out, **refused}, declined=declined)

@@ -16,6 +16,7 @@ import secrets
 import select
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -68,7 +69,7 @@ class Worker:
     removed when None); `subject` is what messages name; `follow` is given what the child prints. With `gpu`, the
     address space is not limited (CUDA reserves far more than it uses) and memory is only watched. `seconds` is what
     each kind of request has taken so far, from sending to reply. `beside` are workers that are watched while this one
-    is waited for, also while it starts. `call` raises `CandidateError`.
+    is waited for, also while it starts, by whichever thread waits. `call` raises `CandidateError`.
     """
 
     def __init__(
@@ -94,7 +95,7 @@ class Worker:
         self.not_forked = ""  # why, where it is a program of its own, whose imports take seconds
         self.not_kept = ""  # why one that might have served was ended before this one was started
         self.seconds: dict[str, float] = {}
-        self._next_watch = 0.0
+        self._next_watch, self._watching = 0.0, threading.Lock()
         self.beside: tuple[Worker, ...] = ()
         self._waits, self._complained = False, False
         self._starting: Future[None] | None = None
@@ -279,10 +280,13 @@ class Worker:
 
     def _watch_when_due(self) -> None:
         now = time.monotonic()
-        if not self.alive or now < self._next_watch:
+        if not self.alive or now < self._next_watch or not self._watching.acquire(blocking=False):
             return
-        excess = self._watched.excess(self.limits)
-        self._next_watch = now + max(WATCH_SECONDS, WATCH_REST * (time.monotonic() - now))
+        try:
+            excess = self._watched.excess(self.limits)
+            self._next_watch = now + max(WATCH_SECONDS, WATCH_REST * (time.monotonic() - now))
+        finally:
+            self._watching.release()
         if excess:
             raise self._end(self._error(excess.what, ExitCode.CRASHED, excess.mechanism, hint=excess.hint))
 
@@ -311,9 +315,9 @@ class Worker:
         return CandidateError(message, code, hint=hint, log_tail=self.log_tail, mechanism=mechanism)
 
     def _end(self, verdict: CandidateError) -> CandidateError:
-        self._verdict = verdict
+        self._verdict = self._verdict or verdict  # another thread may have ended it for a better reason
         self.kill()
-        return verdict
+        return self._verdict
 
     def kill(self) -> None:
         """End the child at once, from any thread: a call that waits raises CandidateError (CRASHED)."""

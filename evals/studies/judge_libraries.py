@@ -15,7 +15,7 @@ import json
 import sys
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +30,8 @@ from library_trial import library, refuses  # noqa: E402
 from cutesmith import resources  # noqa: E402
 from cutesmith.errors import CandidateError  # noqa: E402
 from cutesmith.evals.suites.libraries import read_library  # noqa: E402
+from cutesmith.judge.conclusion import set_name  # noqa: E402
+from cutesmith.judge.course import Course  # noqa: E402
 from cutesmith.judge.rounds import Round, VerifyOptions  # noqa: E402
 from cutesmith.judge.verification import Judge  # noqa: E402
 from cutesmith.verdicts import CaseOutcome, CaseReport, Violation  # noqa: E402
@@ -45,23 +47,28 @@ kernel_fn = {function}
 """  # else QuACK measures all configurations for each new size, which takes minutes
 
 
+class LibraryCourse(Course):
+    """The cases of a library's function."""
+
+    def own_set(self, turn: Round, index: int) -> Iterator[CaseReport]:
+        """Sizes that the library refuses are declined; a kernel has to take them."""
+        try:
+            yield from super().own_set(turn, index)
+        except CandidateError as error:
+            if not refuses(error):
+                raise
+            yield CaseReport(name=set_name(index), inputs="", outcome=CaseOutcome.DECLINED, remark=error.message)
+
+
 @dataclass
 class LibraryJudge(Judge):
     """A judge whose candidate may be a library's function."""
 
+    course = LibraryCourse
+
     def cheats(self) -> list[Violation]:
         """None: importing the library is what this is about."""
         return []
-
-    def _own_set(self, turn: Round, index: int) -> list[CaseReport]:
-        """Sizes that the library refuses are declined; a kernel has to take them."""
-        try:
-            return super()._own_set(turn, index)
-        except CandidateError as error:
-            if not refuses(error):
-                raise
-            name = "get_inputs()" if index < 0 else f"get_input_sets()[{index}]"
-            return [CaseReport(name=name, inputs="", outcome=CaseOutcome.DECLINED, remark=error.message)]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -88,7 +95,9 @@ def judged(task: str, function: str, options: argparse.Namespace) -> Line:
     with TemporaryDirectory() as folder:
         path = Path(folder) / f"{function}.py"
         path.write_text(QUACK.read_text(encoding="utf-8") + UNTUNED.format(function=function), encoding="utf-8")
-        verify = VerifyOptions(arch="sm_90a", quick=options.quick, timeout=options.timeout, preload=library)
+        verify = VerifyOptions(
+            arch="sm_90a", quick=options.quick, timeout=options.timeout, preload=library, processes=1
+        )
         verdict = LibraryJudge(path=path, problem=problem, options=verify, entry=library).verdict(options.on)
     names = {"task": task, "function": function, "device": verdict.device, "values": verdict.values}
     cases = Counter(case.outcome.value for case in verdict.cases)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,8 @@ from cutesmith.emulator.errors import EmulationError
 from cutesmith.judge.candidate_side.candidate import candidate_code, load_kernel
 from cutesmith.judge.candidate_side.requests import Loaded
 from cutesmith.judge.candidate_side.trial import Trial
+from cutesmith.judge.course import Course
+from cutesmith.judge.processes import Processes
 from cutesmith.judge.reference_side.reference import Reference
 from cutesmith.judge.reference_side.requests import Judge as JudgeOutputs
 from cutesmith.judge.reference_side.requests import Load, Tolerances
@@ -36,6 +38,9 @@ class LocalWorker:
     handler: Any
     alive: bool = True
     log_tail: str = ""
+    not_forked: str = ""
+    not_kept: str = ""
+    seconds: dict[str, float] = field(default_factory=dict)
 
     def send(self, request):
         answer = self.handler.handle(_piped(request, type(request)))
@@ -74,28 +79,41 @@ class Unconfined(Trial):
         return Loaded({}, self.changes())
 
 
-class LocalJudge(Judge):
-    """The judge of `verify_kernel`, whose workers are here."""
+class LocalProcesses(Processes):
+    """Workers that are here."""
 
     @contextlib.contextmanager
-    def _workers(self, folder, device, arch):
+    def started(self, folder):
         with contextlib.ExitStack() as exits:
             candidate, reference = Unconfined(), Reference()
             exits.callback(reference.exits.close)
             exits.callback(_close, candidate)
-            yield LocalWorker(reference), LocalWorker(candidate)
+            self.workers = {"reference": LocalWorker(reference), "kernel": LocalWorker(candidate)}
+            yield tuple(self.workers.values())
+
+
+class LocalJudge(Judge):
+    """The judge of `verify_kernel` with such workers."""
+
+    of_processes = LocalProcesses
+
+
+class ShortCourse(Course):
+    """All cases but the derived ones, which other tests show."""
+
+    def derived(self):
+        return ()
 
 
 class ShortJudge(LocalJudge):
-    """The same without derived cases, which other tests show."""
+    """The same judge without derived cases."""
 
-    def _derived_cases(self, turn, plan):
-        return ()
+    course = ShortCourse
 
 
 def verdict_here(path: Path, *, on: str = "emulator", judge: type[Judge] = LocalJudge, **options: Any):
     """What `verify_kernel` says of a trusted file, without processes; everything else is the same."""
-    return judge(path=path, problem=path, options=VerifyOptions(**options)).verdict(on)
+    return judge(path=path, problem=path, options=VerifyOptions(**{"processes": 1, **options})).verdict(on)
 
 
 def reference_of(folder: Path, formula: str, **start: Any) -> Reference:

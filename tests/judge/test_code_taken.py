@@ -3,7 +3,6 @@
 import ast
 from dataclasses import replace
 
-from cutesmith.emulator.positions.conditions import Outcome
 from cutesmith.judge.candidate_side.code_taken import CodeTaken, Decision, Launched
 from cutesmith.judge.candidate_side.host_branches import noted, with_marks
 
@@ -87,7 +86,7 @@ def test_the_constant_that_makes_other_instructions_is_named():
 
 def test_a_condition_that_came_out_otherwise_is_told_of_a_kernel_that_was_executed():
     beyond, within = (
-        Decision("softmax", "a1", Outcome(7, holds, (size, 4096)), "kernel.py:31", "if n >= MANY:")
+        Decision("softmax", "a1", 7, holds, "kernel.py:31", "if n >= MANY:", (size, 4096))
         for holds, size in ((True, 8192), (False, 64))
     )
     full = CodeTaken(launches=frozenset({FEW}), decisions=frozenset({beyond}))

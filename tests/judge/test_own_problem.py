@@ -104,7 +104,7 @@ def test_what_a_kernel_may_not_do_its_own_problem_may_not_do_either(tmp_path, ou
     assert words in verdict.summary and f"kernel.py:{line}: " in verdict.summary
     assert OWN.way_out in verdict.summary, "what to do instead"
     assert untouched(outside)
-    assert not any(worker.scratch.exists() for worker in judge.workers.values())
+    assert not any(worker.scratch.exists() for worker in judge.processes.workers.values())
 
 
 @pytest.mark.parametrize("place", ["when the file is run", "where inputs are drawn"])

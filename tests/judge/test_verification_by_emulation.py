@@ -17,7 +17,7 @@ from cutesmith.judge.rounds import VerifyOptions
 from cutesmith.judge.transfer import tensors
 from cutesmith.judge.verification import Judge, verify_kernel
 from cutesmith.verdicts import ExitCode, Mechanism
-from tests.judge.in_process import ShortJudge, verdict_here
+from tests.judge.in_process import LocalProcesses, ShortJudge, verdict_here
 
 ROOT = Path(__file__).resolve().parents[2]
 ADVERSARIAL = ROOT / "evals" / "adversarial"
@@ -163,11 +163,17 @@ def test_what_cannot_be_sizes_breaks_the_contract(write_file, text, complaint):
 # Indices that wrap at the size of `get_inputs()` fail a kernel that is right at all sizes that are executed
 
 
+class NoLongSizes(LocalProcesses):
+    """Workers of a problem that names no size to keep whole."""
+
+    def load(self, *args):
+        return replace(super().load(*args), long_sizes=())
+
+
 class FullSizeOnly(ShortJudge):
     """The judge without longer cases either."""
 
-    def _load(self, *args):
-        return replace(super()._load(*args), long_sizes=())
+    of_processes = NoLongSizes
 
 
 def recorded(name):

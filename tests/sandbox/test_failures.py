@@ -11,6 +11,7 @@ import torch
 from cutesmith.emulator.state.allocations import Allocations
 from cutesmith.errors import CandidateError, ContractError, UnavailableError
 from cutesmith.judge.candidate_side.candidate import candidate_code
+from cutesmith.judge.course import Course
 from cutesmith.judge.rounds import VerifyOptions, too_slow
 from cutesmith.profiling.emulation_worker import Emulation
 from cutesmith.profiling.requests import Emulate
@@ -104,15 +105,22 @@ class Slow(LocalWorker):
         raise CandidateError(f"the kernel did not finish within {timeout:g} s", ExitCode.TIMED_OUT)
 
 
-class SlowJudge(LocalJudge):
-    """A judge whose candidate loads, and then does not answer."""
+class SlowCourse(Course):
+    """The cases of a candidate that loads, and then does not answer."""
 
-    def _all_cases(self, turn, plan):
-        super()._all_cases(replace(turn, candidate=Slow(None)), plan)
+    def __post_init__(self):
+        self.first = replace(self.first, candidate=Slow(None))
+        super().__post_init__()
+
+
+class SlowJudge(LocalJudge):
+    """A judge of such a candidate."""
+
+    course = SlowCourse
 
 
 def test_a_time_out_says_on_what_and_what_to_do():
-    judge = SlowJudge(path=RELU, problem=RELU, options=VerifyOptions())
+    judge = SlowJudge(path=RELU, problem=RELU, options=VerifyOptions(processes=1))
     first, advice = judge.verdict("emulator").summary.split("\n")
     assert first == (
         "relu_tvm_ffi.py: get_inputs(), draws 1 and 2: the kernel did not finish within 120 s on float32[1048576] "

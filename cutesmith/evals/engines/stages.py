@@ -97,7 +97,7 @@ def _verify(job: jobs.VerifyJob) -> StageResult:
 
     settings = job.settings
     options = VerifyOptions(arch=settings.arch, rtol=settings.rtol, atol=settings.atol, seeds=settings.seeds)
-    options = replace(options, timeout=settings.timeout, preload=import_for_gpu)
+    options = replace(options, timeout=settings.timeout, preload=import_for_gpu, processes=1)
     with _files(job, job.kernel) as (task, kernel):
         verdict = said(VERIFY, lambda: verify_kernel(kernel, options, problem=task, on=settings.on))
     return _with_gpu_state(StageResult(verdicts={VERIFY: verdict}), verdict, settings)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import linecache
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
 
@@ -16,39 +16,11 @@ from cutesmith.emulator.program.calls import without_calls
 from cutesmith.emulator.ptx.printer import location_in
 from cutesmith.emulator.ptx.syntax import Instruction, Module
 from cutesmith.judge.candidate_side.host_branches import Place
+from cutesmith.judge.candidate_side.requests import Decision, ExecutedCode, Launched
 from cutesmith.recording.cubin import CubinKernel, source_name
 from cutesmith.recording.sessions import Launch
 
 MOST_VALUES = 4  # of a constant that are named
-
-
-@dataclass(frozen=True)
-class Launched:
-    """A kernel, by its opcodes in their order, and a launch of it; `several` in a row.
-
-    Two compilations that differ in nothing but their constants are the same code; `constants` has those of this one.
-    """
-
-    name: str
-    opcodes: str
-    block: tuple[int, int, int]
-    cluster: tuple[int, int, int]
-    several: bool = False
-    constants: tuple[tuple[str, str], ...] = field(default=(), compare=False)
-
-
-@dataclass(frozen=True)
-class Decision:
-    """A condition of a kernel, known by its name and opcodes, that came out so.
-
-    `line`: such as "kernel.py:31"; `text`: what the file has there.
-    """
-
-    name: str
-    opcodes: str
-    outcome: Outcome
-    line: str = field(default="", compare=False)
-    text: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True)
@@ -58,6 +30,15 @@ class CodeTaken:
     branches: frozenset[Place] = frozenset()
     launches: frozenset[Launched] = frozenset()
     decisions: frozenset[Decision] = frozenset()
+
+    @classmethod
+    def told(cls, code: ExecutedCode) -> CodeTaken:
+        """What another process says that it took."""
+        return cls(frozenset(code.branches), frozenset(code.launches), frozenset(code.decisions))
+
+    def tell(self) -> ExecutedCode:
+        """The same as a reply."""
+        return ExecutedCode(tuple(self.branches), tuple(self.launches), tuple(self.decisions))
 
     def __or__(self, other: CodeTaken) -> CodeTaken:
         """What either takes."""
@@ -98,13 +79,11 @@ class CodeTaken:
 
     def _otherwise(self, decision: Decision) -> str:
         """What the condition compares in that call, and in one of this code, where it came out otherwise."""
-        outcome = decision.outcome
-        opposite = replace(outcome, holds=not outcome.holds)
-        same = replace(decision, outcome=opposite)
-        here = next((one.outcome.compared for one in self.decisions if one == same), ())
-        if not (outcome.compared and here):
+        opposite = replace(decision, holds=not decision.holds)
+        here = next((one.compared for one in self.decisions if one == opposite), ())
+        if not (decision.compared and here):
             return ""
-        return f", which compares {_pair(outcome.compared)}, and {_pair(here)} at the sizes that ran"
+        return f", which compares {_pair(decision.compared)}, and {_pair(here)} at the sizes that ran"
 
     def undecided(self, other: CodeTaken) -> frozenset[Decision]:
         """What came out in kernels of this call, and never in those of the other."""
@@ -126,7 +105,8 @@ def _decision(name: str, opcodes: str, outcome: Outcome, compare: dict[int, Inst
     location = compare[outcome.number].location
     frame = location_in(location, path)
     text = linecache.getline(frame.file, frame.line).strip() if frame else ""
-    return Decision(name, opcodes, outcome, own_line(location, path), text)
+    line = own_line(location, path)
+    return Decision(name, opcodes, outcome.number, outcome.holds, line, text, outcome.compared)
 
 
 def launched(calls: Iterable[tuple[Launch, CubinKernel, str]]) -> frozenset[Launched]:

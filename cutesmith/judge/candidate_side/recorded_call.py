@@ -21,9 +21,9 @@ from cutesmith.emulator.positions.conditions import Conditions
 from cutesmith.emulator.positions.search import BITS_OF_FLOATS, Tensor, Wrap, search
 from cutesmith.emulator.program.spinning import waits_for_other_blocks
 from cutesmith.emulator.ptx.parser import parse
-from cutesmith.judge.candidate_side.code_taken import CodeTaken, Decision, decisions, launched, opcodes_of
+from cutesmith.judge.candidate_side.code_taken import CodeTaken, decisions, launched, opcodes_of
 from cutesmith.judge.candidate_side.host_branches import noted
-from cutesmith.judge.candidate_side.requests import FullSizeCall
+from cutesmith.judge.candidate_side.requests import Decision, FullSizeCall
 from cutesmith.judge.candidate_side.watching import KernelWatch
 from cutesmith.judge.transfer import tensors
 from cutesmith.judge.transfer.requests import Scalar, TensorFile, TensorLayout
@@ -77,7 +77,9 @@ def _recorded(
         named = _memory_named(device, arguments, outputs)
     wraps, remark = _indices_wrap(device, launches, named, path)
     blocks = tuple(prod(held.launch.grid) for held in launches)
-    call = FullSizeCall(blocks, dict(watch.computed), wraps=wraps, remark=remark, crowded=_crowded(device, launches))
+    names = tuple(source_name(held.launch.kernel) for held in launches)
+    crowded = _crowded(device, launches)
+    call = FullSizeCall(blocks, names, dict(watch.computed), wraps=wraps, remark=remark, crowded=crowded)
     kernels = {(held.launch.kernel, id(held.module)): parse(held.module.ptx) for held in launches}
     opcodes = {key: opcodes_of(module, key[0]) for key, module in kernels.items()}
     taken = launched((held.launch, held.kernel, opcodes[held.launch.kernel, id(held.module)]) for held in launches)

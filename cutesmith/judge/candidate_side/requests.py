@@ -65,7 +65,7 @@ class Ran:
     `declined` or `stopped` say why there are none. On the emulated GPU, lane-instructions of a step, the blocks of
     each of its launches and of their largest `cluster`, the ring of mbarriers that its kernels go round
     (emulator.machine.rings), whether its blocks share the work of the grid as the GPU has room for them (`persistent`),
-    and whether the call at full size launches `other_kernels`, by their names.
+    and the names of its kernels.
     """
 
     steps: tuple[StepReport, ...] = ()
@@ -77,7 +77,7 @@ class Ran:
     cluster: int = 1
     ring: MbarrierRing | None = None
     persistent: bool = False
-    other_kernels: bool = False
+    kernels: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -121,13 +121,14 @@ class Record(Request[Recorded]):
 
 @dataclass(frozen=True)
 class FullSizeCall:
-    """What a call did: blocks of each launch, torch operations by name, and `untried`, why there was none to judge.
+    """What a call did: blocks and kernel of each launch, torch operations by name, and why none could be judged.
 
     `wraps` says what is wrong with an index, `remark` what was tried to find out. `crowded`: blocks that wait for each
     other and are more than the GPU holds. `error` and the exit code say why a GPU would not do the call.
     """
 
     blocks: tuple[int, ...] = ()
+    kernels: tuple[str, ...] = ()
     computed: dict[str, int] = field(default_factory=dict)
     untried: str = ""
     wraps: str = ""
@@ -147,21 +148,61 @@ class FullSize(Request[FullSizeCall]):
 
 
 @dataclass(frozen=True)
-class NotExecuted(Request[tuple[str, ...]]):
-    """Tell what code the recorded call at full size takes that no executed call took, a clause each."""
+class Launched:
+    """A kernel, by its opcodes in their order, and a launch of it; `several` in a row.
+
+    Two compilations that differ in nothing but their constants are the same code; `constants` has those of this one.
+    """
+
+    name: str
+    opcodes: str
+    block: tuple[int, int, int]
+    cluster: tuple[int, int, int]
+    several: bool = False
+    constants: tuple[tuple[str, str], ...] = field(default=(), compare=False)
+
+
+@dataclass(frozen=True)
+class Decision:
+    """A condition of a kernel, known by its name and opcodes, and what it came to.
+
+    `number`: that of its instruction in the kernel without calls. `line`: such as "kernel.py:31"; `text`: what the file
+    has there. `compared`: two numbers whose comparison came out so.
+    """
+
+    name: str
+    opcodes: str
+    number: int
+    holds: bool
+    line: str = field(default="", compare=False)
+    text: str = field(default="", compare=False)
+    compared: tuple[float, ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True)
 class ExecutedCode:
-    """Names of kernels that were executed, and the branches that host code took: on the emulated GPU."""
+    """What was executed on the emulated GPU: branches of host code by line and column, launches, conditions."""
 
-    kernels: tuple[str, ...]
     branches: tuple[tuple[int, int], ...]
+    launches: tuple[Launched, ...]
+    decisions: tuple[Decision, ...] = ()
 
 
 @dataclass(frozen=True)
 class Executed(Request[ExecutedCode]):
-    """Say what of the file was executed so far."""
+    """Say what of the file was executed so far; with `conditions`, also what the conditions of its kernels came to."""
+
+    conditions: bool = False
+
+
+@dataclass(frozen=True)
+class NotExecuted(Request[tuple[str, ...]]):
+    """Tell what code the recorded call at full size takes that no executed call took, a clause each.
+
+    `beside`: what another process with the same file executed.
+    """
+
+    beside: ExecutedCode | None = None
 
 
 @dataclass(frozen=True)

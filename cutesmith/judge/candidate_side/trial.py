@@ -22,10 +22,11 @@ from cutesmith.emulator.positions.conditions import Conditions
 from cutesmith.emulator.program.basic_blocks import Program
 from cutesmith.errors import CandidateError, CutesmithError
 from cutesmith.judge.candidate_side.candidate import Candidate, candidate_code
-from cutesmith.judge.candidate_side.code_taken import CodeTaken, Decision, decisions, launched, opcodes_of
+from cutesmith.judge.candidate_side.code_taken import CodeTaken, decisions, launched, opcodes_of
 from cutesmith.judge.candidate_side.host_branches import noted
 from cutesmith.judge.candidate_side.recorded_call import record_call
 from cutesmith.judge.candidate_side.requests import (
+    Decision,
     Executed,
     ExecutedCode,
     FullSize,
@@ -87,8 +88,10 @@ class Trial(Candidate):
         return Compiled(dict(counts), lines)
 
     def code(self, request: Executed) -> ExecutedCode:
-        """Kernels, by the names that the file gives them, and branches of host code."""
-        return ExecutedCode(tuple({one.name for one in self.executed.launches}), tuple(self.executed.branches))
+        """The code that calls took."""
+        for report in self.emulated.launches if request.conditions and self.emulated is not None else ():
+            self.executed |= CodeTaken(decisions=self._decisions(report, self._opcodes_of(report.program)))
+        return self.executed.tell()
 
     def run(self, request: Run) -> Ran:
         """Run each step; what it cost, or why nothing came of it."""
@@ -122,11 +125,10 @@ class Trial(Candidate):
         instructions = sum(report.instructions for report in launches) // steps
         ring = main_ring(ring for report in launches for ring in report.rings)
         ran = {source_name(report.launch.kernel) for report in launches}
-        other = any(kernel.name not in ran for kernel in self.recorded.launches)
         cluster = max((prod(report.launch.cluster) for report in launches), default=1)
         persistent = times_told() > self.told or any(takes_other_clusters(report.program) for report in launches)
         seen = {"instructions": instructions, "blocks": blocks, "cluster": cluster, "ring": ring}
-        return replace(reply, **seen, persistent=persistent, other_kernels=other)
+        return replace(reply, **seen, persistent=persistent, kernels=tuple(sorted(ran)))
 
     @contextlib.contextmanager
     def _restricted(self, request: Run) -> Iterator[None]:
@@ -168,6 +170,8 @@ class Trial(Candidate):
 
     def not_executed(self, request: NotExecuted) -> tuple[str, ...]:
         """What of the recorded code was not executed; launches are looked at until one decided as at full size."""
+        if request.beside is not None:
+            self.executed |= CodeTaken.told(request.beside)
         known = {decision.opcodes for decision in self.recorded.decisions}
         for report in () if self.emulated is None else self.emulated.launches[self.decided :]:
             if not self.recorded.undecided(self.executed):

@@ -45,15 +45,15 @@ class ConfinedProblem:
         return replace(reply, confinement=self.layers) if isinstance(reply, Loaded) else reply
 
     def _confine(self, request: Load) -> dict[str, bool]:
-        """Inputs are written by this side, outputs only read; both lie beside the scratch folder.
+        """Inputs are written by this side, outputs only read; both lie beside the scratch folder, and in `exchanges`.
 
         torch.compile hashes the file whose functions it compiles.
         """
-        self.path, exchange = Path(request.path), Path.cwd().parent
+        self.path, exchanges = Path(request.path), [Path.cwd().parent, *map(Path, request.exchanges)]
         contract.hold(self.path)
         return confine(
-            readable=[self.path, exchange / "candidate", *map(Path, request.readable)],
-            writable=[exchange / INPUTS, *(Path(os.environ[name]) for name in self.caches)],
+            readable=[self.path, *(each / "candidate" for each in exchanges), *map(Path, request.readable)],
+            writable=[*(each / INPUTS for each in exchanges), *(Path(os.environ[name]) for name in self.caches)],
             programs=bool(self.caches),
         )
 

@@ -206,7 +206,7 @@ class Reference:
             if not found.kept:
                 return requests.Drawn(accepted=False, why=found.why)
         name, changed = request.derive, ""
-        for done in {request.key, *(self.drawn if name and request.begins else ())}:  # their memory is needed
+        for done in (request.key, *request.forget):
             self.drawn.pop(done, None)
         self.known.keep_those_of(self.drawn)
         if found and found.inputs is not None:

@@ -53,13 +53,17 @@ class Loaded:
 
 @dataclass(frozen=True)
 class Load(Request[Loaded]):
-    """Run the problem's part of a file; `readable`: further files that the user named."""
+    """Run the problem's part of a file.
+
+    `readable`: further files that the user named. `exchanges`: folders for tensors, as that around its own.
+    """
 
     device: str
     path: str
     seed: int
     arch: str = ""
     readable: tuple[str, ...] = ()
+    exchanges: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -103,7 +107,8 @@ class Drawn:
 class Draw(Request[Drawn]):
     """Draw the inputs of a case under a key, those of `get_inputs()` with `index` -1.
 
-    `derive` names a draw of a derived case; the one that `begins` a run makes room. `longer` keeps that size whole,
+    `derive` names a draw of a derived case. The inputs under the keys to `forget` are not needed any more.
+    `longer` keeps that size whole,
     `beyond` has so many elements; then `elements` bounds the inputs, and with `columns` these may change. With
     `some_blocks` the reference may take longer, as not all blocks run. `resized`: sizes of the inputs, and those that
     they get instead; draws that set sizes themselves leave it out.
@@ -114,7 +119,7 @@ class Draw(Request[Drawn]):
     folder: str
     index: int = -1
     derive: str = ""
-    begins: bool = True
+    forget: tuple[str, ...] = ()
     longer: LongSize | None = None
     beyond: int = 0
     elements: int = 0

@@ -1,0 +1,217 @@
+"""The cases of one verification in their order, run by one process that holds the kernel, or by two at once.
+
+Two are one order too: each runs its own cases ahead, and what one of them finds counts only when all cases before it
+are known. So the verdict is that of one process; cases that nothing would have run after an earlier one are dropped.
+
+The first runs `get_inputs()`, its launches at full size, the derived cases and rings. The second begins with one call
+on `get_inputs()`, as every other case comes after such a call. Then it runs the other input sets and the longer cases.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from pathlib import Path
+
+from cutesmith.judge.ahead import ahead
+from cutesmith.judge.candidate_side import requests as of_candidate
+from cutesmith.judge.candidate_side.host_branches import never_taken
+from cutesmith.judge.conclusion import set_name
+from cutesmith.judge.derived import run_derived
+from cutesmith.judge.full_size import LAUNCHES, FullSize
+from cutesmith.judge.own_sets import begin, replay
+from cutesmith.judge.reference_side import requests as of_reference
+from cutesmith.judge.ring_cases import RingCases
+from cutesmith.judge.rounds import Round
+from cutesmith.lint.call_graph import host_functions
+from cutesmith.lint.source import Source
+from cutesmith.sandbox.gpu_lock import gpu_lock
+from cutesmith.verdicts import CaseOutcome, CaseReport, InputKind
+
+Cases = Iterable[CaseReport]
+MOST_LINES = 4  # of host code that no case ran, that are named
+
+
+@dataclass
+class Course:
+    """All cases with values of the kernel file `path`; `ran_on` as in a verdict. `second`: where two processes run.
+
+    After the cases: `reduced`, as what the largest input ran; `idle`, what of the file no case ran; `kinds` of the
+    inputs.
+    """
+
+    path: Path
+    ran_on: str
+    plan: of_reference.Loaded
+    first: Round
+    second: Round | None = None
+    load_second: Callable[[], object] = tuple  # loads the file in the second's process
+    reduced: str = ""
+    idle: tuple[str, ...] = ()
+    kinds: tuple[InputKind, ...] = ()
+    whole: FullSize | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        plan, first = self.plan, self.first
+        sizes = plan.long_sizes
+        self.whole = None if sizes is None else FullSize(first, plan.shapes, sizes, plan.elements)
+        self.rings = RingCases(first, resizable=plan.resizable, fresh=not plan.shapes)
+        self.lost = False  # whether a derived draw ended the reference's process
+        self._planned = of_reference.Planned((), ())
+        self._recorded: Future[FullSize] = Future()  # with the launches at full size
+
+    def cases(self) -> Iterator[CaseReport]:
+        """In their order, whichever process runs them; raises what ended one."""
+        first = [self.own_set(self.first, -1), self._at_full_size(), self.derived(), self._rings()]
+        second = [self._other_sets(), self._longer()]
+        if self.second is None:
+            yield from self._in_order(first, second)
+            return
+        with (
+            ahead(first, stop=self.first.candidate.kill) as first_ahead,
+            ahead(second, stop=self._stop_second) as second_ahead,
+        ):
+            yield from self._in_order(first_ahead, second_ahead)
+
+    def _stop_second(self) -> None:
+        assert self.second is not None, "it was started"
+        self.second.candidate.kill()
+        self._recorded.cancel()
+
+    def _in_order(self, first: Sequence[Cases], second: Sequence[Cases]) -> Iterator[CaseReport]:
+        """The cases of both, until one of them ends it: a cheat does, or a call that fails at full size."""
+        (own, at_full_size, derived, rings), (others, longer) = first, second
+        right, decided = True, False
+        for case in chain(own, others):
+            yield case
+            right &= case.passed
+            decided |= case.outcome is not CaseOutcome.NOT_DECIDED
+            if cheats(case):
+                return
+        if not decided:
+            return  # derived inputs would say nothing of the problem's own
+        for case in at_full_size:
+            yield case
+            right &= case.passed
+            if case.name == LAUNCHES and not (case.passed and self.first.base.steps):
+                return
+        for case in derived:
+            yield case
+            right &= case.passed
+            if cheats(case):
+                return
+        if not self.first.reference.alive:
+            yield from longer if self.second is not None and self.second.ended_reference else ()  # it raises
+            return
+        self.kinds = tuple(_without(self.first, kind) for kind in self._planned.kinds)
+        for more in (rings, longer, self._not_executed()):
+            for case in more if right else ():
+                yield case
+                right &= case.passed
+        if right and self.ran_on == "emulator":
+            self.idle = self._idle()
+        if sizes := self.first.ran_as:  # such as "16384x8192 as 32x8192, 16384x32"
+            self.reduced = f"{sizes[0]} as {', '.join(sizes[1:])}"
+
+    def own_set(self, turn: Round, index: int) -> Iterator[CaseReport]:
+        """Several draws of one input set, in one buffer and in new ones (rule R1), twice for determinism."""
+        for pair in range(max(1, (turn.options.seeds + 1) // 2)):
+            with self._sharing():
+                case = replay(turn, f"{set_name(index)}, draws {2 * pair + 1} and {2 * pair + 2}", index)
+            turn.right &= case.passed
+            yield case
+            if case.outcome is not CaseOutcome.PASSED:
+                return
+
+    def _other_sets(self) -> Iterator[CaseReport]:
+        """Those of `get_input_sets()`; a second process comes to them as the first does, after `get_inputs()`."""
+        turn = self.second or self.first
+        if self.second is not None:
+            self.load_second()
+            begin(turn, set_name(-1))
+        for index in range(self.plan.sets):
+            yield from self.own_set(turn, index)
+
+    def _at_full_size(self) -> Iterator[CaseReport]:
+        if self.whole is None:
+            return
+        launches = self.whole.launches()
+        self._recorded.set_result(self.whole)
+        yield launches
+        if launches.passed and self.first.base.steps:
+            yield from self.whole.fewer_blocks_at_once()
+
+    def derived(self) -> Iterator[CaseReport]:
+        """Cases that no one wrote down."""
+        turn = self.first
+        turn.shorter = self.rings.shorter() if self.plan.shapes and self.ran_on == "emulator" else ()
+        self._planned = turn.ask(of_reference.Plan(self.plan.shapes, quick=turn.options.quick))
+        for planned in self._planned.cases:
+            with self._sharing():
+                case = run_derived(turn, planned)
+            if case is not None:
+                turn.right &= case.passed
+                yield case
+            if not turn.reference.alive:
+                self.lost = turn.ended_reference
+                return
+
+    def _rings(self) -> Iterator[CaseReport]:
+        if self.ran_on == "emulator" and self.first.right:
+            yield from self.rings.cases()
+
+    def _longer(self) -> Iterator[CaseReport]:
+        turn = self.second or self.first
+        if self.whole is None or not turn.right:
+            return
+        if turn.refusal is not None:  # and the first did not refuse the same call
+            raise turn.refusal
+        whole = self.whole if self.second is None else replace(self._recorded.result(), turn=turn)
+        yield from whole.longer()
+
+    def _not_executed(self) -> Iterator[CaseReport]:
+        if self.second is not None:
+            self.first.note_sizes(self.second.ran_as)
+        if self.whole is not None:
+            self.whole.elsewhere = self.second
+            yield from self.whole.not_executed()
+
+    def _idle(self) -> tuple[str, ...]:
+        """Code of the file that no case ran, a clause each: the verdict says nothing of it."""
+        source = Source.read(self.path)
+        ran = [
+            turn.candidate.call(of_candidate.Executed(), timeout=turn.options.timeout)
+            for turn in (self.first, self.second)
+            if turn is not None
+        ]
+        launched = {launch.name for each in ran for launch in each.launches}
+        kernels = [function.name for function, kind in source.traced.items() if kind == "kernel"]
+        missed = [name for name in kernels if not any(name in whole for whole in launched)]  # a prefix may be set
+        branches = {branch for each in ran for branch in each.branches}
+        lines = [str(line) for line in never_taken(host_functions(source), branches)]
+        more = f" and {len(lines) - MOST_LINES} more" if len(lines) > MOST_LINES else ""
+        at = f"line{'s' * (len(lines) > 1)} {', '.join(lines[:MOST_LINES])}{more}"
+        return (
+            *([f"launched {', '.join(missed)}"] if missed else []),
+            *([f"took the branch of host code at {at}"] if lines else []),
+        )
+
+    def _sharing(self) -> contextlib.AbstractContextManager[None]:
+        """The GPU beside others for one step: one that waits to time a kernel waits for a case, not for all of them."""
+        return gpu_lock("cuda" if self.ran_on == "gpu" else self.ran_on, exclusive=False)
+
+
+def cheats(case: CaseReport) -> bool:
+    """Whether a case shows a cheat, after which nothing more is tried."""
+    return bool(case.rule) and case.outcome is CaseOutcome.REJECTED
+
+
+def _without(turn: Round, kind: InputKind) -> InputKind:
+    """The kind with those of its draws apart that the reference or the kernel did not take."""
+    refused = {name: turn.refused[name] for name in kind.drawn if name in turn.refused}
+    declined = tuple(name for name in kind.drawn if name in turn.declined)
+    drawn = tuple(name for name in kind.drawn if name not in refused and name not in declined)
+    return replace(kind, drawn=drawn, left_out={**kind.left_out, **refused}, declined=declined)
