@@ -11,7 +11,7 @@ from torch.autograd import DeviceType  # type: ignore[attr-defined,unused-ignore
 from torch.autograd.profiler_util import FunctionEvent
 from torch.profiler import ProfilerActivity, profile
 
-from cutesmith.judge.candidate_side.candidate import load_kernel, start_device
+from cutesmith.judge.candidate_side.kernel_file import load_kernel, start_device
 from cutesmith.judge.candidate_side.requests import Profile
 from cutesmith.judge.reference_side.problem_calls import load_problem
 from cutesmith.problems import contract

@@ -31,7 +31,7 @@ import sys
 from pathlib import Path
 import torch
 from cutesmith.sandbox.confinement import limit_resources
-from cutesmith.judge.candidate_side.candidate import start_device
+from cutesmith.judge.candidate_side.kernel_file import start_device
 from cutesmith.judge.one_process import load_confined
 limit_resources(file_bytes=1 << 30, memory_bytes=None)
 start_device("cuda")

@@ -22,7 +22,7 @@ from cutesmith.emulator.profiling.sampling import Profiler
 from cutesmith.emulator.ptx.printer import format_instruction
 from cutesmith.emulator.tracer import Step, Tracer, format_value
 from cutesmith.errors import CandidateError, ContractError
-from cutesmith.judge.candidate_side.candidate import candidate_code, start_device
+from cutesmith.judge.candidate_side.kernel_file import candidate_code, start_device
 from cutesmith.judge.reference_side.cases import Fitted, fit, size_of
 from cutesmith.judge.reference_side.problem_calls import seed_everything
 from cutesmith.judge.reference_side.reference import EMULATED_ELEMENTS

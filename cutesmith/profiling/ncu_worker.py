@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 
-from cutesmith.judge.candidate_side.candidate import candidate_code, load_kernel, start_device, synchronize
+from cutesmith.judge.candidate_side.kernel_file import candidate_code, load_kernel, start_device, synchronize
 from cutesmith.judge.candidate_side.outputs import take_outputs
 from cutesmith.judge.transfer import tensors
 from cutesmith.judge.transfer.requests import Scalar

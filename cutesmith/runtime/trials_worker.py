@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from cutesmith.errors import ContractError
-from cutesmith.judge.candidate_side.candidate import candidate_code, start_device
+from cutesmith.judge.candidate_side.kernel_file import candidate_code, start_device
 from cutesmith.judge.reference_side.cases import fit
 from cutesmith.judge.reference_side.problem_calls import seed_everything
 from cutesmith.judge.reference_side.reference import EMULATED_ELEMENTS

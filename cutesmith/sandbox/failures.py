@@ -47,7 +47,7 @@ def describe_failure(path: Path, error: BaseException) -> CandidateError:
     text = str(error).strip() or "(no message)"
     where = f"{path.name}:{line}" if line else path.name
     rule, hint = refusal(error)
-    told = _traceback_of(error).replace(str(path), path.name)  # it lies nowhere: `candidate_side.candidate.hold_text`
+    told = _traceback_of(error).replace(str(path), path.name)  # it lies nowhere: `candidate_side.kernel_file.hold_text`
     message = f"{where}: {type(error).__name__}: {text[:2000]}"
     return CandidateError(message, code, hint=hint, log_tail=told, rule=rule, mechanism=mechanism_of(error))
 

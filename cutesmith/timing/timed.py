@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from cutesmith.errors import ContractError, UnavailableError
-from cutesmith.judge.candidate_side.candidate import candidate_code, hold_text, load_kernel, start_device
+from cutesmith.judge.candidate_side.kernel_file import candidate_code, hold_text, load_kernel, start_device
 from cutesmith.judge.candidate_side.outputs import same_bytes, take_outputs
 from cutesmith.judge.reference_side.confined_problem import ConfinedProblem
 from cutesmith.judge.reference_side.problem_calls import native_outputs, seed_everything

@@ -6,7 +6,7 @@ import importlib
 from dataclasses import dataclass, replace
 
 from cutesmith.errors import CandidateError
-from cutesmith.judge.candidate_side.candidate import synchronize
+from cutesmith.judge.candidate_side.kernel_file import synchronize
 from cutesmith.judge.candidate_side.requests import FullSize, FullSizeCall, Ran, Run, Step, StepReport
 from cutesmith.judge.candidate_side.trial import Trial
 from cutesmith.sandbox.messages import HandlerMaker

@@ -273,7 +273,7 @@ def compile_with(request):
 
 def compute_on_cuda(request):
     """CUDA, the DSL and a first launch after the confinement; the files that the process uses outside its list."""
-    from cutesmith.judge.candidate_side.candidate import load_kernel, start_device
+    from cutesmith.judge.candidate_side.kernel_file import load_kernel, start_device
 
     start_device("cuda")
     listed = readable_paths()

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from cutesmith.emulator.errors import EmulationError
-from cutesmith.judge.candidate_side.candidate import candidate_code, load_kernel
+from cutesmith.judge.candidate_side.kernel_file import candidate_code, load_kernel
 from cutesmith.judge.candidate_side.requests import Loaded
 from cutesmith.judge.candidate_side.trial import Trial
 from cutesmith.judge.course import Course

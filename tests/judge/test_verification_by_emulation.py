@@ -11,7 +11,7 @@ import torch
 from cutesmith.commands.verify import table
 from cutesmith.emulator.device import emulated_device
 from cutesmith.errors import ContractError
-from cutesmith.judge.candidate_side.candidate import load_kernel
+from cutesmith.judge.candidate_side.kernel_file import load_kernel
 from cutesmith.judge.candidate_side.recorded_call import record_call
 from cutesmith.judge.rounds import VerifyOptions
 from cutesmith.judge.transfer import tensors

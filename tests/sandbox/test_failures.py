@@ -10,7 +10,7 @@ import torch
 
 from cutesmith.emulator.state.allocations import Allocations
 from cutesmith.errors import CandidateError, ContractError, UnavailableError
-from cutesmith.judge.candidate_side.candidate import candidate_code
+from cutesmith.judge.candidate_side.kernel_file import candidate_code
 from cutesmith.judge.course import Course
 from cutesmith.judge.rounds import VerifyOptions, too_slow
 from cutesmith.profiling.emulation_worker import Emulation

@@ -21,9 +21,10 @@ from cutesmith.emulator.machine.rings import main_ring
 from cutesmith.emulator.positions.conditions import Conditions
 from cutesmith.emulator.program.basic_blocks import Program
 from cutesmith.errors import CandidateError, CutesmithError
-from cutesmith.judge.candidate_side.candidate import Candidate, candidate_code
+from cutesmith.judge.candidate_side.candidate import Candidate
 from cutesmith.judge.candidate_side.code_taken import CodeTaken, decisions, launched, opcodes_of
 from cutesmith.judge.candidate_side.host_branches import noted
+from cutesmith.judge.candidate_side.kernel_file import candidate_code
 from cutesmith.judge.candidate_side.recorded_call import record_call
 from cutesmith.judge.candidate_side.requests import (
     Decision,

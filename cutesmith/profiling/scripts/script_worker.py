@@ -16,7 +16,7 @@ from cutesmith.emulator.device import EmulatedDevice, emulated_device
 from cutesmith.emulator.faults import Finding, once
 from cutesmith.emulator.machine.launch import LaunchReport
 from cutesmith.emulator.ptx.syntax import Location
-from cutesmith.judge.candidate_side.candidate import start_device
+from cutesmith.judge.candidate_side.kernel_file import start_device
 from cutesmith.profiling.requests import RunError, Start
 from cutesmith.profiling.scripts.endings import TimeUp, ending_of, print_traceback
 from cutesmith.profiling.scripts.requests import RunScript, ScriptRan
