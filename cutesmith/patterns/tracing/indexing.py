@@ -7,6 +7,8 @@ from typing import Any
 
 import torch
 
+from cutesmith.patterns.graph.shapes import broadcast
+
 
 def _bincount(x: torch.Tensor, weights: torch.Tensor | None = None, minlength: int = 0) -> Any:
     """Counts of the values below `minlength`, which is the result's length as long as no value is larger."""
@@ -19,7 +21,8 @@ def _bincount(x: torch.Tensor, weights: torch.Tensor | None = None, minlength: i
 
 def _masked_scatter(x: torch.Tensor, mask: torch.Tensor, source: torch.Tensor) -> torch.Tensor:
     """The next element of `source` at each place that the mask takes."""
-    x, mask = torch.broadcast_tensors(x, mask)
+    shape = broadcast([tuple(x.shape), tuple(mask.shape)])
+    x, mask = x.expand(shape), mask.expand(shape)
     place = mask.flatten().to(torch.int64).cumsum(0).sub(1).clamp(0, max(0, source.numel() - 1))
     return torch.where(mask, source.flatten()[place].view(x.shape), x)
 

@@ -110,7 +110,8 @@ def _filtered(
     for tap in range(2 * math.ceil(reach * wide) + 1):
         inside = first + tap < last
         weight = torch.where(inside, form((distance + tap) / wide), 0.0)
-        value = image[(*[slice(None)] * dim, (first + tap).clamp(max=size - 1))]
+        place: list[Any] = [*[slice(None)] * dim, (first + tap).clamp(max=size - 1)]
+        value = image[tuple(place)]
         totals.append(torch.where(inside.view(shape), value * weight.view(shape), 0.0))
         weights.append(weight)
     return _sum(totals) / _sum(weights).view(shape)

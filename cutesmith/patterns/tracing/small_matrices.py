@@ -7,6 +7,8 @@ from typing import Any
 
 import torch
 
+from cutesmith.patterns.graph.shapes import broadcast
+
 MOST_SUBSTITUTED = 4  # rows of a triangular matrix: what is written for one grows with their square
 
 
@@ -99,7 +101,7 @@ def _solve_triangular(
         return NotImplemented
     if not left:
         return _solve_triangular(a.mT, b.mT, upper=not upper, unitriangular=unitriangular).mT
-    b = b.expand(*torch.broadcast_shapes(a.shape[:-2], b.shape[:-2]), *b.shape[-2:])
+    b = b.expand(*broadcast([tuple(a.shape[:-2]), tuple(b.shape[:-2])]), *b.shape[-2:])
     found: dict[int, torch.Tensor] = {}
     for row in range(size)[:: -1 if upper else 1]:
         rest = b[..., row, :]
