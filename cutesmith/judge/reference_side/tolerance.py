@@ -63,6 +63,7 @@ NATIVE_BOUND = 8.0  # times rtol: PyTorch being far off excuses no more than thi
 ROUNDINGS = 4.0  # units in the last place: what a few roundings make of a result that hardly varies
 BACKWARD = 4.0  # the error of float32 sums in any sensible order, in what one rounding of each term does
 ROUNDED_ROOM = 8.0  # times the farthest that tf32 in convolutions moved an element, or its neighbours, in four draws
+HALVES_ROOM = 4.0  # the same for products with 16-bit numbers; factors of float8 are off by sixteen times as much
 ROUNDED_SLACK = 1.25  # times the root mean square; a second rounding as large, of a product that may not, makes 1.41
 FEW_ROUNDED = 4.0  # of n elements another draw may have 1 + 4 / sqrt(n) times the root mean square
 DERIVED_SLACK = 4.0  # on a derived case that PyTorch itself gets wrong: another order of the same sums may double it

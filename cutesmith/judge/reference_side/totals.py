@@ -8,11 +8,13 @@ from typing import Any
 
 import torch
 
+from cutesmith.judge.reference_side.rounded_factors import TF32
 from cutesmith.judge.reference_side.tolerance import (
     BACKWARD,
     DERIVED_SLACK,
     FEW_ROUNDED,
     FLUSHED,
+    HALVES_ROOM,
     NATIVE_SLACK,
     ROUNDED_ROOM,
     ROUNDED_SLACK,
@@ -149,7 +151,10 @@ class Totals:
     def _rounded_room(self, begin: int, out: torch.Tensor) -> torch.Tensor:
         """What rounded factors excuse of each element of a chunk."""
         rounded = self.tolerance.rounded
-        return torch.zeros_like(out) if rounded is None else ROUNDED_ROOM * rounded.farthest[begin:][: out.numel()]
+        if rounded is None:
+            return torch.zeros_like(out)
+        times = ROUNDED_ROOM if TF32 in rounded.types else HALVES_ROOM
+        return times * rounded.farthest[begin:][: out.numel()]
 
     def rms_error(self) -> float:
         """Root mean square of the error over that of the reference."""
