@@ -64,8 +64,8 @@ ADVICE: dict[str, tuple[str, str, str]] = {
     "ties": (
         _WARNING,
         "reference_fn",
-        "Fix it, as the first k of torch.sort(x, dim=-1, descending=True, stable=True) do: a kernel cannot know which "
-        "of equal values is meant.",
+        "Return the places as well, then any order passes, or fix it, as the first k of "
+        "torch.sort(x, dim=-1, descending=True, stable=True) do: a kernel cannot know which of equal values is meant.",
     ),
     "many-sets": (_WARNING, "get_input_sets", "Keep those that differ in kind: verification runs each of them."),
     "no-sets": (
@@ -76,7 +76,8 @@ ADVICE: dict[str, tuple[str, str, str]] = {
     "slow-on-cpu": (
         _WARNING,
         "reference_fn",
-        "Let it take smaller sizes; until then look yourself whether each input changes the result.",
+        "Declare smaller sizes, which are tried then: EMULATED_SIZES = {...}, keyword arguments of get_inputs. Until "
+        "then look yourself whether each input changes the result.",
     ),
     "tiny": (_WARNING, "get_inputs", "Return larger inputs, else the time of a launch is measured."),
     "slow": (_WARNING, "get_inputs", "Return smaller inputs, else every verification takes long."),
@@ -235,7 +236,7 @@ class ProblemAuditor:
         broken = error.exit_code not in (ExitCode.TIMED_OUT, ExitCode.INTERNAL, ExitCode.UNAVAILABLE)
         hint = error.hint
         if error.exit_code == ExitCode.TIMED_OUT:
-            hint = hint or "Look for a loop that nothing ends, or return fewer elements from get_inputs()."
+            hint = hint or _advice_on_time(declared="EMULATED_SIZES" in contract.inspect(path).names)
         return replace(
             blank,
             exit_code=ExitCode.USAGE if broken else error.exit_code,
@@ -248,6 +249,14 @@ class ProblemAuditor:
         if self._worker is not None:
             self._worker.close()
             self._worker = None
+
+
+def _advice_on_time(*, declared: bool) -> str:
+    """What to do where a reference takes too long; `declared`: the file has EMULATED_SIZES."""
+    if declared:
+        return "Make EMULATED_SIZES smaller. If that does not help, look for a loop that does not end."
+    sizes = "Declare smaller sizes, which are tried then: EMULATED_SIZES = {...}, keyword arguments of get_inputs."
+    return f"{sizes} If that does not help, look for a loop that does not end."
 
 
 def _matrix_floor_us(work: CountedWork, arch: str) -> float | None:

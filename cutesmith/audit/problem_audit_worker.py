@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -13,12 +14,13 @@ import torch
 
 from cutesmith.audit.problem_draws import ELEMENTS, MOST_SETS, Problem, bytes_of, elements_of, tensors_of
 from cutesmith.audit.requests import CountedWork, Found, Load, Loaded, Start, Tried, Try
-from cutesmith.audit.trials import Influence, OtherTies, Run, exact, run, same_bits, with_many_ties, with_random_masks
+from cutesmith.audit.trials import Influence, Run, exact, run, same_bits, with_many_ties, with_random_masks
 from cutesmith.errors import ContractError
 from cutesmith.judge.draws.cases import NEGATIVE_INDICES
 from cutesmith.judge.draws.domains import Domain, declared, proposed
 from cutesmith.judge.draws.kinds import kinds_of
 from cutesmith.judge.reference_side.cases import Values, fit
+from cutesmith.judge.reference_side.open_ties import undecided_orders
 from cutesmith.judge.reference_side.other_inputs import OtherInputs
 from cutesmith.judge.reference_side.problem_calls import native_outputs, promises_shapes
 from cutesmith.judge.reference_side.tolerance import tolerance_for
@@ -154,7 +156,10 @@ class Trial:
         return {**from_the_end, **proposed(kinds, values)}
 
     def _kinds(self) -> tuple[InputKind, ...]:
-        """What the judge will draw for each input, by what it plans for the inputs that were tried."""
+        """What the judge draws for each input: what it plans for the inputs that were tried, and the reference takes.
+
+        After `PATIENCE` seconds the rest is told as not tried.
+        """
         values, module = self._tried(), self.problem.loaded.module
         if values is None or self.first is None:
             return ()
@@ -167,7 +172,13 @@ class Trial:
             domain=getattr(module, "DOMAIN", None),
             sizes=promises_shapes(module, len(self.sets)),
         )
-        return others.plan(values, quick=False).kinds
+        kinds, deadline = others.plan(values, quick=False).kinds, time.monotonic() + PATIENCE
+        refused = {}
+        for name in dict.fromkeys(name for kind in kinds for name in kind.drawn):
+            late = "not tried here: the reference takes long on a CPU" if time.monotonic() > deadline else ""
+            if why := late or others.draw(name, values)[1]:
+                refused[name] = why
+        return tuple(kind.after(refused) for kind in kinds)
 
     def _work(self) -> CountedWork:
         """Bytes and tensor-core operations at full size, declared or counted; `flops` None where that needs values."""
@@ -270,26 +281,18 @@ class Trial:
             self._find("same-values", "get_inputs() returns the same values at every call")
 
     def _judge_ties(self, base: Values) -> None:
-        """Whether the order of equal values shows in the result, with what is drawn first."""
+        """Whether an order of equal values shows in the result that PyTorch leaves open, with what is drawn first."""
         drawn = [values for values in (base, *self.sets[:BASES]) if elements_of(values) <= LARGE]
         for values in [*drawn, *with_many_ties(base)]:
-            operations = self._moved_by_ties(values)
+            try:
+                operations = undecided_orders(self.problem.reference_fn, values)
+            except Exception:  # noqa: BLE001, S112 - made-up values may be refused
+                continue
             if operations:
                 where = "in what is drawn" if any(values is one for one in drawn) else "where values are equal, or NaN"
-                names = " and ".join(sorted(operations))
+                names = " and ".join(operations)
                 self._find("ties", f"the result depends on the order in which {names} takes equal values, {where}")
                 return
-
-    def _moved_by_ties(self, values: Values) -> set[str]:
-        """The operations whose other order of equal values gives another result; empty where none does."""
-        mode = OtherTies()
-        try:
-            first = run(self.problem.reference_fn, values)
-            with mode:
-                other = run(self.problem.reference_fn, values)
-        except Exception:  # noqa: BLE001 - made-up values may be refused
-            return set()
-        return mode.operations if mode.operations and not _close(first, other) else set()
 
     def _bases(self) -> Iterator[tuple[Values, Values]]:
         """Inputs and other inputs of the same shapes, get_inputs() first; then with other masks."""

@@ -18,7 +18,9 @@ from torch.overrides import TorchFunctionMode
 from cutesmith.errors import ContractError
 from cutesmith.judge.reference_side.cases import Values, halved, resize, smaller_sizes
 from cutesmith.judge.reference_side.problem_calls import (
+    CONTRACT_OPTIONS,
     call_of_file,
+    emulated_sizes,
     items_of,
     names_beside,
     native_outputs,
@@ -90,7 +92,7 @@ class Problem:
     def load(self) -> None:
         """Run what the reference needs of the file. Raises ContractError."""
         source = contract.problem_source(self.path)
-        names = (*contract.PROBLEM_NAMES, "DERIVED_SHAPES", "DOMAIN", "torch")
+        names = (*contract.PROBLEM_NAMES, *CONTRACT_OPTIONS, "torch")
         self.loaded = load_file(self.path, strip=names_beside(source, self.path, names))
 
     def measure(self) -> Values:
@@ -100,8 +102,10 @@ class Problem:
         return self.shapes
 
     def ways(self) -> Iterator[Draw]:
-        """How get_inputs() can be drawn, the cheapest first."""
+        """How get_inputs() can be drawn: of EMULATED_SIZES where the file declares them, else the cheapest first."""
         shapes = self.measure()
+        if declared := emulated_sizes(self.loaded.module):
+            yield partial(self._whole, sizes=declared)
         everything = [*shapes, *self.outputs]  # an outer product has small inputs
         if elements_of(everything) <= ELEMENTS:
             yield self._whole
@@ -144,9 +148,10 @@ class Problem:
                 return
             yield contract.check_inputs(values, where=f"get_input_sets()[{number}]")
 
-    def _whole(self, seed: int) -> Values:
+    def _whole(self, seed: int, sizes: Mapping[str, int] = {}) -> Values:
+        """The inputs of get_inputs(), with these of its keyword arguments."""
         seed_everything(seed)
-        return contract.check_inputs(call_of_file(self.loaded.get_inputs, (), "get_inputs"))
+        return contract.check_inputs(call_of_file(partial(self.loaded.get_inputs, **sizes), (), "get_inputs"))
 
     def _with_smaller_factories(self, sizes: dict[int, int], seed: int) -> Values | None:
         try:

@@ -18,23 +18,12 @@ from cutesmith.judge.reference_side.cases import Values
 from cutesmith.judge.reference_side.precision import in_float64
 from cutesmith.judge.reference_side.problem_calls import native_outputs
 from cutesmith.judge.transfer.tensors import copy_of
-from cutesmith.sandbox.dispatch_modes import LightMode
 
 Outputs = Sequence[torch.Tensor]
 Function = Callable[..., Any]
 _INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 NOISE = 1e-9  # relative to the largest element: what float64 rounding makes, and less than any meant difference
 
-_ATEN = torch.ops.aten
-_DIM = {  # operation -> position of its dimension among the arguments
-    _ATEN.topk.default: 2,
-    _ATEN.sort.default: 1,
-    _ATEN.sort.stable: 1,
-    _ATEN.kthvalue.default: 2,
-    _ATEN.median.dim: 1,
-    _ATEN.nanmedian.dim: 1,
-    _ATEN.mode.default: 1,
-}
 _LEVELS = 4.0  # of a coarse draw, on either side of zero
 
 
@@ -194,32 +183,6 @@ def with_random_masks(values: Values) -> Values | None:
         torch.rand(value.shape, device=value.device) < 0.5 if is_mask else value
         for value, is_mask in zip(values, masks)
     ]
-
-
-class OtherTies(LightMode):
-    """Within it, equal values come in the other order where PyTorch promises none: topk, an unstable sort.
-
-    Each of these operations gives another answer that its documentation allows: what it gives on the reversed input.
-    Where the result of a reference then differs, no kernel can know which one is meant. `argmax`, `max` and a stable
-    sort take the first of equal values, and are left alone. `operations` names those that gave other positions.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call,unused-ignore]
-        self.operations: set[str] = set()
-
-    def dispatched(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """The operation's result, with equal values in the other order where it orders them."""
-        given = func(*args, **kwargs)
-        if func not in _DIM or kwargs.get("stable") is True or not args[0].dim():
-            return given
-        place = _DIM[func]
-        dim = kwargs.get("dim", args[place] if len(args) > place else -1)
-        values, positions = func(args[0].flip(dim), *args[1:], **kwargs)
-        positions = args[0].shape[dim] - 1 - positions
-        if not torch.equal(positions, given[1]):
-            self.operations.add(str(func).split(".")[1])
-        return values, positions
 
 
 def with_many_ties(values: Values) -> list[Values]:

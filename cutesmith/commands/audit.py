@@ -13,7 +13,7 @@ from typing import ClassVar
 from cutesmith.audit.problem_audit import AuditVerdict, ProblemAuditor
 from cutesmith.commands._run import command, command_parser, report
 from cutesmith.errors import UsageError
-from cutesmith.verdicts import ExitCode, Verdict
+from cutesmith.verdicts import ExitCode, InputKind, Verdict
 
 DESCRIPTION = """\
 Try problem files before work on them begins: the reference runs, gives the same for the same inputs, depends on every
@@ -25,6 +25,8 @@ tensor cores, by the data sheet of the usual GPU of --arch. The later one counts
 Everything is tried on a CPU, on fewer rows where there are many. A folder stands for all *.py below it. All files share
 one confined process, so audit what you do not trust alone. Exit code 0: no errors (warnings may be there); 2: a problem
 cannot be used; 6: one did not end in time; with several files, the code of the first that failed."""
+
+MOST_REASON = 200  # characters of what a reference raised
 
 EXAMPLES = (
     "cutesmith audit problem.py",
@@ -105,10 +107,19 @@ def _lines(verdict: AuditsVerdict) -> Iterator[str]:
         if problem.domain:
             yield f"    if inputs are always so, write: DOMAIN = {json.dumps(problem.domain)}"
         for kind in problem.kinds if len(verdict.problems) == 1 else ():
-            yield f"    verify tries `{kind.name}` ({kind.kind}) also as: {', '.join(kind.drawn) or 'nothing else'}"
+            yield from _draws(kind)
         if not problem.passed and not problem.errors:
             yield f"    {problem.status}: {problem.summary}" + (f" {problem.hint}" if problem.hint else "")
     yield f"{verdict.summary} ({verdict.seconds:.1f} s)"
+
+
+def _draws(kind: InputKind) -> Iterator[str]:
+    """What verify draws for one input beside the file's own, counted, and what it does not, by reasons."""
+    count = f"{len(kind.drawn)} more way{'s' * (len(kind.drawn) != 1)}: " if kind.drawn else "no other way"
+    yield f"    verify draws `{kind.name}` ({kind.kind}) in {count}{', '.join(kind.drawn)}"
+    for why in dict.fromkeys(kind.left_out.values()):
+        names = [name for name, reason in kind.left_out.items() if reason == why]
+        yield f"        not {', '.join(names)}: {why[:MOST_REASON]}"
 
 
 def _name(problem: AuditVerdict) -> str:

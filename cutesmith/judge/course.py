@@ -106,7 +106,7 @@ class Course:
         if not self.first.reference.alive:
             yield from longer if self.second is not None and self.second.ended_reference else ()  # it raises
             return
-        self.kinds = tuple(_without(self.first, kind) for kind in self._planned.kinds)
+        self.kinds = tuple(kind.after(self.first.refused, self.first.declined) for kind in self._planned.kinds)
         for more in (rings, longer, self._not_executed()):
             for case in more if right else ():
                 yield case
@@ -207,11 +207,3 @@ class Course:
 def cheats(case: CaseReport) -> bool:
     """Whether a case shows a cheat, after which nothing more is tried."""
     return bool(case.rule) and case.outcome is CaseOutcome.REJECTED
-
-
-def _without(turn: Round, kind: InputKind) -> InputKind:
-    """The kind with those of its draws apart that the reference or the kernel did not take."""
-    refused = {name: turn.refused[name] for name in kind.drawn if name in turn.refused}
-    declined = tuple(name for name in kind.drawn if name in turn.declined)
-    drawn = tuple(name for name in kind.drawn if name not in refused and name not in declined)
-    return replace(kind, drawn=drawn, left_out={**kind.left_out, **refused}, declined=declined)

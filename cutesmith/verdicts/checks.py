@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
@@ -153,6 +153,13 @@ class InputKind:
     drawn: tuple[str, ...] = ()
     left_out: dict[str, str] = field(default_factory=dict)
     declined: tuple[str, ...] = ()
+
+    def after(self, refused: Mapping[str, str], declined: Collection[str] = ()) -> InputKind:
+        """With the draws that the reference `refused`, with its reasons, and those that the kernel `declined`."""
+        left = {name: refused[name] for name in self.drawn if name in refused}
+        told = tuple(name for name in self.drawn if name in declined)
+        drawn = tuple(name for name in self.drawn if name not in left and name not in told)
+        return replace(self, drawn=drawn, left_out={**self.left_out, **left}, declined=told)
 
 
 class Precision(str, enum.Enum):

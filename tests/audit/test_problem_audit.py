@@ -124,9 +124,9 @@ def test_a_broken_file_is_told_in_a_sentence(audit, reference, inputs, said):
         (fn("x, eps: x * 2"), [MATRIX, "1e-5"], "unused-scalar"),
         (fn("x: torch.exp(20 * x)"), ['torch.randn(4096, 4096, device="cuda", dtype=torch.float16)'], "overflow"),
         (fn("x: x * 2, x.abs() >= 0"), [MATRIX], "constant-output"),
-        (fn("x: torch.topk(x, 4).indices"), [BF16], "ties"),
-        (fn("x: torch.argsort(x)"), [MATRIX], "ties"),
-        (fn("x: x.median(-1).indices"), [BF16], "ties"),
+        (fn("x: torch.zeros_like(x).scatter(1, torch.topk(x, 4).indices, 1.0)"), [BF16], "ties"),
+        (fn("x: x.roll(1, 0).gather(1, torch.argsort(x))"), [MATRIX], "ties"),
+        (fn("x: x.roll(1, 0).gather(1, x.median(-1, keepdim=True).indices)"), [BF16], "ties"),
         ("def reference_fn(x):\n    assert x.dtype != torch.float64\n    return 2 * x", [MATRIX], "no-float64"),
         (SQUARE, ['torch.randn(64, 64, device="cuda")'], "tiny"),
         (SQUARE, ['torch.randn(1 << 17, 1 << 16, device="cuda", dtype=torch.float16)'], ""),
@@ -167,6 +167,11 @@ def test_what_is_only_remarked(audit, reference, inputs, rule):
             [BF16],
             id="equal values whose order is fixed, or shows in no result",
         ),
+        pytest.param(
+            "def reference_fn(x): return *torch.topk(x, 4), *x.median(-1)",
+            [BF16],
+            id="places that are returned, of which any of equal elements passes",
+        ),
         pytest.param(fn("x: (x > 3).any(-1)"), [MATRIX], id="a bool that is nearly always the same"),
     ],
 )
@@ -196,8 +201,27 @@ def test_ties_name_the_operation_and_whether_they_are_drawn(audit):
     rare = audit(f"def reference_fn(x):\n    {route}", MATRIX).findings
     assert [finding.rule for finding in rare] == ["ties"] and "stable=True" in rare[0].fix
     assert "in which topk takes equal values, where values are equal, or NaN" in rare[0].message
-    drawn = audit(fn("x: torch.sort(x, descending=True)[1]"), BF16).findings
+    drawn = audit(fn("x: x.roll(1, 0).gather(1, torch.sort(x, descending=True)[1])"), BF16).findings
     assert "in which sort takes equal values, in what is drawn" in drawn[0].message
+
+
+def test_the_sizes_that_a_file_declares_are_tried(audit):
+    """A loop over as many steps as a sequence has: at full size two calls take longer than the audit waits."""
+    loop = "    for step in x.unbind(0):\n        total = total * 0.5 + step.sum()\n    return total + x\n"
+    reference = f"def reference_fn(x):\n    total = x.new_zeros(())\n{loop}"
+    draws = "def get_inputs(steps=20000): return [torch.randn(steps, 64, device='cuda')]\n"
+    verdict = audit(reference, more=draws + "EMULATED_SIZES = {'steps': 8}")
+    assert verdict.passed and verdict.tried == "float32[8, 64]" and "slow-on-cpu" not in rules(verdict)
+    wrong = audit(SQUARE, more=draws + "EMULATED_SIZES = [8]")
+    assert wrong.exit_code == ExitCode.USAGE and "no dict" in wrong.summary
+
+
+def test_draws_that_the_reference_refuses_are_told_apart(audit):
+    reference = "def reference_fn(x, ids):\n    assert (x > -99).all()\n    return x[ids.clamp(max=200)]"
+    verdict = audit(reference, MATRIX, 'torch.randint(4096, (4096,), device="cuda")')
+    x, ids = verdict.kinds
+    assert "negative offset" in x.left_out and "negative offset" not in x.drawn and "large offset" in x.drawn
+    assert "large integers" in ids.drawn and "IndexError" in ids.left_out["whole range"]
 
 
 def test_work_at_full_size_is_counted_or_declared(audit):

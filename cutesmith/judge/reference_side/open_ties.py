@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -76,8 +76,9 @@ Choice = Callable[[Ordered], torch.Tensor]
 
 @dataclass(frozen=True)
 class Call:
-    """The places that a call returned, and along which dimension of its input."""
+    """The places that a call of a function returned, and along which dimension of its input."""
 
+    name: str
     places: torch.Tensor
     dimension: int
     keeps: bool  # that dimension
@@ -128,11 +129,11 @@ class Choosing(TorchFunctionMode):  # type: ignore[misc,no-untyped-call,unused-i
             return result
         at = _DIMENSION_AT[name]
         dimension = int(args[at] if len(args) > at else named.get("dim", -1)) % elements.ndim
-        call = Call(places, dimension, places.ndim == elements.ndim)
+        call = Call(name, places, dimension, places.ndim == elements.ndim)
         in_order = name != "topk" or bool(args[_SORTED_AT] if len(args) > _SORTED_AT else named.get("sorted", True))
         with torch._C.DisableTorchFunction():
             chosen = self._chosen(call, elements, in_order=in_order)
-        self.calls.append(call if chosen is None else Call(chosen[1], dimension, call.keeps))
+        self.calls.append(call if chosen is None else replace(call, places=chosen[1]))
         if chosen is None:
             return result
         return type(result)(chosen) if isinstance(result, tuple) else chosen[1]
@@ -166,13 +167,16 @@ def other_orders(function: Function, values: Sequence[Any], outputs: Sequence[to
         yield _within(function, choice, given)
 
 
-def undecided_order(function: Function, values: Sequence[Any]) -> bool:
-    """Whether results depend on an order of equal elements that PyTorch leaves open and that no output shows."""
+def undecided_orders(function: Function, values: Sequence[Any]) -> list[str]:
+    """Names of the functions whose order of equal elements PyTorch leaves open, no output shows, and results depend on.
+
+    Such as `topk` where a mask is made of its places.
+    """
     calls, results = _called(function, values)
-    if len(_shown(calls, results)) == len(calls):
-        return False
-    others = (_called(function, values, choice)[1] for choice in (Ordered.first, Ordered.last))
-    return not all(_alike(*pair) for other in others for pair in zip(results, other))
+    shown = _shown(calls, results)
+    hidden = sorted({call.name for number, call in enumerate(calls) if number not in shown})
+    others = (_called(function, values, choice)[1] for choice in (Ordered.first, Ordered.last) if hidden)
+    return [] if all(_alike(*pair) for other in others for pair in zip(results, other)) else hidden
 
 
 def _within(function: Function, choice: Choice | None, given: Mapping[int, torch.Tensor]) -> Function:

@@ -14,7 +14,7 @@ from cutesmith.judge.draws.domains import declared
 from cutesmith.judge.draws.kinds import kinds_of
 from cutesmith.judge.draws.watching import Seen, Watching, watch
 from cutesmith.judge.reference_side.cases import Values, distinct_sizes, resize, smaller_sizes
-from cutesmith.judge.reference_side.open_ties import undecided_order
+from cutesmith.judge.reference_side.open_ties import undecided_orders
 from cutesmith.judge.reference_side.other_shapes import OtherShapes, sizes_that_may_stay
 from cutesmith.judge.reference_side.problem_calls import native_outputs
 from cutesmith.judge.reference_side.requests import Planned
@@ -111,7 +111,7 @@ class OtherInputs:
         trial = self._trial_of(name, inputs)
         best, why = self._best(trial, inputs, ways)
         best = best or self._of_those_taken(trial, inputs, ways[0])
-        if best and self.drawing.seen.open_ties and undecided_order(self.reference_fn, best):
+        if best and self.drawing.seen.open_ties and undecided_orders(self.reference_fn, best):
             return [], "PyTorch leaves open which of equal elements comes first, and no result shows it"
         return best, "" if best else why
 

@@ -77,6 +77,18 @@ def promises_shapes(module: Any, sets: int) -> bool:
     return bool(getattr(module, "DERIVED_SHAPES", sets > 0))
 
 
+def emulated_sizes(module: Any) -> dict[str, Any]:
+    """Keyword arguments of get_inputs that a file declares for the emulated GPU; empty without any.
+
+    Raises ContractError for anything but a dict.
+    """
+    sizes = getattr(module, "EMULATED_SIZES", None) or {}
+    if not isinstance(sizes, dict):
+        hint = 'Such as EMULATED_SIZES = {"batch": 2}: keyword arguments of get_inputs.'
+        raise ContractError(f"EMULATED_SIZES is {sizes!r:.80}, no dict", hint=hint)
+    return sizes
+
+
 def native_outputs(reference_fn: Callable[..., Any], values: Sequence[Any]) -> tuple[list[torch.Tensor], bool]:
     """What the reference returns for these very inputs, and whether it is a tuple; ContractError for anything else."""
     with torch.no_grad():

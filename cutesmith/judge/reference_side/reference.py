@@ -34,6 +34,7 @@ from cutesmith.judge.reference_side.longer_cases import Longer
 from cutesmith.judge.reference_side.other_inputs import OtherInputs
 from cutesmith.judge.reference_side.problem_calls import (
     call_of_file,
+    emulated_sizes,
     items_of,
     load_problem,
     promises_shapes,
@@ -143,7 +144,7 @@ class Reference:
 
     def _inputs(self, index: int) -> list[Any]:
         """The inputs of `get_inputs()` (index -1) or of one of the sets."""
-        if index < 0 and self.device == "emulator" and (sizes := getattr(self.loaded.module, "EMULATED_SIZES", None)):
+        if index < 0 and self.device == "emulator" and (sizes := emulated_sizes(self.loaded.module)):
             return self._declared(sizes)
         if index < 0:
             self.whole = None  # two of them may be more than there is memory
@@ -154,14 +155,11 @@ class Reference:
         sets = items_of(self.loaded.get_input_sets, "get_input_sets")
         return self._fit(self._check(next(itertools.islice(sets, index, None)), "get_input_sets()"))
 
-    def _declared(self, sizes: Any) -> list[Any]:
+    def _declared(self, sizes: dict[str, Any]) -> list[Any]:
         """`get_inputs` of the sizes that the file declares for the emulated GPU; with those of a GPU it is drawn once.
 
         For inputs whose sizes belong together (page tables, borders): taking rows away would break them.
         """
-        if not isinstance(sizes, dict):
-            hint = 'Such as EMULATED_SIZES = {"batch": 2}: keyword arguments of get_inputs.'
-            raise ContractError(f"EMULATED_SIZES is {sizes!r:.80}, no dict", hint=hint)
         if self.whole is None:
             values = self._check(call_of_file(self.loaded.get_inputs, (), "get_inputs"), "get_inputs()")
             self.whole = FullInputs(values, {}, DeclaredSizes.of(sizes, self.loaded.get_inputs, self._called_with))
