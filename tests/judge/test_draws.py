@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 
 from cutesmith.judge.draws import values as v
-from cutesmith.judge.draws.cases import NEGATIVE_INDICES, Drawing
+from cutesmith.judge.draws.cases import IN_ITS_DOMAIN, NEGATIVE_INDICES, Drawing
 from cutesmith.judge.draws.domains import declared
 from cutesmith.judge.draws.kinds import Kind, Role, Structure, kind_of, kinds_of, structure_of, with_ends_of
 from cutesmith.judge.draws.watching import Seen, watch
@@ -291,3 +291,34 @@ def test_what_changed_is_said_by_values_or_by_what_is_not_finite():
     assert _difference(old, new) == "has NaN or Inf in 3 of 8 elements"
     new[1] = 3.0
     assert _difference(old, new) == "changed in 88% of its elements by up to 2, 3 NaN or Inf"
+
+
+def test_numbers_far_out_are_of_one_sign_and_leave_the_usual_first_guesses_behind():
+    for dtype, told in ((torch.float32, True), (torch.bfloat16, True), (torch.float16, False)):
+        x = ROWS.to(dtype)
+        above, below = v.far_above(x, kind_of("x", x)), v.far_below(x, kind_of("x", x))
+        assert (bool((above > 1e9).all()) and bool((below < -1e9).all())) == told
+        assert torch.equal(above, x) != told and above.dtype == dtype
+    draws = Drawing(kinds_of(torch.relu, [ROWS, ROWS.abs()]), Seen()).draws
+    assert draws["far above"][0].places == (0, 1) and draws["far below"][0].places == (0,)
+    assert not {"far above", "far below"} & set(Drawing(kinds_of(torch.exp, [ROWS]), Seen(exponentials=True)).draws)
+
+
+def test_what_is_sorted_or_each_value_once_stays_so_and_is_drawn_again():
+    starts, order, x = torch.arange(0, 65, 4), torch.randperm(48), torch.randn(64, 48)
+    domain = {"starts": "sorted", "order": "permutation"}
+    kinds = declared(domain, kinds_of(lambda x, starts, order: x, [x, starts, order]))
+    drawing = Drawing(kinds, Seen())
+    assert IN_ITS_DOMAIN in {draw for case in drawing.cases(quick=False) for draw in case.draws}
+    _, other, shuffled = drawing.changed(drawing.draws[IN_ITS_DOMAIN][0], [x, starts, order])
+    assert (other[0], other[-1]) == (0, 64) and (other.diff() >= 0).all() and not torch.equal(other, starts)
+    assert torch.equal(shuffled.sort().values, torch.arange(48)) and not torch.equal(shuffled, order)
+    elsewhere = {name for name, ways in drawing.draws.items() if set(ways[0].places) & {1, 2}}
+    assert elsewhere == {IN_ITS_DOMAIN}
+
+
+def test_coordinates_of_the_unit_interval_are_drawn_with_both_ends():
+    p = torch.rand(64, 48) * 0.5 + 0.25
+    drawing = Drawing(declared({"p": "unit"}, kinds_of(lambda p: p, [p])), Seen())
+    drawn = drawing.changed(drawing.draws["ends"][0], [p])[0]
+    assert drawn.max() == 1.0 and drawn.min() == 0.0 and "large offset" not in drawing.draws

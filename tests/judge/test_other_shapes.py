@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from cutesmith.judge.reference_side.other_inputs import OtherInputs
-from cutesmith.judge.reference_side.other_shapes import OTHER_TYPE, OtherShapes
+from cutesmith.judge.reference_side.other_shapes import APART, OTHER_TYPE, OtherShapes
 
 
 def native_of(function):
@@ -19,6 +19,8 @@ def test_labels_stay_inside_their_classes():
     torch.manual_seed(0)
     shapes, inputs = OtherShapes(("x", "y"), sizes=True), [torch.randn(64, 100), torch.randint(100, (64,))]
     for draw in draws_of(shapes, inputs):
+        if APART in draw:
+            continue  # of one of them alone, which the reference refuses
         x, y = shapes.derive(draw, inputs)
         assert x.shape[0] == y.shape[0]
         torch.nn.functional.cross_entropy(x.float(), y)
@@ -151,3 +153,27 @@ def test_sizes_that_a_reference_keeps_are_looked_for_once():
     searched = len(calls)
     assert "other sizes" in others.draw("2^n + 1", inputs)[1]
     assert searched < 150 and len(calls) - searched < 8
+
+
+def causal(q, k):
+    scores = q @ k.mT
+    return scores.masked_fill(~torch.ones_like(scores, dtype=torch.bool).tril(k.shape[-2] - q.shape[-2]), -1e4)
+
+
+def test_sizes_that_are_equal_by_chance_are_drawn_apart():
+    inputs = [torch.randn(64, 32), torch.randn(64, 32)]
+    others = OtherInputs.of(causal, inputs, inputs, native_of(causal), gpu=False, domain=None, sizes=True)
+    draws = next(case.draws for case in others.plan(inputs, quick=False).cases if case.name == "equal sizes apart")
+    assert "`k` with another size for 64" in draws
+    (q, k), why = others.draw("`k` with another size for 64", inputs)
+    assert not why and (q.shape, k.shape) == ((64, 32), (37, 32))
+    assert "RuntimeError" in others.draw("`k` with another size for 32", inputs)[1]
+
+
+def test_a_batch_of_one_becomes_one_of_three_different_ones():
+    inputs = [torch.randn(1, 64, 48), torch.randn(1, 1, 48)]
+    reference = torch.add
+    others = OtherInputs.of(reference, inputs, inputs, native_of(reference), gpu=False, domain=None, sizes=True)
+    (x, bias), why = others.draw("three where one is drawn", inputs)
+    assert not why and x.shape == (3, 64, 48) and bias.shape == (1, 1, 48)
+    assert not torch.equal(x[0], x[1]) and not torch.equal(x[0], x[2])

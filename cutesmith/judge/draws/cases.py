@@ -11,13 +11,15 @@ import torch
 
 from cutesmith.judge.draws import values as v
 from cutesmith.judge.draws.derived_case import AS_DRAWN, DerivedCase
-from cutesmith.judge.draws.domains import stays
+from cutesmith.judge.draws.domains import Domain, stays
 from cutesmith.judge.draws.kinds import Kind, Role, Structure, with_ends_of
 from cutesmith.judge.draws.watching import Seen
 from cutesmith.verdicts import Rule
 
 Values = list[Any]
 REDRAWN, SAME_BEGINNING = "without structure", "the same first elements"
+IN_ITS_DOMAIN = "others of its domain"
+_IN_DOMAIN = {Domain.SORTED.value: v.in_its_order, Domain.PERMUTATION.value: v.permuted}
 # Tried on the CPU first even where the reference does not run there: as indices they would end a GPU's process.
 ANY_INTEGER = ("whole range", "negative integers", "close integers")  # not for indices, which "large integers" tell
 NEGATIVE_INDICES = "negative indices"  # for indices alone
@@ -68,10 +70,11 @@ class Drawing:
     def _all_cases(self) -> Iterator[DerivedCase]:
         alone = {name: f"only `{name}`" for name in self.structured}
         yield DerivedCase("the same beginning", (AS_DRAWN, SAME_BEGINNING), Rule.V1, back=True, kept=Rule.S4)
-        yield DerivedCase("offsets", ("large offset", "negative offset"), strict=True)
+        yield DerivedCase("offsets", ("large offset", "negative offset", "far above", "far below"), strict=True)
         yield DerivedCase("sizes", ("tiny values", "large values"), strict=True)
         yield DerivedCase("NaN and Inf", ("NaN and Inf", "NaN elsewhere"), forgiving=True, strict=True)
         yield DerivedCase(REDRAWN, (REDRAWN,), Rule.V2, alone=alone)
+        yield DerivedCase(IN_ITS_DOMAIN, (IN_ITS_DOMAIN,), Rule.V2)
         yield DerivedCase("zeros", ("scattered zeros", "all zeros"), Rule.V1, alone=alone)
         yield DerivedCase("equal values", ("few values", "one value"), Rule.V1, alone=alone)
         yield DerivedCase("ends and mixed sizes", ("ends", "mixed sizes"), Rule.V1, alone=alone)
@@ -94,7 +97,8 @@ class Drawing:
         """Draws that change no input at this place, with the reason, where its kind or the reference rules them out."""
         kind = self.kinds[place]
         if stays(kind):
-            return {"other values": f"DOMAIN declares that it is {kind.domain}"}
+            told = "values beyond its domain" if kind.domain in _IN_DOMAIN else "other values"
+            return {told: f"DOMAIN declares that it is {kind.domain}"}
         if kind.role is Role.INTEGER and self._stays_distinct(kind):
             why = "PyTorch leaves open which of the elements for one place stays"
             return dict.fromkeys(("integer ends", "one integer", NEGATIVE_INDICES), why)
@@ -102,8 +106,8 @@ class Drawing:
             return {NEGATIVE_INDICES: f"DOMAIN declares that it is {kind.domain}"}
         if kind.role is not Role.FLOAT:
             return {}
-        far = ("squares above", "squares below"), "the reference takes exponentials"
-        below = ("negative offset", "halves", "runs of -Inf"), "nothing below 0 is drawn for it"
+        far = ("far above", "far below", "squares above", "squares below"), "the reference takes exponentials"
+        below = ("negative offset", "far below", "halves", "runs of -Inf"), "nothing below 0 is drawn for it"
         ruled_out = (self.seen.exponentials, far), (kind.bounded, below)
         return {name: why for holds, (names, why) in ruled_out if holds for name in names}
 
@@ -121,6 +125,7 @@ class Drawing:
             **self._of_integers(),
             **self._of_masks(),
             **self._of_scalars(),
+            IN_ITS_DOMAIN: (Way(_in_its_domain, tuple(i for i, k in enumerate(self.kinds) if k.domain in _IN_DOMAIN)),),
             SAME_BEGINNING: (Way(v.same_beginning, tuple(i for i, kind in enumerate(self.kinds) if is_free(kind))),),
         }
         redrawn = {REDRAWN: self._redrawn(tuple(self.structured.values()))}
@@ -138,11 +143,14 @@ class Drawing:
         moved = tuple(i for i in free if not kinds[i].domain)
         signed = tuple(i for i in free if not kinds[i].bounded)
         zero = tuple(i for i in free if kinds[i].low <= 0.0)
-        far = () if self.seen.exponentials else tuple(i for i in moved if i in signed)
+        above = () if self.seen.exponentials else moved
+        far = tuple(i for i in above if i in signed)
         ended = (*free, *(i for i in floats if kinds[i].shares))
         return {
             "large offset": (Way(v.offset, moved, largest=True),),
             "negative offset": (Way(v.negative_offset, signed, largest=True),),
+            "far above": (Way(v.far_above, above, largest=True),),
+            "far below": (Way(v.far_below, far, largest=True),),
             "tiny values": (Way(v.tiny, moved, largest=True),),
             "large values": (Way(v.large, moved, largest=True),),
             "NaN and Inf": (Way(v.specials, moved, largest=True),),
@@ -215,6 +223,10 @@ class Drawing:
             way.change(value, with_ends_of(kind, value, inputs)) if index in changed else value
             for index, (value, kind) in enumerate(zip(inputs, self.kinds))
         ]
+
+
+def _in_its_domain(tensor: torch.Tensor, kind: Kind) -> torch.Tensor:
+    return _IN_DOMAIN[kind.domain](tensor, kind)
 
 
 def _count_of_others(kind: Kind) -> int:

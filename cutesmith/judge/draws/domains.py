@@ -15,13 +15,19 @@ from cutesmith.judge.draws.kinds import Kind, Role, Structure
 
 
 class Domain(str, Enum):
-    """What an input is always; `PROBABILITY` and `POSITIVE` bound its values, the others keep it as it is drawn."""
+    """What an input is always.
+
+    `PROBABILITY`, `UNIT` and `POSITIVE` bound its values. `SORTED` rows get other sorted values between their ends, as
+    offsets do that end with the length of another input, a `PERMUTATION` another order. The others stay as drawn.
+    """
 
     FIXED = "fixed"
     ARANGE = "arange"
     CAUSAL = "causal"
     SORTED = "sorted"
+    PERMUTATION = "permutation"
     PROBABILITY = "probability"
+    UNIT = "unit"
     POSITIVE = "positive"
 
 
@@ -30,10 +36,12 @@ _HOLDS: dict[Domain, Callable[[Kind], bool]] = {
     Domain.ARANGE: lambda kind: kind.structure is Structure.SEQUENCE,
     Domain.CAUSAL: lambda kind: kind.structure is Structure.TRIANGLE,
     Domain.SORTED: lambda kind: kind.structure in (Structure.SORTED, Structure.SEQUENCE, Structure.CONSTANT),
+    Domain.PERMUTATION: lambda kind: kind.structure in (Structure.PERMUTATION, Structure.SEQUENCE),
     Domain.PROBABILITY: lambda kind: kind.role is Role.FLOAT and kind.low >= 0.0 and kind.high <= 1.0,
+    Domain.UNIT: lambda kind: kind.role is Role.FLOAT and kind.low >= 0.0 and kind.high <= 1.0,
     Domain.POSITIVE: lambda kind: kind.role in (Role.FLOAT, Role.INTEGER, Role.SCALAR) and kind.low >= 0.0,
 }
-BOUNDING = (Domain.PROBABILITY, Domain.POSITIVE)
+BOUNDING = (Domain.PROBABILITY, Domain.UNIT, Domain.POSITIVE)
 
 
 def declared(domain: Any, kinds: Sequence[Kind]) -> tuple[Kind, ...]:
@@ -53,7 +61,7 @@ def declared(domain: Any, kinds: Sequence[Kind]) -> tuple[Kind, ...]:
 
 
 def proposed(kinds: Sequence[Kind], values: Sequence[Any]) -> dict[str, str]:
-    """What a problem could declare, by names of inputs: of a triangle, a range, sorted rows, and what lies in [0, 1].
+    """What a problem could declare, by names of inputs: a triangle, a range, sorted rows, each value once, [0, 1].
 
     Nothing for inputs of one value everywhere: those that are no more than drawn so are the usual case. Equally spaced
     values whose step is not 1 are offsets of parts that happen to be as long as each other: sorted, no more.
@@ -74,11 +82,12 @@ _OF_STRUCTURE = {
     Structure.TRIANGLE: Domain.CAUSAL,
     Structure.SEQUENCE: Domain.ARANGE,
     Structure.SORTED: Domain.SORTED,
+    Structure.PERMUTATION: Domain.PERMUTATION,
 }
 
 
 def stays(kind: Kind) -> bool:
-    """Whether an input keeps what is drawn for it: nothing else is in its domain."""
+    """Whether an input gets no value that breaks its structure: nothing else is in its domain."""
     return bool(kind.domain) and Domain(kind.domain) not in BOUNDING
 
 
@@ -87,5 +96,5 @@ def _declared(kind: Kind, domain: Domain) -> Kind:
         hint = "Draw it so in get_inputs, or leave it out of DOMAIN."
         drawn = f"but get_inputs draws: {kind.words}"
         raise ContractError(f"DOMAIN says that {kind.name} is {domain.value}, {drawn}", hint=hint)
-    low, high = (0.0, 1.0) if domain is Domain.PROBABILITY else (kind.low, kind.high)
+    low, high = (0.0, 1.0) if domain in (Domain.PROBABILITY, Domain.UNIT) else (kind.low, kind.high)
     return replace(kind, domain=domain.value, low=low, high=high)

@@ -13,6 +13,7 @@ import torch
 from cutesmith.judge.draws.kinds import Kind, Role, Structure
 
 OFFSET = 1000.0
+FAR = 2.0**31
 TINY, LARGE = 2.0**-12, 64.0
 SATURATED = (20.0, 100.0)  # exp2, tanh and sigmoid are at their ends there, exp is beyond float16
 _SQUARES_ABOVE = {torch.float32: 2.0**66, torch.bfloat16: 2.0**66, torch.float16: 2.0**10}
@@ -20,6 +21,7 @@ _SQUARES_BELOW = {torch.float32: 2.0**-80, torch.bfloat16: 2.0**-80, torch.float
 HALF_MOST = 2.0**14  # below the largest float16, with room for a sum
 SMALL = 2.0**-5  # an input that is nowhere larger may be left out within tolerance
 LEVELS = 4
+FEW_VALUES = 16  # of a sorted input
 LONGEST_RUN = 8
 MANY = 512  # a scalar from here on may be a size: eight times that takes long
 
@@ -32,6 +34,16 @@ def offset(tensor: torch.Tensor, kind: Kind) -> torch.Tensor:
 def negative_offset(tensor: torch.Tensor, kind: Kind) -> torch.Tensor:
     """Everything moved far below zero: a maximum that starts at 0 is wrong there."""
     return tensor - OFFSET
+
+
+def far_above(tensor: torch.Tensor, kind: Kind) -> torch.Tensor:
+    """Nothing but numbers beyond those that a search begins at, such as 1e9; float16 has none."""
+    return tensor if tensor.dtype == torch.float16 else like(tensor, (tensor.abs() + 1) * FAR)
+
+
+def far_below(tensor: torch.Tensor, kind: Kind) -> torch.Tensor:
+    """The same below zero."""
+    return tensor if tensor.dtype == torch.float16 else -far_above(tensor, kind)
 
 
 def tiny(tensor: torch.Tensor, kind: Kind) -> torch.Tensor:
@@ -194,6 +206,22 @@ def between_its_ends(tensor: torch.Tensor, kind: Kind) -> torch.Tensor:
     cuts = torch.randint(total + 1, (flat.numel() - 1,), device=flat.device).sort().values
     ends = torch.tensor([0], device=flat.device), torch.tensor([total], device=flat.device)
     return like(tensor, torch.cat([ends[0], cuts, ends[1]]).diff())
+
+
+def in_its_order(tensor: torch.Tensor, kind: Kind) -> torch.Tensor:
+    """Sorted rows of few of the values that were there, between the first and the last: most parts are empty."""
+    if not tensor.ndim:
+        return tensor
+    count, rows = tensor.shape[-1], tensor.shape[:-1]
+    few = torch.randint(count, (*rows, FEW_VALUES), device=tensor.device)
+    again = torch.randint(FEW_VALUES, (*rows, max(0, count - 2)), device=tensor.device)
+    chosen = few.gather(-1, again).sort(-1).values
+    return like(tensor, torch.cat([tensor[..., :1], tensor.gather(-1, chosen), tensor[..., -1:]], -1)[..., -count:])
+
+
+def permuted(tensor: torch.Tensor, kind: Kind) -> torch.Tensor:
+    """The same values in another order."""
+    return like(tensor, _shuffled(tensor))
 
 
 def in_order(tensor: torch.Tensor, kind: Kind) -> torch.Tensor:

@@ -22,6 +22,8 @@ SMALL_SIZES = (48, 24, 4, 2)  # layouts need no large tensors
 SWAPPED_SIZES = (24, 48, 4, 2)
 MOST_ELEMENTS = 1 << 20  # of other sizes beside columns that stay
 FIXED, MOST_FIXED = 16, 3  # a size that the reference may need as it is is at most that, and so many are tried
+OTHER_SIZES, MOST_APART = (37, 29), 4  # of one input alone, and in so many draws
+APART, THREE_OF_ONE = "` with another size for ", "three where one is drawn"
 OTHER_TYPE = {torch.float32: torch.bfloat16, torch.bfloat16: torch.float16, torch.float16: torch.bfloat16}
 
 Tensor = torch.Tensor
@@ -50,6 +52,8 @@ class OtherShapes:
             return
         if self.sizes:
             around = tuple(_SIZES) if len(distinct_sizes(inputs)) > 1 else ("2^n + 1", "2^n - 1", "multiples of 4")
+            apart = tuple(_sizes_apart(self.names, inputs))
+            yield DerivedCase("equal sizes apart", (THREE_OF_ONE, *apart), Rule.S2, may_decline=True, strict=True)
             yield DerivedCase("sizes around powers of two", around, Rule.S2, may_decline=True, strict=True)
         if len(tensors) > 1:
             yield of_all
@@ -88,7 +92,7 @@ class OtherShapes:
         a search. Where only a layout changes, at last all of few elements stay.
         """
         yield FREE
-        if not self.sizes:
+        if not self.sizes or draw == THREE_OF_ONE or APART in draw:
             return
         stay = sizes_that_may_stay(inputs)
         if not draw.startswith("size 1 for "):
@@ -103,6 +107,11 @@ class OtherShapes:
         """The inputs of one draw, with sizes by these rules; takes what it needs from torch's global generator."""
         if draw.startswith("size 1 for "):
             return resize(inputs, rules.complete({int(draw.rpartition(" ")[2]): 1}))
+        if APART in draw:
+            size = int(draw.rpartition(" ")[2])
+            changed = self.changed_by(draw)
+            other = OTHER_SIZES[size == OTHER_SIZES[0]]
+            return [resize([v], {size: other})[0] if i in changed else v for i, v in enumerate(inputs)]
         if draw in _SIZES:
             return _beside(inputs, rules, *_SIZES[draw]())
         if draw in _OTHERWISE:
@@ -123,6 +132,25 @@ def sizes_that_may_stay(inputs: Sequence[Any]) -> list[int]:
     return [size for size in sorted(distinct_sizes(inputs))[:MOST_FIXED] if size <= FIXED]
 
 
+def _sizes_apart(names: Sequence[str], inputs: Sequence[Any]) -> list[str]:
+    """Draws that change a size of one input alone which another one has too: perhaps both are as long by chance."""
+    tensors = {name: value for name, value in zip(names, inputs) if isinstance(value, Tensor)}
+    found = [
+        f"`{name}{APART}{size}"
+        for name, value in tensors.items()
+        for size in dict.fromkeys(value.shape)
+        if size > 1 and any(size in other.shape for other in tensors.values() if other is not value)
+    ]
+    return found[:MOST_APART]
+
+
+def _three_of_one(value: Any) -> Any:
+    """Three different ones where the first dimension is 1, and no other is: a batch, not something to broadcast."""
+    if not isinstance(value, Tensor) or value.ndim < 2 or [*value.shape].count(1) != 1 or value.shape[0] != 1:
+        return value
+    return torch.cat([value, value.flip(-1), value.roll(1, -1)])
+
+
 def _with_sizes(inputs: Sequence[Any], new: Sequence[int], rules: SizeRules) -> Values:
     """New sizes for the distinct dimensions, the last one first; those beyond take the last of `new`."""
     sizes = rules.free(distinct_sizes(inputs))
@@ -138,6 +166,7 @@ def _empty(inputs: Sequence[Any], rules: SizeRules) -> Values:
 _OTHERWISE: dict[str, Callable[[Values, SizeRules], Values]] = {
     "odd sizes": lambda inputs, rules: _with_sizes(inputs, ODD_SIZES, rules),
     "empty": _empty,
+    THREE_OF_ONE: lambda inputs, rules: [_three_of_one(value) for value in inputs],
     "sizes swapped": lambda inputs, rules: _with_sizes(inputs, SWAPPED_SIZES, rules),
 }
 
