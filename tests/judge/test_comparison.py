@@ -343,6 +343,16 @@ def test_a_float8_result_may_be_rounded_twice_or_down(dtype):
     assert judge((down - 2 * exact.sign() * unit).to(dtype), exact, right).error.mismatches > exact.numel() // 2
 
 
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2])
+def test_numbers_a_thousandth_of_the_magnitude_count_in_float8(dtype):
+    exact, _ = quantised(amplitude=20.0)
+    exact[:, ::8] = 0.02 * exact[:, ::8].sign()
+    right = exact.to(dtype).float()
+    assert not judge(right.to(dtype), exact, right.to(dtype)).violation
+    wrong = torch.where(exact.abs() < 0.03, -right, right).to(dtype)
+    assert judge(wrong, exact, right.to(dtype)).error.mismatches >= 64 * 32
+
+
 def test_what_a_conversion_to_float8_saturates_is_the_largest_number():
     exact = torch.tensor([3.0, 500.0, -1e5, 2.0**-9], dtype=torch.float64).repeat(16)
     right = exact.to(torch.float8_e4m3fn)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -19,6 +20,7 @@ from cutesmith.judge.transfer.tensors import copy_of
 from cutesmith.problems.precision_flags import exact_convolutions
 
 KEPT_BYTES = 2 << 30  # of results that are kept for the next output of the same inputs: others are on the GPU too
+E8M0 = torch.float8_e8m0fnu
 TRIED_BYTES = 1 << 20  # of results of inputs that were tried
 Outputs = list[torch.Tensor]
 Exact = list["torch.Tensor | None"]
@@ -74,11 +76,15 @@ class KnownResults:
         by each of them, the one that leaves the fewest wrong elements is told.
         """
         native, _, exact = self.of(key, values)
+        first = self.function
+        if any(own.dtype == E8M0 for own in native):
+            first = of_exponents(first)
+            actual, native, exact = ([*map(_exponents, side)] for side in (actual, native, exact))
         limits = {"strict": strict, "rounding": rounding}
-        best = compared(self.function, self._both(self.function), values, (actual, native, exact), stated, **limits)
+        best = compared(first, self._both(first), values, (actual, native, exact), stated, **limits)
         if not _wrong(best):
             return best
-        for function in other_orders(self.function, values, actual):
+        for function in other_orders(first, values, actual):
             native, exact = self._both(function)(values)
             results = compared(function, self._both(function), values, (actual, native, exact), stated, **limits)
             if not _wrong(results):
@@ -118,6 +124,25 @@ class KnownResults:
             return known[0], _exact(function, values, known[0])
 
         return both
+
+
+def of_exponents(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function with its powers of two (float8_e8m0fnu) as integers, which they are: one step is a factor of two.
+
+    As floats each would be within a unit in the last place of its neighbours.
+    """
+
+    @functools.wraps(function)
+    def call(*arguments: Any, **named: Any) -> Any:
+        returned = function(*arguments, **named)
+        return tuple(map(_exponents, returned)) if isinstance(returned, (tuple, list)) else _exponents(returned)
+
+    return call
+
+
+def _exponents(result: Any) -> Any:
+    power = isinstance(result, torch.Tensor) and result.dtype == E8M0
+    return result.contiguous().view(torch.uint8).to(torch.int32) if power else result
 
 
 _TIES = "equal elements are in another order than PyTorch's, which leaves it open"

@@ -55,9 +55,9 @@ DEFAULTS = {
 # that at its worst of a million elements. What is added to it, or cut off, may leave a fourth of the size; bfloat16
 # factors, eight times as coarse, do not pass.
 TF32 = Tolerance(2**-8, 2**-7, 2**-9)
-# The float8 types: what a bfloat16 result may be off by, and one unit in the last place of the value, which goes down
-# to 2**-9 beside 32 next to the largest number. A share of that of the largest would hide all small numbers.
-FLOAT8 = replace(DEFAULTS[torch.bfloat16], rms=2**-3, units=1.0)
+# The float8 types: what a bfloat16 result may be off by of each value, and one unit in the last place of it, which goes
+# down to 2**-9 beside 32 next to the largest number. A larger share of the magnitude would hide small numbers.
+FLOAT8 = replace(DEFAULTS[torch.bfloat16], atol=2**-12, rms=2**-3, units=1.0)
 NATIVE_SLACK = 2.0
 NATIVE_BOUND = 8.0  # times rtol: PyTorch being far off excuses no more than this
 ROUNDINGS = 4.0  # units in the last place: what a few roundings make of a result that hardly varies
