@@ -1,4 +1,4 @@
-"""CS207, CS208 and CS301–CS306: values in traced functions, and their dtypes."""
+"""CS207, CS208 and CS301–CS307: values in traced functions, and their dtypes."""
 
 from __future__ import annotations
 
@@ -188,12 +188,35 @@ CS306 = Rule(
     """,
 )
 
+CS307 = Rule(
+    "CS307",
+    "warning",
+    "a maximum or minimum with an unsigned constant first",
+    "`cutlass.max`, `cutlass.min`, `max` and `min` forget that a value is unsigned where a constant comes first: "
+    "`max(Uint32(0), x)` compiles to max.s32, and is 0 for x from 2**31 on, without an error.",
+    "Put the constant last, `cutlass.max(x, Uint32(0))`, or write `a if a > b else b`.",
+    """
+    @cute.kernel
+    def kernel(gX: cute.Tensor):
+        i, _, _ = cute.arch.thread_idx()
+        gX[i] = cutlass.max(cutlass.Uint32(0), gX[i])
+    """,
+    """
+    @cute.kernel
+    def kernel(gX: cute.Tensor):
+        i, _, _ = cute.arch.thread_idx()
+        gX[i] = cutlass.max(gX[i], cutlass.Uint32(0))
+    """,
+)
+
 HALF = re.compile(r"\b(float16|bfloat16|Float16|BFloat16|fp16|bf16|half)\b")
 PROMOTING = (ast.Add, ast.Sub, ast.Mult, ast.Div)
 BITWISE = (ast.BitAnd, ast.BitOr, ast.BitXor)
 INT32_MAX = 0x7FFFFFFF
 UINT32_MAX = 0xFFFFFFFF
 PYTHON_NUMBERS = ("int", "float")
+EXTREMES = ("cutlass.max", "cutlass.min")
+UNSIGNED = ("cutlass.Uint32", "cutlass.Uint64")
 
 
 def check(source: Source) -> Iterator[Finding]:
@@ -217,11 +240,27 @@ def _calls(source: Source, values: Values) -> Iterator[Finding]:
             yield finding(CS207, node, "`print` runs while the kernel is traced; run-time values print as `?`.")
         elif dotted.startswith("math.") or (isinstance(node.func, ast.Name) and node.func.id in PYTHON_NUMBERS):
             yield from _python_number(values, node, dotted)
+        if dotted in EXTREMES or (isinstance(node.func, ast.Name) and node.func.id in ("max", "min")):
+            yield from _unsigned_first(source, node)
         if dotted == "cutlass.cute.make_copy_atom":
             yield from _invariant_load(node)
         for keyword in node.keywords:
             if keyword.arg == "mcast_mask" and values.dtype(keyword.value) == "int":
                 yield finding(CS305, keyword.value, "mcast_mask is a Python integer; a TMA copy needs a DSL integer.")
+
+
+def _unsigned_first(source: Source, node: ast.Call) -> Iterator[Finding]:
+    constants = [_is_unsigned_constant(source, argument) for argument in node.args]
+    if len(constants) > 1 and constants[0] and not all(constants):
+        text = f"`{ast.unparse(node)}` compares as signed: its first argument is a constant."
+        yield finding(CS307, node, text)
+
+
+def _is_unsigned_constant(source: Source, node: ast.expr) -> bool:
+    """Whether it is a call such as `cutlass.Uint32(0)`."""
+    if not (isinstance(node, ast.Call) and len(node.args) == 1 and isinstance(node.args[0], ast.Constant)):
+        return False
+    return (source.dotted(node.func) or "") in UNSIGNED
 
 
 def _where(values: Values, node: ast.Call) -> Iterator[Finding]:

@@ -75,4 +75,4 @@ def test_an_empty_folder_holds_nothing_to_audit(tmp_path, capsys):
 
 def test_draws_that_depend_on_the_results_at_hand_are_told_as_tried(folder, capsys):
     assert main([str(folder / "level1" / "a_good.py")]) == 0
-    assert "    verify tries `x` (float) also as: " in capsys.readouterr().out
+    assert "    verify draws `x` (float) in " in capsys.readouterr().out

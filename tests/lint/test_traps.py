@@ -274,3 +274,18 @@ def test_allocation_views_and_reference_code_are_allowed(rules_of):
         "    stream = torch.cuda.current_stream()\n    return out.view(-1).unsqueeze(0).reshape(x.shape)\n"
     )
     assert not [rule for rule in rules_of(text) if rule.startswith("CS5")]
+
+
+@pytest.mark.parametrize(
+    ("code", "found"),
+    [
+        ("gX[i] = max(cutlass.Uint64(0), gX[i])", True),
+        ("gX[i] = cutlass.min(cutlass.Uint32(1), gX[i], gX[0])", True),
+        ("gX[i] = cutlass.max(gX[i], cutlass.Uint64(0))", False),
+        ("gX[i] = cutlass.max(cutlass.Int64(0), gX[i])", False),
+        ("gX[i] = cutlass.max(cutlass.Uint32(0), cutlass.Uint32(1))", False),
+        ("gX[i] = cutlass.max(cutlass.Uint32(i), gX[i])", False),
+    ],
+)
+def test_unsigned_constants_come_last(code, found, rules_of):
+    assert ("CS307" in rules_of(BODY + f"    {code}\n")) == found
