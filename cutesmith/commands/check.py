@@ -115,7 +115,6 @@ def check_kernel(path: Path, options: CheckOptions, problem: str | None = None) 
     stages: list[Stage] = []
     for stage in _stages(path, options, problem, arch, before):
         stages.append(stage)
-        print(f"{stage.stage}: {stage.status}", file=sys.stderr, flush=True)  # what a caller of the verb is told
         if not stage.passed:
             break
     last, verified = stages[-1], next((one for one in stages if isinstance(one, VerifyVerdict)), None)
@@ -144,14 +143,23 @@ def _stages(
 ) -> Iterator[Stage]:
     """The verdicts one after another; the reader stops at one that has something against the kernel."""
     judge = options.judge
+    _begins("lint")
     yield lint_file(path, problem=problem is not None)
+    _begins("compile")
     yield before or compile_kernel(path, (arch,), problem=problem, timeout=max(DEFAULT_TIMEOUT, judge.timeout))
+    _begins("verify")
     verified = verify_kernel(path, judge, problem=problem, on=options.on)
     yield verified
     if verified.ran_on == "gpu":
+        _begins("benchmark")
         contest = BenchmarkOptions(arch=judge.arch, timeout=max(BenchmarkOptions.timeout, judge.timeout))
         contest = replace(contest, rounds=QUICK_ROUNDS, compiled=False) if judge.quick else contest
         yield benchmark_kernel(path, contest, problem=problem, confine_problem=judge.confine_problem)
+
+
+def _begins(stage: str) -> None:
+    """Tell a caller of the verb what runs; the verdicts are on stdout, once."""
+    print(f"{stage} …", file=sys.stderr, flush=True)
 
 
 def _where(verified: VerifyVerdict | None) -> str:
