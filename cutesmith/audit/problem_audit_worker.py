@@ -158,7 +158,7 @@ class Trial:
     def _kinds(self) -> tuple[InputKind, ...]:
         """What the judge draws for each input: what it plans for the inputs that were tried, and the reference takes.
 
-        After `PATIENCE` seconds the rest is told as not tried.
+        After `PATIENCE` seconds, or where many elements are tried, the rest is told as planned.
         """
         values, module = self._tried(), self.problem.loaded.module
         if values is None or self.first is None:
@@ -172,11 +172,11 @@ class Trial:
             domain=getattr(module, "DOMAIN", None),
             sizes=promises_shapes(module, len(self.sets)),
         )
-        kinds, deadline = others.plan(values, quick=False).kinds, time.monotonic() + PATIENCE
+        kinds = others.plan(values, quick=False).kinds
+        deadline = time.monotonic() + (PATIENCE if elements_of(values) <= LARGE else 0.0)
         refused = {}
         for name in dict.fromkeys(name for kind in kinds for name in kind.drawn):
-            late = "not tried here: the reference takes long on a CPU" if time.monotonic() > deadline else ""
-            if why := late or others.draw(name, values)[1]:
+            if time.monotonic() < deadline and (why := _why_not(others, name, values)):
                 refused[name] = why
         return tuple(kind.after(refused) for kind in kinds)
 
@@ -322,6 +322,14 @@ class Trial:
 
     def _find(self, rule: str, message: str) -> None:
         self.findings.append(Found(rule, message))
+
+
+def _why_not(others: OtherInputs, name: str, values: Values) -> str:
+    """Why a draw is not made; empty if it is."""
+    try:
+        return others.draw(name, values)[1]
+    except Exception as error:  # noqa: BLE001 - what goes wrong with a draw says nothing against the problem
+        return f"it could not be drawn: {type(error).__name__}: {str(error)[:300]}"
 
 
 def parameter_names(function: Callable[..., Any], count: int) -> list[str]:

@@ -42,11 +42,15 @@ def run_derived(turn: Round, case: DerivedCase) -> CaseReport | None:
     """One derived case, two of its draws a run; None when the reference refuses them all."""
     reports: list[CaseReport] = []
     for begin in range(0, len(case.draws), len(KEYS)):
+        names = case.draws[begin : begin + len(KEYS)]
         try:
-            drawn = _draws(turn, case.draws[begin : begin + len(KEYS)])
-        except CutesmithError:  # the reference process died on it: nothing more can be derived
+            drawn = _draws(turn, names)
+        except CutesmithError as error:
+            turn.refused |= {name: f"it could not be drawn: {error}" for name in names if name not in turn.refused}
+            if turn.reference.alive:
+                continue
             gone = CaseReport(name=f"derived: {case.name}", inputs="", outcome=CaseOutcome.NOT_RUN)
-            reports += [] if turn.reference.alive else [replace(gone, remark="the reference process ended")]
+            reports.append(replace(gone, remark="the reference process ended"))  # nothing more can be derived
             break
         for report in _run_all(turn, case, drawn):
             reports.append(report)

@@ -19,7 +19,9 @@ def reference_fn(x, y):
 def get_inputs(rows=4096):
     return [torch.randn(rows, 4096, device="cuda", dtype=torch.bfloat16) for _ in range(2)]
 """
-WARNED = GOOD.replace("return (x @ y).to(x.dtype)", "return torch.topk(x @ y, 3)[1]")
+WARNED = GOOD.replace(
+    "return (x @ y).to(x.dtype)", "return torch.zeros_like(x).scatter(1, torch.topk(x @ y, 3)[1], 1.0)"
+)
 CONSTANT = GOOD.replace("return (x @ y).to(x.dtype)", "return torch.ones_like(x)")
 
 

@@ -322,3 +322,12 @@ def test_coordinates_of_the_unit_interval_are_drawn_with_both_ends():
     drawing = Drawing(declared({"p": "unit"}, kinds_of(lambda p: p, [p])), Seen())
     drawn = drawing.changed(drawing.draws["ends"][0], [p])[0]
     assert drawn.max() == 1.0 and drawn.min() == 0.0 and "large offset" not in drawing.draws
+
+
+def test_indices_from_the_end_that_a_narrow_type_cannot_count_stay():
+    """An error there took all other draws of int8 weights with it."""
+    weights = torch.randint(-127, 128, (64, 48), dtype=torch.int8)
+    weights[0, 0] = 127
+    assert torch.equal(v.negative_indices(weights, kind_of("w", weights)), weights)
+    few = torch.randint(0, 9, (64,), dtype=torch.int8)
+    assert v.negative_indices(few, kind_of("ids", few)).min() < 0

@@ -49,6 +49,15 @@ def test_each_layout_is_of_one_input_alone(layout, sizes):
         assert sizes or values[place].shape == inputs[place].shape
 
 
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_inputs_of_eight_bits_get_each_layout_too(layout):
+    """PyTorch does not flip 8-bit floats: no layout of such an input was drawn."""
+    x = torch.randn(3, 10, 20).to(torch.float8_e4m3fn)
+    (value,) = OtherShapes(("x",), sizes=False).derive(f"`x` {layout}", [x])
+    assert value.dtype == x.dtype and LAYOUTS[layout](value.view(torch.uint8))
+    assert layout == "expanded" or torch.equal(value.view(torch.uint8), x.view(torch.uint8))
+
+
 def test_without_promised_sizes_only_layouts_and_types_change():
     shapes, inputs = OtherShapes(("x",), sizes=False), [torch.randn(32, 48)]
     for draw in draws_of(shapes, inputs):

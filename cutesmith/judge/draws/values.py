@@ -286,10 +286,11 @@ def negative_integers(tensor: torch.Tensor, kind: Kind) -> torch.Tensor:
 
 def negative_indices(tensor: torch.Tensor, kind: Kind) -> torch.Tensor:
     """Half of the indices counted from the end, the last as -1; of a permutation each names the place that it did."""
-    if not tensor.dtype.is_signed:
+    size = int(kind.high) + 1
+    if not tensor.dtype.is_signed or size > torch.iinfo(tensor.dtype).max:
         return tensor
     from_the_end = (torch.rand(tensor.shape, device=tensor.device) < 0.5) & (tensor >= 0)
-    return like(tensor, torch.where(from_the_end, tensor - (int(kind.high) + 1), tensor))
+    return like(tensor, torch.where(from_the_end, tensor - size, tensor))
 
 
 def close_integers(tensor: torch.Tensor, kind: Kind) -> torch.Tensor:

@@ -124,7 +124,7 @@ class OtherShapes:
         if layout not in _LAYOUTS:
             return values
         wanted = [index in places and isinstance(value, Tensor) for index, value in enumerate(values)]
-        return [_LAYOUTS[layout](value) if change else value for change, value in zip(wanted, values)]
+        return [_by_bytes(_LAYOUTS[layout], value) if change else value for change, value in zip(wanted, values)]
 
 
 def sizes_that_may_stay(inputs: Sequence[Any]) -> list[int]:
@@ -148,7 +148,13 @@ def _three_of_one(value: Any) -> Any:
     """Three different ones where the first dimension is 1, and no other is: a batch, not something to broadcast."""
     if not isinstance(value, Tensor) or value.ndim < 2 or [*value.shape].count(1) != 1 or value.shape[0] != 1:
         return value
-    return torch.cat([value, value.flip(-1), value.roll(1, -1)])
+    return _by_bytes(lambda batch: torch.cat([batch, batch.flip(-1), batch.roll(1, -1)]), value)
+
+
+def _by_bytes(change: Callable[[Tensor], Tensor], value: Tensor) -> Tensor:
+    """The tensor with its elements moved; those of 8-bit floats as bytes, as PyTorch does not flip them."""
+    narrow = value.is_floating_point() and value.element_size() == 1
+    return change(value.view(torch.uint8)).view(value.dtype) if narrow else change(value)
 
 
 def _with_sizes(inputs: Sequence[Any], new: Sequence[int], rules: SizeRules) -> Values:
