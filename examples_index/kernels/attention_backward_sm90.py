@@ -5,7 +5,7 @@ queries of all heads that share them. Scores are computed transposed, keys down:
 are then, register for register, the left operands of dV and dK, which stay in registers to the end. Only dQ needs the
 gradient from shared memory, where stmatrix puts it and wgmma reads it transposed (MN-major). Every block adds its part
 of dQ in float32 by TMA: the order of these sums varies. A small kernel before sums dout * out over each row, one behind
-rounds dQ. bf16 4 x 16 x 2048 x 128 causal on an H100: 488 us, with this main loop in a longer text. Predicted: 183
+rounds dQ. bf16 4 x 16 x 2048 x 128 causal on an H100: 479 us. Predicted: 183
 GFLOP, 0.37 ms at 500 TFLOP/s; 0.24 GB for both small kernels, 0.08 ms.
 
 Arch: sm_90a
