@@ -16,6 +16,7 @@ class MisbehavingServer(ThreadingHTTPServer):
     """Gives `answers[path]` one after the other (the last one for ever), and 404 for what it does not know."""
 
     daemon_threads = True
+    request_queue_size = 64  # the usual 5 refuse some of many calls at once where the machine is busy
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)

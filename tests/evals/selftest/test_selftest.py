@@ -34,6 +34,7 @@ SHOWN_ELSEWHERE = {
     "an exception",  # tests/judge: a kernel that raises
     "a refusal of the kernel's own",  # tests/judge/test_longer_cases.py
     "launches at full size",  # tests/judge/test_longer_cases.py
+    "no element that could be judged",  # tests/judge/test_conclusion.py
     "files of outputs",  # tests/judge/transfer/test_given_outputs.py
 }
 
