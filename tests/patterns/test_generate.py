@@ -91,8 +91,8 @@ def test_what_the_emulated_gpu_cannot_decide_is_told_with_its_reason(tmp_path):
     problem = tmp_path / "problem.py"
     problem.write_text(
         "import torch\ndef reference_fn(x): return x.softmax(-1)\n"
-        "def get_inputs(columns=16384): return [torch.randn(64, columns, device='cuda')]\n"
-        "EMULATED_SIZES = {'columns': 32}\n"
+        "def get_inputs(shape=(64, 16384)): return [torch.randn(shape, device='cuda')]\n"
+        "EMULATED_SIZES = {'shape': (64, 32)}\n"
     )
     verdict = generate_kernel(problem, arch="sm_90a", out=tmp_path / "out", configurations_limit=1)
     assert (verdict.exit_code, verdict.status) == (ExitCode.PASSED, "compiled"), verdict.summary
