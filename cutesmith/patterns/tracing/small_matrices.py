@@ -62,15 +62,16 @@ def _slogdet(a: torch.Tensor) -> Any:
 
 def _solve(a: torch.Tensor, b: torch.Tensor, *, left: bool = True, check_errors: bool = False) -> Any:
     """By the inverse of a matrix of up to 3 rows; PyTorch's factors, the other results, are for its backward alone."""
-    inverted = _inverse(a)
+    inverted = _inverse(a.double())  # minors cancel: in the matrix's own type less would be left than by elimination
     if inverted is NotImplemented:
         return NotImplemented
     inverse, pivots = inverted[0], a.new_empty(a.shape[:-1], dtype=torch.int32)
     if b.dim() == 1 or (b.dim() == a.dim() - 1 and b.shape == a.shape[:-1]):
-        result = (inverse @ b.unsqueeze(-1) if left else b.unsqueeze(-2) @ inverse).reshape(b.shape)
+        columns = b.unsqueeze(-1 if left else -2).double()
+        result = (inverse @ columns if left else columns @ inverse).reshape(b.shape)
     else:
-        result = inverse @ b if left else b @ inverse
-    return result, torch.empty_like(a), pivots, inverted[1]
+        result = inverse @ b.double() if left else b.double() @ inverse
+    return result.to(b.dtype), torch.empty_like(a), pivots, inverted[1]
 
 
 def _cholesky(a: torch.Tensor, *, upper: bool = False, check_errors: bool = False) -> Any:

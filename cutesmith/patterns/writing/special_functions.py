@@ -95,14 +95,15 @@ def digamma(x):
     wide, one, zero = x.to(Float64), Float64(1.0), Float64(0.0)
     is_low = wide < 0.0
     z = one - wide if is_low else wide
-    total = zero
+    total, product = zero, one  # the sum of 1 / z is total / product: one division
     for _ in cutlass.range_constexpr(10):
-        total = total + one / z if z < 10.0 else total
+        total = total * z + product if z < 10.0 else total
+        product = product * z if z < 10.0 else product
         z = z + one if z < 10.0 else z
     y = one / (z * z)
     series = -1 / 240 + y * (1 / 132 + y * (-691 / 32760 + y / 12.0))
     series = 1 / 12 + y * (-1 / 120 + y * (1 / 252 + y * series))
-    found = cute.math.log(z) - 0.5 / z - y * series - total
+    found = cute.math.log(z) - 0.5 / z - y * series - total / product
     rest = wide - cute.math.roundeven(wide)
     found = found - math.pi / cute.math.tan(rest * math.pi) if is_low else found
     found = Float64(math.nan) if is_low & (rest == 0.0) else found
