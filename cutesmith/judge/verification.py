@@ -204,7 +204,7 @@ class Judge:
                     raise
             else:
                 return self._executed(course, device, arch)
-        # A derived draw ended the reference's process while the second needed it; no one is to blame for that.
+        # A derived draw ended the reference's process while the second needed it: that says nothing of the kernel.
         self.cases.clear()
         return self._execute(device, arch, 1)
 

@@ -319,7 +319,7 @@ def test_what_is_sorted_or_each_value_once_stays_so_and_is_drawn_again():
 
 def test_coordinates_of_the_unit_interval_are_drawn_with_both_ends():
     p = torch.rand(64, 48) * 0.5 + 0.25
-    drawing = Drawing(declared({"p": "unit"}, kinds_of(lambda p: p, [p])), Seen())
+    drawing = Drawing(declared({"p": "probability"}, kinds_of(lambda p: p, [p])), Seen())
     drawn = drawing.changed(drawing.draws["ends"][0], [p])[0]
     assert drawn.max() == 1.0 and drawn.min() == 0.0 and "large offset" not in drawing.draws
 

@@ -87,6 +87,7 @@ CASES = {
     "sign and size": (lambda a: torch.linalg.slogdet(a), [normal(7, 3, 3)]),
     "solved": (lambda a, b: torch.linalg.solve(a, b), [POSITIVE, normal(7, 3, 2)]),
     "solved for vectors": (lambda a, b: torch.linalg.solve(a, b), [POSITIVE, normal(7, 3)]),
+    "solved beside an offset": (lambda a, b: torch.linalg.solve(a, b), [POSITIVE + 300, normal(7, 3)]),
     "solved from the right": (lambda a, b: torch.linalg.solve(a, b, left=False), [POSITIVE, normal(7, 2, 3)]),
     "cholesky": (lambda a: (torch.linalg.cholesky(a), torch.linalg.cholesky(a, upper=True)), [POSITIVE]),
     "triangles": (triangles, [POSITIVE, normal(7, 3, 2)]),
@@ -110,7 +111,9 @@ def test_graphs_compute_what_pytorch_does(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["cubic", "masked scatter", "some nonzeros", "frames", "divisors", "triangles"])
+@pytest.mark.parametrize(
+    "name", ["cubic", "masked scatter", "some nonzeros", "frames", "divisors", "triangles", "solved beside an offset"]
+)
 def test_kernels(name, tmp_path):
     function, inputs = CASES[name]
     compare(function, inputs, *on_emulator(function, inputs, (), tmp_path))

@@ -54,7 +54,14 @@ MISTAKES = (
     ImportError,
     SyntaxError,
     RecursionError,
-) + (MemoryError, OSError, EOFError, BufferError, StopIteration, SystemError, UnicodeError)
+    MemoryError,
+    OSError,
+    EOFError,
+    BufferError,
+    StopIteration,
+    SystemError,
+    UnicodeError,
+)
 
 
 @dataclass

@@ -17,8 +17,8 @@ from cutesmith.judge.draws.kinds import Kind, Role, Structure
 class Domain(str, Enum):
     """What an input is always.
 
-    `PROBABILITY`, `UNIT` and `POSITIVE` bound its values. `SORTED` rows get other sorted values between their ends, as
-    offsets do that end with the length of another input, a `PERMUTATION` another order. The others stay as drawn.
+    `PROBABILITY` (from 0 to 1) and `POSITIVE` bound its values. `SORTED` rows get other sorted values between their
+    ends, as offsets do that end with the length of another input, a `PERMUTATION` another order. The others stay.
     """
 
     FIXED = "fixed"
@@ -27,7 +27,6 @@ class Domain(str, Enum):
     SORTED = "sorted"
     PERMUTATION = "permutation"
     PROBABILITY = "probability"
-    UNIT = "unit"
     POSITIVE = "positive"
 
 
@@ -38,10 +37,9 @@ _HOLDS: dict[Domain, Callable[[Kind], bool]] = {
     Domain.SORTED: lambda kind: kind.structure in (Structure.SORTED, Structure.SEQUENCE, Structure.CONSTANT),
     Domain.PERMUTATION: lambda kind: kind.structure in (Structure.PERMUTATION, Structure.SEQUENCE),
     Domain.PROBABILITY: lambda kind: kind.role is Role.FLOAT and kind.low >= 0.0 and kind.high <= 1.0,
-    Domain.UNIT: lambda kind: kind.role is Role.FLOAT and kind.low >= 0.0 and kind.high <= 1.0,
     Domain.POSITIVE: lambda kind: kind.role in (Role.FLOAT, Role.INTEGER, Role.SCALAR) and kind.low >= 0.0,
 }
-BOUNDING = (Domain.PROBABILITY, Domain.UNIT, Domain.POSITIVE)
+BOUNDING = (Domain.PROBABILITY, Domain.POSITIVE)
 
 
 def declared(domain: Any, kinds: Sequence[Kind]) -> tuple[Kind, ...]:
@@ -96,5 +94,5 @@ def _declared(kind: Kind, domain: Domain) -> Kind:
         hint = "Draw it so in get_inputs, or leave it out of DOMAIN."
         drawn = f"but get_inputs draws: {kind.words}"
         raise ContractError(f"DOMAIN says that {kind.name} is {domain.value}, {drawn}", hint=hint)
-    low, high = (0.0, 1.0) if domain in (Domain.PROBABILITY, Domain.UNIT) else (kind.low, kind.high)
+    low, high = (0.0, 1.0) if domain is Domain.PROBABILITY else (kind.low, kind.high)
     return replace(kind, domain=domain.value, low=low, high=high)
