@@ -89,6 +89,18 @@ def test_a_kernel_of_which_no_element_could_be_judged_is_not_verified(tmp_path, 
     assert (said.kind, said.words) == ("fair", "not decided")
 
 
+def test_a_kernel_that_raises_on_derived_inputs_is_told_on_which(tmp_path):
+    """It raises what Python raises by itself, so that it declines nothing."""
+    path = tmp_path / "kernel.py"
+    text = LENGTHS.format(scale="1.0", wrong="")
+    path.write_text(
+        text.replace("    y = torch.empty", "    {True: 0}[bool(numpy.isfinite(x.numpy()).all())]\n    y = torch.empty")
+    )
+    verdict = verdict_here(path, on="cpu")
+    assert verdict.exit_code == ExitCode.CRASHED, verdict.summary
+    assert "derived: NaN and Inf [float32[16, 64]]: kernel.py:" in verdict.summary
+
+
 def test_ordinary_values_of_the_same_problem_are_decided(tmp_path):
     path = tmp_path / "kernel.py"
     path.write_text(LENGTHS.format(scale="1.0", wrong="[:1] + 7"))
