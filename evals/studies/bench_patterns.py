@@ -5,8 +5,8 @@
 Kernels are drafted and compiled first, in several processes and without the GPU. Each one's result is compared with
 float64, then all of a case race on the same random normal inputs (`races.py`). OUT/patterns.json holds every sample in
 microseconds with the time that was predicted, OUT/patterns.md the table and the geometric means of each study.
-`--compile` adds torch.compile, which takes seconds for each case. `level1` and `level2` are KernelBench at full size,
-from the checkout that `CUTESMITH_KERNELBENCH` names. `--kernel NAME=FILE` adds a file to the cases whose
+`--compile` adds torch.compile, which is compiled ahead as well (`inductor.py`). `level1` and `level2` are KernelBench
+at full size, from the checkout that `CUTESMITH_KERNELBENCH` names. `--kernel NAME=FILE` adds a file to the cases whose
 names begin with NAME. `--general` adds the form of products that serves every architecture, and that whose kernel
 splits float32 itself.
 """
@@ -38,6 +38,7 @@ import kernelbench_cases  # noqa: E402
 import memory_cases  # noqa: E402
 import pattern_cases  # noqa: E402
 import torch  # noqa: E402
+from inductor import compile_baselines, compiled, inputs_of  # noqa: E402
 from pattern_cases import Case  # noqa: E402
 from races import FLUSH_BYTES, Function, Race, Tensor, compile_ahead, kernel_of, made, relative_error  # noqa: E402
 
@@ -174,13 +175,12 @@ def run_case(
     case: Case, built: Built, failed: dict[Path, str], options: argparse.Namespace, flush: torch.Tensor
 ) -> dict[str, Any]:
     """Check every kernel of a case, then time those that are right and the baselines."""
-    inputs = case.problem.get_inputs() if case.problem else made(case.arguments, "cuda")
+    inputs = inputs_of(case)
     kernels = {name: kernel_of(path) for name, path in built.files.items() if path not in failed}
     contenders = {**kernels, "eager": case.function, **case.baselines}
     torch.backends.cuda.matmul.allow_tf32 = case.tf32
     if case.compiled and options.compile:
-        torch._dynamo.reset()
-        contenders["torch.compile"] = torch.compile(case.function, mode=case.compiled)
+        contenders["torch.compile"] = compiled(case)
     if case.moved:
         source = torch.empty(int(case.moved) // 2, dtype=torch.uint8, device="cuda")
         target = torch.empty_like(source)
@@ -213,6 +213,7 @@ def race_all(
 ) -> None:
     """Send what each case gives, from the first one on; ends early where a kernel has broken the context."""
     torch.set_num_threads(1)  # the others did not survive the fork, and weights are drawn on the CPU
+    torch.set_grad_enabled(False)
     torch.backends.cudnn.benchmark = torch.backends.cudnn.allow_tf32 = True
     flush = torch.empty(FLUSH_BYTES, dtype=torch.uint8, device="cuda")
     for (study, case), built in whole[first:]:
@@ -337,6 +338,7 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--general", action="store_true", help="also other forms of products")
     parser.add_argument("--compile", action="store_true", help="also torch.compile, where a case names its mode")
+    parser.add_argument("--compile-jobs", type=int, default=8, help="processes of torch.compile, which share the GPU")
     parser.add_argument("--time-limit", type=float, default=float("inf"), help="seconds after which no case begins")
     parser.add_argument("--no-gpu", action="store_true", help="render and compile alone")
     options = parser.parse_args()
@@ -366,6 +368,10 @@ def main() -> int:
         print(f"{len(files)} kernels compiled after {time.monotonic() - begun:.0f} s", flush=True)
         if options.no_gpu:
             return 0
+        if options.compile:
+            for name, code in compile_baselines([case for _, case in chosen], options.compile_jobs).items():
+                print(f"{name}: torch.compile", "ended with" if code else "took too long", code or "", flush=True)
+            print(f"torch.compile's kernels compiled after {time.monotonic() - begun:.0f} s", flush=True)
         lines = [f"| {HEADINGS.replace('|', ' | ')} |", "|---" * len(HEADINGS.split("|")) + "|"]
         results: list[dict[str, Any]] = []
         about = {"device": "", "torch": torch.__version__, "rounds": options.rounds}
