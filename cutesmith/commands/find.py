@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterator
+from dataclasses import replace
 
 from cutesmith.commands._run import command, report, verb_parser
 from cutesmith.errors import UsageError
 from cutesmith.examples.index.records import read_index
 from cutesmith.examples.search.search import Filters, find_examples
 from cutesmith.examples.vocabulary import ARCHS, OPERATIONS
+from cutesmith.references.search import search
+from cutesmith.references.sections import read_pages
 from cutesmith.verbs.library_verbs import FIND
 from cutesmith.verdicts import FindVerdict
 
@@ -48,7 +51,18 @@ def main(argv: list[str]) -> int:
     )
     index = read_index(options.index)
     verdict = find_examples(" ".join(options.words), index, filters=filters, limit=options.limit)
+    verdict = replace(verdict, section=_section(verdict))
     return report(verdict, as_json=options.json, lines=_lines(verdict))
+
+
+def _section(verdict: FindVerdict) -> str:
+    """The section of the pages that answers best, unless the best example computes what the query names."""
+    if not verdict.examples or not verdict.query.strip():
+        return ""
+    if verdict.examples[0].operation in verdict.understood.operations:
+        return ""
+    hits = search(verdict.query, [page for page in read_pages() if not page.name.startswith("api-")], limit=1)
+    return f"{hits[0].section.page}#{hits[0].section.anchor}" if hits else ""
 
 
 def _lines(verdict: FindVerdict) -> Iterator[str]:
@@ -62,5 +76,7 @@ def _lines(verdict: FindVerdict) -> Iterator[str]:
         yield f"   why: {', '.join(example.matched)}{missing}"
         if example.note:
             yield f"   {example.fit}: {example.note}"
+    if verdict.section:
+        yield f"read: python scripts/search_references.py --read {verdict.section}"
     following = f"python scripts/fetch_example.py {verdict.examples[0].id}" if verdict.examples else verdict.summary
     yield verdict.hint or following

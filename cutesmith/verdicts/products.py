@@ -150,7 +150,8 @@ class UnderstoodQuery:
 class FindVerdict(Verdict):
     """The nearest examples, best first; `understood` is what the query was read as, `hint` what to relax.
 
-    `lacking` are operations and structures that were asked for and that no example has.
+    `lacking` are operations and structures that were asked for and that no example has. `section` is the address of
+    the references' section (`PAGE.md#anchor`) that answers a query whose operation the best example does not have.
     """
 
     stage: ClassVar[str] = "find"
@@ -159,6 +160,7 @@ class FindVerdict(Verdict):
     understood: UnderstoodQuery = field(default_factory=UnderstoodQuery)
     examples: tuple[FoundExample, ...] = ()
     lacking: tuple[str, ...] = ()
+    section: str = ""
     hint: str = ""
 
 

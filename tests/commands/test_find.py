@@ -105,3 +105,11 @@ def test_it_imports_neither_torch_nor_the_dsl_nor_any_package():
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
+
+
+def test_where_no_example_computes_what_is_asked_the_section_of_the_pages_is_named(run):
+    code, out, _ = run("Viterbi", "with", "bias", "--json")
+    assert code == 0
+    assert json.loads(out)["section"].startswith("wavefronts.md#a-step-needs-only-the-row-before")
+    assert "--read wavefronts.md#a-step" in run("Viterbi", "with", "bias")[1]
+    assert json.loads(run("gemm with bias", "--json")[1])["section"] == ""

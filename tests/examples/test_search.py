@@ -246,11 +246,28 @@ def test_a_verified_kernel_that_lacks_nothing_comes_before_a_librarys():
 
 
 def test_of_what_no_record_names_the_words_are_said():
-    assert find("levenshtein of causal rows").lacking == ()  # a feature is named: the other words may be about it
-    assert find("levenshtein distance 64x64, on hopper").lacking == ("levenshtein", "distance")
-    assert find("hopper gemm, levenshtein").lacking == ()
+    assert find("kaleidoscope of causal rows").lacking == ()  # a feature is named: the other words may be about it
+    assert find("kaleidoscope distance 64x64, on hopper").lacking == ("kaleidoscope", "distance")
+    assert find("hopper gemm, kaleidoscope").lacking == ()
 
 
 def test_an_example_of_the_same_structure_is_near_whatever_it_computes():
     carried = record("x/prefix", "scan", "sm_80", "recurrence", dtypes="float32", title="prefix")
     assert ids(find("h[t] = a[t]*h[t-1] + b[t]", index=(*INDEX, carried)))[0] == "x/prefix"
+
+
+GATHERED = record("x/bags", "copy", "sm_80", "gather", title="bags")
+SHIFTED = record("x/windows", "convolution", "sm_80", "stencil", title="windows")
+
+
+def test_neighbours_that_an_index_lists_are_gathered_and_those_of_a_grid_are_shifted():
+    index = (*INDEX, GATHERED, SHIFTED)
+    assert ids(find("mean of the neighbours of each node, adjacency list", index=index))[0] == "x/bags"
+    assert ids(find("mean of the neighbours in a grid", index=index))[0] == "x/windows"
+
+
+def test_a_loss_that_is_a_recurrence_is_not_a_cross_entropy():
+    carried = record("x/prefix", "scan", "sm_80", "recurrence", title="prefix")
+    index = (*INDEX, carried, record("x/losses", "cross_entropy", title="losses"))
+    assert ids(find("CTC loss", index=index))[0] == "x/prefix"
+    assert ids(find("loss", index=index))[0] == "x/losses"

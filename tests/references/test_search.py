@@ -96,11 +96,12 @@ def test_excerpts_are_whole_sentences_over_lines_with_the_line_where_they_begin(
     assert (8, "x = 1") in found
 
 
-QUERIES = Path(__file__).parents[2] / "evals/retrieval/pages.jsonl"
+RETRIEVAL = Path(__file__).parents[2] / "evals/retrieval"
 
 
 @pytest.mark.slow
-def test_the_page_that_answers_is_among_the_first_three():
-    queries = [json.loads(line) for line in QUERIES.read_text(encoding="utf-8").splitlines()]
+@pytest.mark.parametrize("name", ["pages", "pages_further"])
+def test_the_page_that_answers_is_among_the_first_three(name):
+    queries = [json.loads(line) for line in (RETRIEVAL / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()]
     missed = [q["query"] for q in queries if not {h.section.page for h in search(q["query"], limit=3)} & {*q["accept"]}]
     assert len(missed) <= 1, missed

@@ -79,6 +79,7 @@ RULES: dict[str, str] = {
     "causal": r"is_causal|\bcausal",
     "sliding_window": r"window_size",
     "paged_kv": r"page_table|paged",
+    "block_sparse": r"(produce|consume)_block_sparse",
     "backward": r"[Bb]ackward|_bwd",
     "multi_gpu": r"symmetric_memory|nvshmem|torch\.distributed|symm_mem|torchrun",
     "multimem": r"multimem",

@@ -105,7 +105,7 @@ def read_query(text: str, known: frozenset[str] = frozenset()) -> Query:
             excluded.update(places)
         else:
             phrases.append(meanings)
-    phrases += _together(phrases)
+    phrases = _reread([*phrases, *_together(phrases)])
     wanted = {meaning for phrase in phrases for meaning in phrase}
 
     def without(places: set[int]) -> list[str]:
@@ -207,6 +207,14 @@ def _together(phrases: Sequence[tuple[Meaning, ...]]) -> list[tuple[Meaning, ...
         for terms, name in _TOGETHER.items()
         if named.issuperset(terms) and name not in named
     ]
+
+
+def _reread(phrases: Sequence[tuple[Meaning, ...]]) -> list[tuple[Meaning, ...]]:
+    """The phrases, without a stencil where an index is named: the neighbours of a node are those that it lists."""
+    listed = {Meaning("feature", "gather"), Meaning("feature", "scatter")}
+    if listed.isdisjoint(itertools.chain(*phrases)):
+        return list(phrases)
+    return [phrase for phrase in phrases if phrase != (Meaning("feature", "stencil"),)]
 
 
 def _tells(word: str) -> bool:

@@ -35,8 +35,9 @@ ARCH, EASE, OWN, WHOLE = 1.0, 0.7, 0.1, 1.0
 """What adds to the score, in units of a word that one record has: how the architecture fits, how short an example is
 where one to learn from is asked for, that it meets the contract, and that such a one also lacks nothing of the query:
 300 verified lines are a better start than a library's 2 000."""
-FOREIGN_COST = 0.5  # what one loses, in units of ARCH, that does not run on the asked architecture
-HELPERS, HELPER = ("utility", "integration", "tuning"), 3
+PARTLY = 0.5  # the part of WHOLE for one of the operation and the architecture that lacks another term of the query
+FOREIGN_COST = 1.0  # what one loses, in units of ARCH, that does not run on the asked architecture
+HELPERS, HELPER = ("utility", "integration", "tuning"), 6
 """Operations of modules that serve others, and what one loses, in units of OWN, where another one is asked for."""
 PART = {"package": 1, "repository": 2}  # what a part of a library loses, in units of OWN: longer, and seldom alone
 
@@ -255,6 +256,7 @@ def _rank(
     scores = corpus.scores(weights | {meaning.word: -1.0 for meaning in query.unwanted})
     telling = {*query.topic, *(meaning.word for meaning in terms if meaning.kind != "dtype")}
     unit, operations = corpus.rarity(), query.named("operation")
+    structures = {*query.named("feature")}.intersection(STRUCTURES)
     ranked = []
     for place in among:
         example, bag = index[place], corpus.bags[place]
@@ -266,8 +268,9 @@ def _rank(
         helps = example.operation in HELPERS and bool(operations) and example.operation not in operations
         more += OWN * (example.meets_contract - PART.get(example.source, 0) - HELPER * helps)
         native = fitting is None or fitting.kind == NATIVE
-        if example.meets_contract and example.operation in operations and native and not missing:
-            more += WHOLE * (query.plain <= bag.keys())
+        wanted = example.operation in operations if operations else not structures.isdisjoint(example.features)
+        if example.meets_contract and wanted and native:
+            more += WHOLE * (not operations or query.plain <= bag.keys()) * (PARTLY if missing else 1)
         if query.easy:  # 1 for fifty lines or fewer, 0 for two thousand or more
             more += EASE * min(1.0, max(0.0, math.log(2000 / max(1, example.lines)) / math.log(2000 / 50)))
         ranked.append(_found(example, round(scores[place] + unit * more, 3), fitting, matched, missing))

@@ -47,6 +47,8 @@ MORE = {
     "mla": "deepseek,latent attention,mla decode",
     "layernorm": "norm,batch norm,instance norm,group norm",
     "rmsnorm": "norm",
+    "ssm": "retention,retnet,rwkv,gated linear attention,gla,lightning attention,delta rule,delta net,deltanet,"
+    "chunked scan,linear recurrent unit,xlstm,mlstm,kernelized attention",
     "reduction": "pooling,mse,huber loss,kl divergence,hinge loss,cosine similarity,triplet loss,l1 norm,"
     "l2 norm,frobenius norm,variance,standard deviation,log sum exp,argmin,min,warp reduction,"
     "block reduction,cluster reduction",
@@ -54,6 +56,7 @@ MORE = {
     "hardsigmoid,softsign,silu,sigmoid,swish,tanh,exp,log,sqrt,where,dropout,element wise,vector add,axpy,map",
     "copy": "padding,roll,flip,index select,embedding,lookup table,slice,split,stack,cat",
     "collective": "reduce scatter,nccl",
+    "tuning": "choose,choosing,tile sizes,heuristic,configuration search",
     "integration": "c++,from c,pybind",
     # Features
     "epilogue_fusion": "epilogue,fused,fusion",
@@ -64,11 +67,22 @@ MORE = {
     "wgmma": "tensor core,tensor cores",
     "tcgen05": "tensor core,tensor cores",
     "simt": "without tensor core,without tensor cores,no tensor cores",
-    "gather": "embedding,index select,index_select,take along dim,fancy indexing",
-    "recurrence": "linear recurrence,loop carried dependence,rnn,gru,lstm,ema,exponential moving average,state carried,"
-    "cumprod,cummax,running sum,running product,running maximum,running minimum,previous step,previous token",
-    "stencil": "neighbour,neighbor,neighbors,jacobi,point stencil,shifted,blur,sobel,previous row,next row",
-    "scatter": "histogram,bincount,scatter reduce,embedding backward",
+    "gather": "embedding,index select,index_select,take along dim,fancy indexing,grid sample,grid sampling,bilinear,"
+    "bicubic,interpolation,interpolate,upsample,resize,deformable,deformable convolution,deformable attention,"
+    "learned offset,roi align,roi pooling,texture,spatial transformer,optical flow,knn,nearest points,point cloud,"
+    "csr,csc,coo,csr graph,sparse csr,sparse matrix,csr matrix,spmm,sddmm,sparse dense,adjacency,adjacency list,"
+    "edge list,edge index,edges,node,graph attention,graph neural network,graph convolution,gnn,gat,message passing",
+    "recurrence": "linear recurrence,loop carried dependence,rnn,gru,lstm,ema,exponential moving average,"
+    "state carried,cumprod,cummax,running sum,running product,running maximum,running minimum,previous step,"
+    "previous token,dynamic programming,dynamic program,ctc,ctc loss,connectionist temporal classification,rnn t,"
+    "rnnt,rnn transducer,transducer,transducer loss,viterbi,hidden markov model,hidden markov,markov chain,hmm,crf,"
+    "conditional random field,forward backward algorithm,edit distance,levenshtein,levenshtein distance,"
+    "dynamic time warping,time warping,dtw,needleman wunsch,smith waterman,sequence alignment,monotonic alignment,"
+    "longest common subsequence,beam search,kalman filter,iir filter,wavefront,retention,retnet,rwkv",
+    "stencil": "neighbour,neighbor,neighbors,jacobi,point stencil,shifted,blur,sobel,previous row,next row,"
+    "box filter,gaussian filter,median filter,image filter,erosion,dilation,game of life,heat equation,wave equation",
+    "scatter": "histogram,bincount,scatter reduce,embedding backward,edge list,edge index,edges,message passing,"
+    "graph neural network,graph convolution,gnn",
     "backward": "training,dgrad,wgrad,grad",
     "warp_shuffle": "warp reduction,warp level reduction",
     "warp_vote": "ballot sync,any sync,all sync",
