@@ -12,8 +12,10 @@ import contextlib
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
+from queue import SimpleQueue
 
 from cutesmith.compiling.requests import CompiledFile, CompileFile
 from cutesmith.compiling.sass import HOW_TO_GET_IT, disassembled, disassembler
@@ -59,13 +61,16 @@ def compile_kernel(
     return _verdict(path, reports, time.perf_counter() - started, workers[0].narrow)
 
 
-def compile_siblings(paths: Sequence[str | Path], arch: str, *, jobs: int = 1) -> Iterator[CompileVerdict]:
+def compile_siblings(
+    paths: Sequence[str | Path], arch: str, *, jobs: int = 1, variants: bool = False
+) -> Iterator[CompileVerdict]:
     """A verdict for each of several files of one origin, in order; they share `jobs` workers, since importing the DSL
-    takes seconds. Raises as `compile_kernel` does.
+    takes seconds. Files of many kernels follow each other, each in shares. `variants` as of `compile_kernel`, which
+    says what is raised.
     """
     (target,) = _targets((arch,))
-    if len(paths) == 1:
-        yield compile_kernel(paths[0], (target,), variants=False)
+    if len(paths) == 1 or may_be_shared(paths[0]):
+        yield from (compile_kernel(path, (target,), variants=variants) for path in paths)
         return
     with contextlib.ExitStack() as opened:
         workers = [opened.enter_context(_Compilations(DEFAULT_TIMEOUT)) for _ in range(jobs)]
@@ -73,7 +78,7 @@ def compile_siblings(paths: Sequence[str | Path], arch: str, *, jobs: int = 1) -
             started, batch = time.perf_counter(), list(zip(workers, paths[first : first + jobs], strict=False))
             for compilations, path in batch:
                 contract.inspect(path)
-                compilations.ask(_File(path, None, keep=False, variants=False), target)
+                compilations.ask(_File(path, None, keep=False, variants=variants), target)
             for compilations, path in batch:
                 reports = (compilations.kept(compilations.reply(target), target, None),)
                 yield _verdict(path, reports, time.perf_counter() - started, compilations.narrow)
@@ -118,25 +123,38 @@ class _File:
         self, workers: Sequence[_Compilations], arch: str, progress: Callable[[int, int], object]
     ) -> CompiledFile:
         """The reply for one architecture: in shares, where there are several, else of one worker."""
-        shares = self._shares(workers[0], arch) if len(workers) > 1 else []
+        shares = self._shares(workers, arch) if len(workers) > 1 else []
         replies = list[CompiledFile]()
-        for batch in (shares[at : at + len(workers)] for at in range(0, len(shares), len(workers))):
-            asked = list(zip(workers, batch, strict=False))
-            for worker, share in asked:
-                worker.ask(self, arch, share)
-            for worker, (_, end) in asked:
-                replies.append(worker.reply(arch))
-                progress(end, shares[-1][1])
+        for (_, end), reply in zip(shares, self._in_turn(workers, arch, shares), strict=True):
+            replies.append(reply)
+            progress(end, shares[-1][1])
         if replies and all(reply.report.exit_code == ExitCode.PASSED for reply in replies):
             return merged(replies)
         workers[0].ask(self, arch)  # also where one share failed: the whole says it as it is
         return workers[0].reply(arch)
 
-    def _shares(self, worker: _Compilations, arch: str) -> list[Share]:
+    def _in_turn(self, workers: Sequence[_Compilations], arch: str, shares: Sequence[Share]) -> Iterator[CompiledFile]:
+        """The reply for each share, in order; a worker takes the next one as soon as it is done."""
+        idle = SimpleQueue[_Compilations]()
+        for worker in workers:
+            idle.put(worker)
+
+        def compiled(share: Share) -> CompiledFile:
+            worker = idle.get()
+            try:
+                worker.ask(self, arch, share)
+                return worker.reply(arch)
+            finally:
+                idle.put(worker)
+
+        with ThreadPoolExecutor(len(workers)) as pool:
+            yield from pool.map(compiled, shares)
+
+    def _shares(self, workers: Sequence[_Compilations], arch: str) -> list[Share]:
         if not may_be_shared(self.path):
             return []
-        worker.ask(self, arch, NONE)
-        shares = shares_of(worker.reply(arch).calls)
+        workers[0].ask(self, arch, NONE)
+        shares = shares_of(workers[0].reply(arch).calls, len(workers))
         return shares if len(shares) > 1 else []
 
 

@@ -15,7 +15,9 @@ from cutesmith.compiling.requests import CompiledFile
 from cutesmith.problems.contract import parse
 from cutesmith.verdicts import KernelReport
 
-SHARE = 6  # functions; those of a drafted network take 0.2 to 2 s each, another run of its host code a tenth of one
+SHARE = 6  # functions at least; those of a drafted network take 0.2 to 2 s each, and each share runs its host code once
+SHARES_A_WORKER = 4
+"""At most: the host code of DenseNet-201 (2 MB of text) takes 2.2 s, as long as four of its functions."""
 FEWEST_CALLS = 4
 """Calls of `compile` in the text: a file with fewer has few kernels, and is not run once more to count them."""
 NONE = (0, 0)
@@ -32,9 +34,10 @@ def may_be_shared(path: str | Path) -> bool:
     return sum(isinstance(each, ast.Attribute) and each.attr == "compile" for each in called) >= FEWEST_CALLS
 
 
-def shares_of(calls: int) -> list[Share]:
-    """The shares of so many calls; the last one may be shorter."""
-    return [(first, min(first + SHARE, calls)) for first in range(0, calls, SHARE)]
+def shares_of(calls: int, workers: int) -> list[Share]:
+    """The shares of so many calls for so many workers; the last one may be shorter."""
+    size = max(SHARE, -(-calls // (SHARES_A_WORKER * workers)))
+    return [(first, min(first + size, calls)) for first in range(0, calls, size)]
 
 
 def merged(replies: Sequence[CompiledFile]) -> CompiledFile:

@@ -188,7 +188,7 @@ class _Hooks:
             share, number = self._recorded.share, self._recorded.calls
             self._recorded.calls += 1
             is_made = share is None or share[0] <= number < share[1]
-            return original(owner, *args, **kwargs) if is_made else CompiledElsewhere()
+            return original(owner, *args, **kwargs) if is_made else CompiledElsewhere(self._recorded)
 
         return _as_part_of(original.__module__, compile_function)
 
@@ -257,9 +257,13 @@ def _numberless(kernel: str) -> str:
 
 
 class CompiledElsewhere:
-    """Stands for a compiled function that another process compiles: a call of it launches nothing."""
+    """Stands for a compiled function that another process compiles: a call of it is counted and launches nothing."""
 
-    def __call__(self, *args: object, **kwargs: object) -> None: ...
+    def __init__(self, recorded: Session) -> None:
+        self._recorded = recorded
+
+    def __call__(self, *args: object, **kwargs: object) -> None:
+        self._recorded.left_out += 1
 
     def __tvm_ffi_object__(self) -> None: ...
 

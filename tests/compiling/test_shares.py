@@ -7,7 +7,7 @@ import os
 import pytest
 
 from cutesmith.compiling.compilation import compile_kernel
-from cutesmith.compiling.shares import SHARE, may_be_shared, shares_of
+from cutesmith.compiling.shares import SHARE, SHARES_A_WORKER, may_be_shared, shares_of
 from cutesmith.recording.open_session import session
 from cutesmith.verdicts import ExitCode
 
@@ -77,9 +77,14 @@ def test_a_file_of_few_kernels_is_not_counted(write_file, count, answer):
     assert may_be_shared(write_file(many(count))) is answer
 
 
-def test_shares_are_all_calls_once():
-    for calls in (0, 1, SHARE, SHARE + 1, 50):
-        assert [n for first, end in shares_of(calls) for n in range(first, end)] == list(range(calls))
+@pytest.mark.parametrize("calls", [0, 1, SHARE, SHARE + 1, 50, 116])
+@pytest.mark.parametrize("workers", [2, 16])
+def test_shares_are_all_calls_once(calls, workers):
+    assert [n for first, end in shares_of(calls, workers) for n in range(first, end)] == list(range(calls))
+
+
+def test_a_worker_runs_the_host_code_of_a_long_file_few_times():
+    assert len(shares_of(116, 2)) == 2 * SHARES_A_WORKER
 
 
 def test_a_session_compiles_its_share_alone(write_file):
@@ -90,3 +95,4 @@ def test_a_session_compiles_its_share_alone(write_file):
         loaded = load_file(path)
         loaded.kernel_fn(*loaded.get_inputs())
     assert recorded.calls == 3 and [launch.block for launch in recorded.launches] == [(2, 1, 1)]
+    assert recorded.left_out == 2 and len(recorded.modules) == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable
 from math import prod
 
@@ -22,8 +23,14 @@ from cutesmith.verdicts import EngineFinding, EngineReport
 
 def program_of(launch: Launch, ptx: str) -> Program:
     """The program of a launched kernel; raises EmulationError where the emulated GPU cannot read it."""
+    return _program(launch.kernel, ptx)
+
+
+@functools.lru_cache(maxsize=32)
+def _program(kernel: str, ptx: str) -> Program:
+    """Read once for the launches of a kernel, which may be on many grids."""
     module = parse(ptx)
-    return build(module, module.functions[launch.kernel], lambda _: True)
+    return build(module, module.functions[kernel], lambda _: True)
 
 
 def engine_report(launch: Launch, kernel: CubinKernel, program: Program, source: str = "") -> EngineReport:

@@ -30,6 +30,9 @@ TRACE_SECONDS = 300.0
 YOUNG = 100_000
 """Objects between two looks for garbage in circles: graphs are of many objects and no circles. With the usual 700
 sizes of DenseNet-121 are studied in 13.1 s in place of 10.1."""
+MANY_KERNELS = 8
+"""Kernels of a function from which on one file is drafted where nothing is timed: candidates differ in one kernel, and
+each is drafted and compiled whole (DenseNet-201: 60 kernels, 9 s and a minute)."""
 UNROLLED = 6  # launches of one kernel in a call, from which on the cause is a loop
 ROUNDED = (
     "Asked for by --precision tf32: products round factors of float32 to tf32, 11 bits; verify it with that option too."
@@ -98,12 +101,16 @@ class TraceProblem(Request[Draft | Unmatched]):
     arch: str
     limit: int
     precision: Precision = Precision.PYTORCH
+    timed: bool = True
 
 
-def draft_kernels(problem: str | Path, arch: str, *, limit: int, precision: Precision = Precision.PYTORCH) -> Draft:
+def draft_kernels(
+    problem: str | Path, arch: str, *, limit: int, precision: Precision = Precision.PYTORCH, timed: bool = True
+) -> Draft:
     """Kernel files for the problem, at most `limit`, written for an architecture such as "sm_90a".
 
-    `precision`: what products of float32 may round their factors to.
+    `precision`: what products of float32 may round their factors to. `timed`: candidates will be timed; else a function
+    of many kernels gets one.
 
     Raises ContractError (the file breaks the contract or its reference raises), UnmatchedError (no pattern takes it)
     and CandidateError (running the file crashed or timed out).
@@ -117,7 +124,7 @@ def draft_kernels(problem: str | Path, arch: str, *, limit: int, precision: Prec
         )
     with Worker(drafter, limits=Limits(wall_seconds=TRACE_SECONDS), subject=path.name) as worker:
         try:
-            reply = worker.call(TraceProblem(str(path), arch, limit, precision))
+            reply = worker.call(TraceProblem(str(path), arch, limit, precision, timed))
         except CandidateError as error:
             raised = error.exit_code == ExitCode.CRASHED and worker.alive  # it leaves the process alive
             if raised or error.exit_code == ExitCode.USAGE:
@@ -157,7 +164,11 @@ class Drafter:
             with cuda_as_cpu(fake=True, arch=request.arch):
                 loaded = load_file(request.path)
                 plan = plan_problem(loaded, request.arch, precision=request.precision)
-            rendered, skipped = render_valid(plan, request.arch, request.limit)
+            first = plan.first if isinstance(plan, VariantsPlan) else plan
+            chain = first.launches if isinstance(first, ChainPlan) else ()
+            names = Counter(launch.name for launch in chain) or Counter(["one"])
+            several = request.timed or len(names) < MANY_KERNELS
+            rendered, skipped = render_valid(plan, request.arch, request.limit if several else 1)
         except UnmatchedError as refusal:
             return Unmatched(refusal.message, refusal.operation, refusal.hint)
         kernels, rounded = list[Drafted](), ROUNDED if request.precision is Precision.TF32 else ""
@@ -172,8 +183,6 @@ class Drafter:
                 reasons=f"{_reasons(plan, section, len(kernels))} {rounded}".strip(),
             )
             kernels.append(replace(section, source=source))
-        first = plan.first if isinstance(plan, VariantsPlan) else plan
-        names = Counter(launch.name for launch in first.launches) if isinstance(first, ChainPlan) else Counter(["one"])
         return Draft(
             plan.pattern,
             tuple(kernels),

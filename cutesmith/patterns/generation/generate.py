@@ -87,7 +87,9 @@ def generate_kernel(
     tell = progress or silent
     tell("draft", 0, 1)
     try:
-        draft = draft_kernels(problem, target.arch, limit=configurations_limit, precision=precision)
+        draft = draft_kernels(
+            problem, target.arch, limit=configurations_limit, precision=precision, timed=target.executes
+        )
     except UnmatchedError as refusal:
         return _unmatched(problem, refusal, time.monotonic() - started)
     skipped = f", {len(draft.skipped)} skipped" if draft.skipped else ""

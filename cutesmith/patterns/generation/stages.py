@@ -12,6 +12,7 @@ from cutesmith.judge.rounds import VerifyOptions
 from cutesmith.judge.verification import verify_kernel
 from cutesmith.lint import lint_file
 from cutesmith.patterns.generation.candidates import Candidate
+from cutesmith.patterns.generation.compiled_kernel import verify_compiled
 from cutesmith.patterns.generation.drafting import Draft
 from cutesmith.patterns.generation.remembered_race import RememberedRace
 from cutesmith.patterns.generation.target import Target
@@ -48,16 +49,22 @@ class Stages:
             report(done)
 
     def compile(self, candidates: list[Candidate], report: Report) -> None:
-        """Compile all for the target's architecture, four a worker: starting one costs as much as some compilations."""
-        paths = [candidate.path for candidate in candidates]
-        verdicts = compile_siblings(paths, self.target.arch, jobs=usual_jobs(len(paths)))
+        """Compile all for the target's architecture, four a worker: starting one costs as much as some compilations.
+
+        Where nothing is executed, also what the problem's further input sets need: no later stage compiles that.
+        """
+        paths, variants = [candidate.path for candidate in candidates], self.target.place == "compile"
+        verdicts = compile_siblings(paths, self.target.arch, jobs=usual_jobs(len(paths)), variants=variants)
         for done, (candidate, verdict) in enumerate(zip(candidates, verdicts, strict=True), start=1):
             candidate.verdicts.append(verdict)
             report(done)
 
     def verify(self, candidate: Candidate) -> VerifyVerdict:
         """Execute it against the reference; where nothing can be executed, check everything but the values."""
-        verdict = self._verify(candidate.path, self.target.place)
+        if self.target.place == "compile" and candidate.compiled:
+            verdict = verify_compiled(candidate.path, candidate.source, self._options)
+        else:
+            verdict = self._verify(candidate.path, self.target.place)
         if self.target.emulated and verdict.exit_code == ExitCode.UNAVAILABLE:
             candidate.unverified = verdict.summary
             verdict = self._verify(candidate.path, "compile")
@@ -65,8 +72,11 @@ class Stages:
         return verdict
 
     def _verify(self, path: Path, place: str) -> VerifyVerdict:
-        options = VerifyOptions(arch=self.target.arch, seeds=SEEDS, precision=self.precision, preload=import_for_gpu)
-        return verify_kernel(path, options, on=place)
+        return verify_kernel(path, self._options, on=place)
+
+    @property
+    def _options(self) -> VerifyOptions:
+        return VerifyOptions(arch=self.target.arch, seeds=SEEDS, precision=self.precision, preload=import_for_gpu)
 
     def time(self, candidates: list[Candidate]) -> str:
         """Interleaved device times of all candidates on the same inputs; the day when they are from an earlier race."""
