@@ -61,6 +61,7 @@ class CandidateError(CutesmithError):
 
     `rule` is the row of the table of exploits that it looks like, `mechanism` the check that found it, `fault` what a
     sanitizer found. `context_lost`: CUDA reported an error, after which no launch of that process can be trusted.
+    `limit` says which time was up ("within 120 s of CPU time").
     """
 
     def __init__(
@@ -74,11 +75,13 @@ class CandidateError(CutesmithError):
         mechanism: Mechanism = Mechanism.EXCEPTION,
         fault: FaultKind | None = None,
         context_lost: bool = False,
+        limit: str = "",
     ) -> None:
         super().__init__(message, hint=hint)
         self.exit_code = exit_code
         self.log_tail = plain_text(log_tail)
         self.rule, self.mechanism, self.fault, self.context_lost = rule, mechanism, fault, context_lost
+        self.limit = limit
 
     def reworded(self, message: str, *, hint: str, exit_code: ExitCode | None = None) -> CandidateError:
         """The same failure in other words, for callers that know more of it."""
@@ -91,6 +94,7 @@ class CandidateError(CutesmithError):
             mechanism=self.mechanism,
             fault=self.fault,
             context_lost=self.context_lost,
+            limit=self.limit,
         )
 
     @classmethod

@@ -198,7 +198,7 @@ class ProblemAuditor:
         source = contract.problem_source(path)  # a confined process reads no files but its own
         request = Load(str(path.resolve()), source, self.arch, memory // PARTS_OF_MEMORY)
         worker.subject = path.name
-        with loading(path.name, self.timeout):
+        with loading(path.name):
             loaded = worker.call(request, timeout=self.timeout)
         verdict = replace(verdict, inputs=loaded.inputs, input_bytes=loaded.input_bytes, tolerance=loaded.tolerance)
         if loaded.input_bytes > MOST_BYTES:
@@ -223,7 +223,7 @@ class ProblemAuditor:
         if self._worker is not None and self._worker.alive:
             return self._worker
         self._close()
-        limits = Limits(wall_seconds=self.timeout, memory_bytes=memory)
+        limits = Limits(call_seconds=self.timeout, memory_bytes=memory)
         self._worker = Worker(auditor, limits=limits, subject="reference_fn", environment={"OMP_NUM_THREADS": "1"})
         self._worker.start()
         if self._stopped:  # meanwhile: `stop` came before there was a child

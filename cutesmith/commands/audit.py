@@ -50,7 +50,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("files", nargs="+", metavar="FILE", help="problem files, or folders of them")
     parser.add_argument("--arch", metavar="SM", help="what the problem is to be solved for (default: sm_90a)")
     parser.add_argument(
-        "--timeout", type=float, default=60.0, metavar="S", help="seconds a file (default: %(default)g)"
+        "--timeout", type=float, default=60.0, metavar="S", help="seconds of CPU time a file (default: %(default)g)"
     )
     options = parser.parse_args(argv)
     if not options.timeout > 0:

@@ -145,7 +145,9 @@ def _add_judge_options(group: Any) -> None:
     libraries = f"baselines: files as evals/libraries has them (default: those of our suites), or {NONE}"
     group.add_argument("--libraries", metavar="DIR", help=libraries)
     group.add_argument("--no-benchmark", action="store_true", help="verify only")
-    group.add_argument("--timeout", type=_seconds, default=120.0, metavar="S", help="seconds a call of a kernel (120)")
+    group.add_argument(
+        "--timeout", type=_seconds, default=120.0, metavar="S", help="seconds a call of a kernel, as verify (120)"
+    )
 
 
 def _seconds(text: str) -> float:

@@ -15,7 +15,7 @@ from cutesmith.sandbox.scratch import scratch_folder
 from cutesmith.sandbox.watched_program import run_watched
 
 HOW_TO_GET_IT = 'pip install "nvidia-cuda-nvdisasm"'
-LIMITS = Limits(wall_seconds=60.0, memory_bytes=4 * GIB, file_bytes=GIB, files=10)
+LIMITS = Limits(call_seconds=60.0, memory_bytes=4 * GIB, file_bytes=GIB, files=10)
 _CUBIN, _LISTING = "kernel.cubin", "kernel.sass"
 _RUN = f"""\
 import os, sys

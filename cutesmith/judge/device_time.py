@@ -36,7 +36,7 @@ def check(path: Path, problem: Path, arch: str, *, timeout: float, confined: boo
     case = CaseReport(name="device time", inputs="get_inputs()")
     compiled = compile_kernel(path, (arch,), problem=problem if problem != path else None, timeout=timeout)
     own = {kernel.name for report in compiled.archs for kernel in report.kernels}
-    limits = Limits(wall_seconds=timeout, memory_bytes=fair_memory(32 * GIB), file_bytes=GIB)
+    limits = Limits(call_seconds=timeout, memory_bytes=fair_memory(32 * GIB), file_bytes=GIB)
     environment = {"CUTE_DSL_ARCH": arch}
     try:
         with Worker(device_time, preload=(import_dsl,), limits=limits, gpu=True, environment=environment) as worker:

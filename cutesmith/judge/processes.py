@@ -76,9 +76,9 @@ class Processes:
             planned = reference.send(request)
             candidate.call(self._start, timeout=START_SECONDS)
             tried = candidate.send(of_candidate.Load(str(self.path.resolve())))
-            with loading("the file" if self.problem == self.path else self.problem.name, timeout):
+            with loading("the file" if self.problem == self.path else self.problem.name):
                 plan = reference_reply(planned, timeout=timeout)
-            with loading("the file", timeout):
+            with loading("the file"):
                 loaded = tried.reply(timeout=timeout)
         self.confinement, self.problem_confinement = loaded.confinement, plan.confinement or {}
         _require_unchanged(loaded)
@@ -88,7 +88,7 @@ class Processes:
         """Load the kernel once more, in the second process."""
         candidate, timeout = self.workers["second kernel"], self.options.timeout
         candidate.call(self._start, timeout=START_SECONDS)
-        with loading("the file", timeout):
+        with loading("the file"):
             _require_unchanged(candidate.call(of_candidate.Load(str(self.path.resolve())), timeout=timeout))
 
     @property
@@ -102,7 +102,7 @@ class Processes:
         return reference_process(
             why=untrusted(self.path, self.problem, asked=self.options.confine_problem),
             limits=Limits(
-                wall_seconds=patience, memory_bytes=fair_memory(memory), file_bytes=file_bytes, processes=512
+                call_seconds=patience, memory_bytes=fair_memory(memory), file_bytes=file_bytes, processes=512
             ),
             scratch=folder / "reference",
             gpu=gpu,
@@ -115,7 +115,7 @@ class Processes:
         return Worker(
             self.entry,
             preload=(self.options.preload if gpu else import_emulator,),
-            limits=Limits(wall_seconds=self.options.timeout, memory_bytes=fair_memory(memory), file_bytes=file_bytes),
+            limits=Limits(call_seconds=self.options.timeout, memory_bytes=fair_memory(memory), file_bytes=file_bytes),
             scratch=folder / "candidate",
             gpu=gpu,
             environment=self._environment,

@@ -299,7 +299,7 @@ def start_both(reference: Worker, candidate: Worker, request: Start) -> None:
 
 
 @contextlib.contextmanager
-def loading(subject: str, timeout: float) -> Iterator[None]:
+def loading(subject: str) -> Iterator[None]:
     """A time-out in here is the file's fault, not the reference's: it was only being loaded."""
     try:
         yield
@@ -307,7 +307,7 @@ def loading(subject: str, timeout: float) -> Iterator[None]:
         if error.exit_code != ExitCode.TIMED_OUT:
             raise
         what = "look for a loop at module level or in get_inputs()"
-        raise error.reworded(f"{subject} did not finish loading within {timeout:g} s: {what}", hint="") from error
+        raise error.reworded(f"{subject} did not finish loading {error.limit}: {what}", hint="") from error
 
 
 @contextlib.contextmanager

@@ -66,7 +66,7 @@ def _checked(case: CaseReport, program: str, tool: str, arguments: Sequence[str]
     with scratch_folder() as scratch:
         command = [program, "--tool", tool, *TOOLS[tool], "--error-exitcode", str(FOUND), "--print-limit", "5"]
         command += ["--target-processes", "application-only", sys.executable, "-c", _RUN, *arguments]
-        limits = Limits(wall_seconds=timeout, memory_bytes=fair_memory(MOST_MEMORY))
+        limits = Limits(call_seconds=timeout, memory_bytes=fair_memory(MOST_MEMORY))
         finished = run_watched(command, cwd=scratch, limits=limits, environment=NO_CACHING)
     if finished.stopped:
         return replace(case, outcome=CaseOutcome.NOT_RUN, remark=f"it {finished.stopped}")

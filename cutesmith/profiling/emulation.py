@@ -67,13 +67,13 @@ def emulator() -> HandlerMaker:
 
 
 def _run(request: Prepare, blank: EmulateVerdict, timeout: float) -> EmulateVerdict:
-    limits = Limits(wall_seconds=timeout, memory_bytes=fair_memory(16 * GIB))
+    limits = Limits(call_seconds=timeout, memory_bytes=fair_memory(16 * GIB))
     try:
         require_emulator()
         environment = {"CUTE_DSL_ARCH": request.arch}
         with Worker(emulator, preload=(import_emulator,), limits=limits, environment=environment) as worker:
             worker.call(Start(), timeout=START_SECONDS)
-            with loading("the file", timeout):
+            with loading("the file"):
                 ready = worker.call(request, timeout=timeout)
             try:
                 reply = worker.call(Emulate(), timeout=timeout)

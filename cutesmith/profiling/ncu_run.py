@@ -131,7 +131,7 @@ def collect(request: NcuRequest) -> Collected:
     own exit code when the kernel fails, USAGE when it launches nothing.
     """
     log, request_file = request.folder / "ncu.log", request.folder / "request.json"
-    limits = Limits(wall_seconds=request.timeout, memory_bytes=fair_memory(48 * GIB), file_bytes=32 * GIB)
+    limits = Limits(call_seconds=request.timeout, memory_bytes=fair_memory(48 * GIB), file_bytes=32 * GIB)
     for folder in (request.scratch, request.home):
         folder.mkdir(parents=True, exist_ok=True)
     profiled = ProfileFile(
@@ -168,7 +168,7 @@ def _import(request: NcuRequest, limits: Limits, run: _Ended) -> Finished:
     if not request.report.is_file():
         raise run.unavailable("ncu wrote no report")
     command = [request.ncu, "--import", str(request.report), "--csv", "--page", "raw", "--print-units", "base"]
-    bounded = replace(limits, wall_seconds=_IMPORT_SECONDS, log_bytes=_IMPORT_BYTES)
+    bounded = replace(limits, call_seconds=_IMPORT_SECONDS, log_bytes=_IMPORT_BYTES)
     finished = _run(command, request, bounded, request.folder)
     if finished.stopped or finished.code:
         said = _joined(complaints(finished.output)) or finished.stopped or f"exit code {finished.code}"

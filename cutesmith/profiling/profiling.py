@@ -163,7 +163,7 @@ class Profiling:
     def _draw(self, folder: Path, device: str, arch: str) -> Drawn:
         """Inputs from a secret seed, drawn where no candidate runs; an untrusted problem is confined."""
         memory = fair_memory(96 * GIB)
-        limits = Limits(wall_seconds=self.options.timeout, memory_bytes=memory, file_bytes=32 * GIB, processes=512)
+        limits = Limits(call_seconds=self.options.timeout, memory_bytes=memory, file_bytes=32 * GIB, processes=512)
         reference = reference_process(
             why=untrusted(self.path, self.problem, asked=self.options.confine_problem),
             limits=limits,
@@ -174,7 +174,7 @@ class Profiling:
         load = Load(device, str(self.problem.resolve()), new_seed(), arch)
         with reference as worker:
             reference_call(worker, Start(device, arch), timeout=START_SECONDS)
-            with loading(self.problem.name, self.options.timeout):
+            with loading(self.problem.name):
                 reference_call(worker, load, timeout=self.options.timeout)
             return reference_call(worker, Draw(key="profile", seed=new_seed(), folder=str(folder / "inputs")))
 

@@ -61,7 +61,7 @@ class TrialProcess:
         self._worker = Worker(
             tiling_trials,
             preload=(import_dsl if gpu else import_emulator,),
-            limits=Limits(wall_seconds=self.subject.timeout, memory_bytes=memory),
+            limits=Limits(call_seconds=self.subject.timeout, memory_bytes=memory),
             gpu=gpu,
             environment={"CUTE_DSL_ARCH": start.arch},
             subject=load.path.name,

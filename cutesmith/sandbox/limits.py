@@ -5,28 +5,30 @@ from __future__ import annotations
 import codecs
 import os
 import shutil
+import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from cutesmith.sandbox.processes import ProcessTree
+from cutesmith.sandbox.processes import ProcessTree, Usage
 from cutesmith.sandbox.scratch import content_of
 from cutesmith.unicode import plain_text
 from cutesmith.verdicts import Mechanism
 
 GIB = 1 << 30
+PATIENCE = 10  # a call may take so many times its seconds of wall-clock time, as on a machine with a load of 20
 LEAST_ROOM = 4 * GIB  # what outputs of the judge's own cases may take, however full the machine is
 
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """Seconds of wall-clock time for a call, bytes, and live processes (itself included).
+    """Seconds for a call (`Clock.out_of_time` says of what), bytes, and live processes (itself included).
 
     `memory_bytes` counts open files without a name too; `file_bytes` is the largest file; `folder_bytes` and `files`
     are of all in the worker's own folder, which may lie in memory.
     """
 
-    wall_seconds: float = 120.0
+    call_seconds: float = 120.0
     memory_bytes: int = 16 * GIB
     file_bytes: int = 4 * GIB
     folder_bytes: int = 32 * GIB
@@ -44,16 +46,59 @@ class Excess:
     mechanism: Mechanism = Mechanism.PROCESS_LIMITS
 
 
+@dataclass(frozen=True)
+class Clock:
+    """Seconds of CPU time of a worker's processes, seconds in which all of them slept or waited, and the wall's.
+
+    Waiting for a core is neither: so a busy machine takes nothing from a call's time.
+    """
+
+    cpu: float
+    asleep: float
+    wall: float
+
+    def __sub__(self, other: Clock) -> Clock:
+        return Clock(self.cpu - other.cpu, self.asleep - other.asleep, self.wall - other.wall)
+
+    def out_of_time(self, seconds: float, *, gpu: bool) -> str:
+        """Which limit a call has met that took so long, to follow "did not finish"; "" where it may go on.
+
+        The limit is `seconds` of CPU time, and as many asleep; beside a GPU, whose work takes no CPU time, of
+        wall-clock time. PATIENCE times as long on the wall's clock ends it in any case.
+        """
+        if gpu:
+            return f"within {seconds:g} s" if self.wall > seconds else ""
+        if self.cpu > seconds:
+            return f"within {seconds:g} s of CPU time"
+        if self.asleep > seconds:
+            return f"within {seconds:g} s (it slept or waited for so long, and used {self.cpu:.3g} s of CPU time)"
+        if self.wall > PATIENCE * seconds:
+            return f"within {PATIENCE * seconds:g} s of wall-clock time (in which it had {self.cpu:.3g} s of CPU time)"
+        return ""
+
+
 class Watch:
     """Looks at the processes of one worker and at the folder that it may write to."""
 
     def __init__(self, tree: ProcessTree, folder: Path) -> None:
         self.tree, self.folder = tree, folder
+        self._looked = Clock(0.0, 0.0, time.monotonic())
         self.room = max(LEAST_ROOM, shutil.disk_usage(folder).free // 2)  # others need the rest
+
+    @property
+    def clock(self) -> Clock:
+        """What it was at the last look; the wall's clock as it is now."""
+        return replace(self._looked, wall=time.monotonic())
+
+    def _look(self) -> Usage:
+        usage, before, now = self.tree.usage(), self._looked, time.monotonic()
+        idle = 0.0 if usage.runnable else max(0.0, now - before.wall - (usage.cpu_seconds - before.cpu))
+        self._looked = Clock(usage.cpu_seconds, before.asleep + idle, now)
+        return usage
 
     def excess(self, limits: Limits) -> Excess | None:
         """What the worker does too much of."""
-        usage = self.tree.usage()
+        usage = self._look()
         if usage.processes > limits.processes:
             return Excess(f"started more than {limits.processes} processes", "Start none: compute it in one process.")
         if usage.held_bytes > limits.memory_bytes:

@@ -17,15 +17,21 @@ from pathlib import Path
 
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 STAT_BYTES = 4096
+TICK_SECONDS = 1 / os.sysconf("SC_CLK_TCK")
 LEAST_MEMORY = 4 << 30  # PyTorch, CUDA and a compiler take 2 to 3 GiB
 
 
 @dataclass(frozen=True)
 class Usage:
-    """What a tree of processes holds at this moment."""
+    """What a tree of processes holds at this moment, and the CPU seconds (user and system) that it has used so far.
+
+    `runnable`: one of them runs, or would if it had a core or its disk.
+    """
 
     processes: int
     held_bytes: int
+    cpu_seconds: float
+    runnable: bool
 
 
 @dataclass(frozen=True)
@@ -37,6 +43,8 @@ class _Stat:
     parent: int
     session: int
     start: int
+    used: int  # clock ticks of CPU time of its own threads
+    waited: int  # and of its children that have ended and were waited for
 
 
 class ProcessTree:
@@ -49,10 +57,15 @@ class ProcessTree:
         self._start = entry.start if (entry := _stat(root)) else None
         self._mark = f"{self.MARK}={token}".encode()
         self._seen: dict[tuple[int, int], bool] = {}
+        self._used: dict[tuple[int, int], int] = {}  # the last that was seen of each, also of those that have ended
         self._strangers: dict[int, int] = {}  # pids and inodes of their folders: a stranger never becomes a descendant
 
     def members(self) -> list[int]:
         """Pids of the living, zombies left out."""
+        return [entry.pid for entry in self._entries() if entry.state != "Z"]
+
+    def _entries(self) -> list[_Stat]:
+        """The processes of the tree, zombies too."""
         pids = {int(name): _inode(name) for name in os.listdir("/proc") if name.isdigit()}
         asked = [pid for pid, inode in pids.items() if self._strangers.get(pid) != inode]
         stats = [entry for entry in map(_stat, asked) if entry is not None]
@@ -62,7 +75,7 @@ class ProcessTree:
             found |= {entry.pid for entry in stats if entry.parent in found or self._is_ours(entry)}
         read = {entry.pid for entry in stats} | self._strangers.keys()
         self._strangers = {pid: inode for pid, inode in pids.items() if inode and pid in read and pid not in found}
-        return [entry.pid for entry in stats if entry.pid in found and entry.state != "Z"]
+        return [entry for entry in stats if entry.pid in found]
 
     def _is_ours(self, entry: _Stat) -> bool:
         if entry.session == self.root:
@@ -79,9 +92,16 @@ class ProcessTree:
 
         So do files without a name that they have open: memory (memfd_create(2)), or room that no folder shows.
         """
-        members = self.members()
+        entries = self._entries()
+        members = [entry.pid for entry in entries if entry.state != "Z"]
         unnamed = dict(file for pid in members for file in _unnamed_files(pid))
-        return Usage(len(members), sum(map(_resident_bytes, members)) + sum(unnamed.values()))
+        held = sum(map(_resident_bytes, members)) + sum(unnamed.values())
+        return Usage(len(members), held, self._cpu_seconds(entries), any(entry.state in "RD" for entry in entries))
+
+    def _cpu_seconds(self, entries: list[_Stat]) -> float:
+        """At least so many: a child that ends between two looks counts once it is waited for, an orphan never."""
+        self._used |= {(entry.pid, entry.start): entry.used for entry in entries}
+        return TICK_SECONDS * max(sum(self._used.values()), sum(entry.used + entry.waited for entry in entries))
 
     def kill(self) -> None:
         """SIGKILL to all, again until none is left: a fork bomb may be quicker than one pass."""
@@ -132,7 +152,8 @@ def _stat(pid: int) -> _Stat | None:
     except OSError:
         return None
     fields = text[text.rindex(b")") + 2 :].split()  # the name before it may hold spaces and brackets
-    return _Stat(pid, fields[0].decode(), int(fields[1]), int(fields[3]), int(fields[19]))
+    used, waited = int(fields[11]) + int(fields[12]), int(fields[13]) + int(fields[14])
+    return _Stat(pid, fields[0].decode(), int(fields[1]), int(fields[3]), int(fields[19]), used, waited)
 
 
 def _unnamed_files(pid: int) -> Iterator[tuple[tuple[int, int], int]]:

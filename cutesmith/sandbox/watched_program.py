@@ -63,7 +63,7 @@ def _watch(process: subprocess.Popen[bytes], watch: Watch, limits: Limits) -> Fi
     assert process.stdout is not None
     pipe, log, open_ = process.stdout.fileno(), LogTail(), True
     os.set_blocking(pipe, False)
-    deadline, watched = time.monotonic() + limits.wall_seconds, 0.0
+    deadline, watched = time.monotonic() + limits.call_seconds, 0.0
     while True:
         if open_ and select.select([pipe], [], [], WATCH_SECONDS)[0]:
             open_ = log.drain(pipe, limits.log_bytes)
@@ -73,7 +73,7 @@ def _watch(process: subprocess.Popen[bytes], watch: Watch, limits: Limits) -> Fi
             log.drain(pipe, limits.log_bytes)
             return Finished(code, log.text)
         if (now := time.monotonic()) > deadline:
-            return Finished(-1, log.text, f"did not finish within {limits.wall_seconds:g} s", timed_out=True)
+            return Finished(-1, log.text, f"did not finish within {limits.call_seconds:g} s", timed_out=True)
         if now > watched + WATCH_SECONDS:
             watched = now
             if excess := watch.excess(limits):

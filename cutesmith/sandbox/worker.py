@@ -1,7 +1,7 @@
 """A confined child process that runs a candidate: limits, a private pipe, and a kill that reaches every descendant.
 
 `Worker` starts `child.py` in a session of its own with a clean environment and a scratch folder, forked where possible
-(`shared_fork_server.py`). It bounds wall-clock time, memory, processes, files and the log (`limits.py`); `confine()`
+(`shared_fork_server.py`). It bounds time, memory, processes, files and the log (`limits.py`); `confine()`
 rules which files may be read and written. Not covered: using the GPU's memory and time (a watchdog ends the process,
 not the kernel in flight), and, where the system has no Landlock or seccomp, what `confine()` then reports as off.
 """
@@ -55,7 +55,7 @@ class Pending(Generic[R]):
         if worker._verdict is not None:
             raise worker._verdict
         try:
-            return worker._read(worker._receive(timeout or worker.limits.wall_seconds), self)
+            return worker._read(worker._receive(timeout or worker.limits.call_seconds), self)
         finally:
             kind = phase_of(self.request)
             worker.seconds[kind] = worker.seconds.get(kind, 0.0) + time.monotonic() - self.begin
@@ -185,7 +185,8 @@ class Worker:
     def call(self, request: Request[R], *, timeout: float | None = None) -> R:
         """The handler's reply to one request.
 
-        Raises `CandidateError`: TIMED_OUT after `timeout` seconds (default: the limit), CRASHED when the child raises,
+        Raises `CandidateError`: TIMED_OUT after `timeout` seconds (default: the limit; counted by `Clock.out_of_time`:
+        CPU time without a GPU), CRASHED when the child raises,
         dies or uses too much, REJECTED (rule H2) when bytes that are not a reply arrive. After any of them but a raised
         exception the child is dead and every later call raises the same again.
         """
@@ -209,7 +210,7 @@ class Worker:
         return pending
 
     def _receive(self, seconds: float) -> bytes:
-        deadline = time.monotonic() + seconds
+        begin = self._watched.clock
         buffer, poller = bytearray(), select.poll()
         for descriptor in (self._replies, self._log_pipe):
             poller.register(descriptor, select.POLLIN | select.POLLHUP)
@@ -224,9 +225,8 @@ class Worker:
                     buffer += part
                 if (frame := self._complete(buffer)) is not None:
                     return frame
-            if time.monotonic() > deadline:
-                what = f"did not finish within {seconds:g} s"
-                raise self._end(self._error(what, ExitCode.TIMED_OUT, Mechanism.TIME_LIMIT))
+            if limit := (self._watched.clock - begin).out_of_time(seconds, gpu=self.gpu):
+                raise self._end(self._timed_out(limit))
             self._watch_beside()
             self._watch_when_due()
 
@@ -313,6 +313,11 @@ class Worker:
     def _error(self, what: str, code: ExitCode, mechanism: Mechanism, *, hint: str = "") -> CandidateError:
         message = f"{self.subject} {what}"
         return CandidateError(message, code, hint=hint, log_tail=self.log_tail, mechanism=mechanism)
+
+    def _timed_out(self, limit: str) -> CandidateError:
+        code, mechanism = ExitCode.TIMED_OUT, Mechanism.TIME_LIMIT
+        message = f"{self.subject} did not finish {limit}"
+        return CandidateError(message, code, log_tail=self.log_tail, mechanism=mechanism, limit=limit)
 
     def _end(self, verdict: CandidateError) -> CandidateError:
         self._verdict = self._verdict or verdict  # another thread may have ended it for a better reason

@@ -110,7 +110,7 @@ class Contest:
 
     @property
     def _limits(self) -> Limits:
-        return Limits(wall_seconds=self.options.timeout, memory_bytes=fair_memory(32 * GIB), file_bytes=32 * GIB)
+        return Limits(call_seconds=self.options.timeout, memory_bytes=fair_memory(32 * GIB), file_bytes=32 * GIB)
 
     @contextmanager
     def _workers(self, folder: Path, arch: str) -> Iterator[tuple[Worker, Worker]]:
@@ -131,7 +131,7 @@ class Contest:
 
     def _reference(self, folder: Path, arch: str) -> AbstractContextManager[ProblemProcess]:
         """The process of the problem and its baselines, to be started."""
-        patient = replace(self._limits, wall_seconds=self._patience)
+        patient = replace(self._limits, call_seconds=self._patience)
         return baseline_process(folder, patient, arch, why=self.why, compiled=self.options.compiled)
 
     @property
@@ -189,7 +189,7 @@ class Contest:
     def _draw(self, folder: Path, reference: Worker) -> requests.Prepared:
         named = tuple(file_baseline(text).path for text in self.options.baselines)
         load = of_reference.Load("cuda", str(self.problem.resolve()), new_seed(), readable=named)
-        with loading(self.problem.name, self.options.timeout):
+        with loading(self.problem.name):
             loaded = reference_call(reference, load, timeout=self.options.timeout)
         self.problem_confinement = loaded.confinement or {}
         seeds = tuple(new_seed() for _ in range(4))
@@ -197,7 +197,7 @@ class Contest:
         return self.prepared
 
     def _enter(self, worker: Worker, name: str, path: Path) -> Contender:
-        with gpu_lock(exclusive=False), loading("the file", self.options.timeout):
+        with gpu_lock(exclusive=False), loading("the file"):
             request = requests.Load(name, str(path.resolve()), contract.problem_source(path))
             worker.call(request, timeout=self.options.timeout)
         contender = Contender(name, worker)

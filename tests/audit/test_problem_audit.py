@@ -342,7 +342,7 @@ def test_an_endless_reference_is_ended(write_file):
     with ProblemAuditor(timeout=3) as impatient:
         verdict = impatient.audit(write_file(slow, "slow.py"))
         assert verdict.exit_code == ExitCode.TIMED_OUT
-        assert verdict.summary == "slow.py: reference_fn did not finish within 3 s"
+        assert verdict.summary.startswith("slow.py: reference_fn did not finish within 3 s (it slept or waited")
         assert "loop" in verdict.hint
 
 

@@ -60,6 +60,33 @@ def _write_everywhere():
     time.sleep(600)
 
 
+def _burn(seconds):
+    """A reply after so many seconds of CPU time."""
+    end = time.process_time() + seconds
+    while time.process_time() < end:
+        pass
+    return {}
+
+
+def _burn_in_children():
+    """Children compute one after the other, half a second each, while this process waits."""
+    while True:
+        if (pid := os.fork()) == 0:
+            _burn(0.5)
+            os._exit(0)
+        os.waitpid(pid, 0)
+
+
+def _burn_in_an_orphan():
+    """A process whose parent has ended computes, while this one sleeps."""
+    if (pid := os.fork()) == 0:
+        if os.fork() == 0:
+            _burn(600)
+        os._exit(0)
+    os.waitpid(pid, 0)
+    time.sleep(600)
+
+
 def _print(byte_count):
     line = "x" * 65535 + "\n"
     for _ in range(byte_count // len(line)):
@@ -318,7 +345,11 @@ ACTIONS = {
     "os_exit": lambda r: os._exit(0),
     "segfault": lambda r: {"value": ctypes.string_at(0)},
     "abort": lambda r: os.kill(os.getpid(), signal.SIGABRT),
-    "loop": lambda r: time.sleep(600),
+    "loop": lambda r: _burn(600),
+    "sleep": lambda r: time.sleep(600),
+    "burn": lambda r: _burn(r["seconds"]),
+    "burn_in_children": lambda r: _burn_in_children(),
+    "burn_in_an_orphan": lambda r: _burn_in_an_orphan(),
     "pause": lambda r: time.sleep(0.2) or {},
     "double_fork": lambda r: _double_fork(r["pid_file"]) or {},
     "fork_many": lambda r: _fork_many(),

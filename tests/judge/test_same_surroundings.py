@@ -72,7 +72,7 @@ def begun(folder, kind):
     worker = Worker(
         getattr(seeing_handlers, kind),
         preload=(import_for_gpu,),
-        limits=Limits(wall_seconds=200),
+        limits=Limits(call_seconds=200),
         scratch=scratch,
         environment=environment,
     )

@@ -153,13 +153,13 @@ def test_a_table_that_was_cut_says_so(tmp_path):
 
 
 def test_output_without_end_is_cut_at_its_head(tmp_path):
-    limits = Limits(wall_seconds=20, log_bytes=1000)
+    limits = Limits(call_seconds=20, log_bytes=1000)
     finished = run_watched(["/bin/sh", "-c", "yes | head -c 3000000; echo; echo end"], cwd=tmp_path, limits=limits)
     assert len(finished.output) <= 1000 and finished.output.endswith("end\n") and finished.code == 0
 
 
 def test_too_many_processes_end_a_run(tmp_path):
-    limits = Limits(wall_seconds=20, processes=8)
+    limits = Limits(call_seconds=20, processes=8)
     many = "for i in 1 2 3 4 5 6 7 8 9 10 11 12; do sleep 20 & done; wait"
     finished = run_watched(["/bin/sh", "-c", many], cwd=tmp_path, limits=limits)
     assert "more than 8 processes" in finished.stopped and not finished.timed_out

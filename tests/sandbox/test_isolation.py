@@ -4,6 +4,7 @@ All of it holds for both ways to start one: forked from the fork_server, and as 
 """
 
 import os
+import subprocess
 import sys
 import tempfile
 import threading
@@ -27,7 +28,7 @@ from tests.processes import command_line, running, until
 
 ROOT = Path(__file__).parents[2]
 ENVIRONMENT = {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests" / "handlers")])}
-SMALL = Limits(wall_seconds=20, memory_bytes=600 << 20, file_bytes=1 << 20, log_bytes=1 << 16, processes=8)
+SMALL = Limits(call_seconds=20, memory_bytes=600 << 20, file_bytes=1 << 20, log_bytes=1 << 16, processes=8)
 ROOM_FOR_FORKS = replace(SMALL, memory_bytes=4 << 30)  # what a fork shares is resident in it too, and counts again
 
 
@@ -131,11 +132,41 @@ def test_a_loop_times_out_and_the_worker_stays_dead():
         worker.call(Act({"action": "echo", "value": 1}))
         begin = time.monotonic()
         for _ in range(2):
-            with pytest.raises(CandidateError, match="did not finish within 0.3 s") as caught:
+            with pytest.raises(CandidateError, match="did not finish within 0.3 s of CPU time") as caught:
                 worker.call(Act({"action": "loop"}), timeout=0.3)
             assert caught.value.exit_code == ExitCode.TIMED_OUT
         assert time.monotonic() - begin < 15  # on a busy machine; the loop never ends
         assert not worker.alive
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("action", ["burn_in_children", "burn_in_an_orphan"])
+def test_the_cpu_time_of_all_its_processes_counts(action):
+    error = failure(action, limits=replace(ROOM_FOR_FORKS, call_seconds=1))
+    assert (error.exit_code, error.limit) == (ExitCode.TIMED_OUT, "within 1 s of CPU time")
+
+
+@pytest.mark.parametrize(("gpu", "said"), [(False, "slept or waited for so long, and used 0"), (True, "within 0.4 s")])
+def test_a_call_that_sleeps_is_ended_by_wall_clock_time(gpu, said):
+    error = failure("sleep", gpu=gpu, limits=replace(SMALL, call_seconds=0.4))
+    assert error.exit_code == ExitCode.TIMED_OUT and error.limit.startswith("within 0.4 s") and said in error.limit
+
+
+@pytest.mark.slow
+def test_a_busy_machine_takes_nothing_from_the_time_of_a_call():
+    """Of eight times as many loops as cores a call gets a ninth: its limit passes on the wall, and it answers."""
+    endless = [sys.executable, "-c", "while True: pass"]
+    with Worker(factory, limits=SMALL, environment=ENVIRONMENT) as worker:
+        worker.call(Act({"action": "echo", "value": 1}))
+        others = [subprocess.Popen(endless, start_new_session=True) for _ in range(8 * len(os.sched_getaffinity(0)))]
+        try:
+            begin = time.monotonic()
+            assert worker.call(Act({"action": "burn", "seconds": 0.7}), timeout=1) == {}
+            assert time.monotonic() - begin > 1  # else nothing was tested
+        finally:
+            for other in others:
+                other.kill()
+                other.wait()
 
 
 def test_a_double_forked_child_dies_with_the_worker(tmp_path):
@@ -150,7 +181,7 @@ def test_a_forged_reply_is_rejected():
 
 
 def test_a_flood_of_output_keeps_its_tail():
-    with Worker(factory, limits=replace(SMALL, wall_seconds=100), environment=ENVIRONMENT) as worker:
+    with Worker(factory, limits=replace(SMALL, call_seconds=100), environment=ENVIRONMENT) as worker:
         worker.call(Act({"action": "print", "bytes": 1 << 26}))  # a thousand times what is kept
         assert worker.log_tail.endswith("the last line\n")
         assert len(worker.log_tail) < SMALL.log_bytes + 100

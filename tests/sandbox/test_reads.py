@@ -20,7 +20,7 @@ from cutesmith.sandbox.worker import Limits, run_isolated
 ROOT = Path(__file__).parents[2]
 INSTALLED = [entry for entry in sys.path if "site-packages" in entry or not Path(entry).is_relative_to(ROOT)]
 PATHS = [str(ROOT), str(ROOT / "tests" / "handlers"), *INSTALLED]
-LIMITS = Limits(wall_seconds=60)
+LIMITS = Limits(call_seconds=60)
 needs_landlock = pytest.mark.skipif(landlock_abi() == 0, reason="this kernel has no Landlock")
 
 
@@ -154,7 +154,7 @@ def test_files_may_be_moved_within_the_own_folder_and_neither_into_it_nor_out_of
 def test_cuda_and_the_dsl_need_no_more_than_the_list():
     """When this fails: what a process with free reads has mapped or open, and the list lacks."""
     request = {"kernel": str(ROOT / "tests" / "kernels" / "relu_tvm_ffi.py")}
-    limits = Limits(wall_seconds=300, memory_bytes=64 << 30, file_bytes=32 << 30)
+    limits = Limits(call_seconds=300, memory_bytes=64 << 30, file_bytes=32 << 30)
     free = ask("cuda", gpu=True, limits=limits, environment={FREE_READS: "1"}, **request)
     print("outside the list:", *free["outside"], sep="\n")
     confined = ask("cuda", gpu=True, limits=limits, **request)

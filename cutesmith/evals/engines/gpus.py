@@ -88,7 +88,7 @@ def probe() -> Probed:
     """How this process's GPU is, asked in a process of its own: a broken context must not be ours."""
     if current_device() is None:
         return Probed(lost="nvidia-smi lists no GPU any more")
-    limits = Limits(wall_seconds=PROBE_SECONDS)
+    limits = Limits(call_seconds=PROBE_SECONDS)
     try:
         reply = run_isolated(prober, Compute(), limits=limits, gpu=True)
     except CandidateError as error:

@@ -122,7 +122,7 @@ def draft_kernels(
             f"{path.name} already defines kernel_fn (line {contract.names['kernel_fn']})",
             hint="Give a problem file: reference_fn and get_inputs. `cutesmith verify` checks a kernel.",
         )
-    with Worker(drafter, limits=Limits(wall_seconds=TRACE_SECONDS), subject=path.name) as worker:
+    with Worker(drafter, limits=Limits(call_seconds=TRACE_SECONDS), subject=path.name) as worker:
         try:
             reply = worker.call(TraceProblem(str(path), arch, limit, precision, timed))
         except CandidateError as error:

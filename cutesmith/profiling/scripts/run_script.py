@@ -101,7 +101,7 @@ def _readable(words: Sequence[str], folder: Path) -> tuple[Path, ...]:
 def _run(
     request: RunScript, blank: ScriptVerdict, environment: dict[str, str], follow: Callable[[str], None] | None
 ) -> ScriptVerdict:
-    limits = Limits(wall_seconds=request.seconds + GRACE_SECONDS, memory_bytes=fair_memory(16 * GIB))
+    limits = Limits(call_seconds=request.seconds + GRACE_SECONDS, memory_bytes=fair_memory(16 * GIB))
     variables = {"CUTE_DSL_ARCH": request.arch, "QUACK_CACHE_ENABLED": "0", **environment}
     name = " ".join(blank.script[:2]) if blank.script[0] == "-m" else Path(blank.script[0]).name
     try:
@@ -115,7 +115,7 @@ def _run(
             follow=follow,
         ) as worker:
             worker.call(Start(), timeout=START_SECONDS)
-            reply = worker.call(request, timeout=limits.wall_seconds)
+            reply = worker.call(request, timeout=limits.call_seconds)
             return concluded(blank, reply, name, worker.log_tail)
     except CandidateError as error:  # the process died, or did not answer in time
         tail = error.log_tail[-_TAIL:]
