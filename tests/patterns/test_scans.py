@@ -144,6 +144,10 @@ DECOUPLED = {
     "log sum exp from the end": (lambda x: x.flip(1).logcumsumexp(1).flip(1), (FEW_LINES,)),
     "exclusive": (lambda x: before_first(x, 1), (FEW_LINES.bfloat16(),)),
     "one longer": (lambda x: torch.cat((torch.ones_like(x[:, :1]), x.cumprod(1)), 1), (1 + FEW_LINES / 1000,)),
+    "one longer than whole tiles": (
+        lambda x: torch.cat((torch.ones_like(x[:, :1]), x.cumprod(1)), 1),
+        (1 + LONG[:, :512] / 99,),
+    ),
     "one tile": (lambda x: x.cumsum(1), (normal(3, 40),)),
     "float64": (lambda x: x.cumsum(1), (FEW_LINES.double(),)),
     "int64": (lambda x: x.cumsum(1), ((FEW_LINES * 2**40).long(),)),
@@ -153,12 +157,16 @@ DECOUPLED = {
     "places of int64": (lambda x: tuple(x.cummin(1)), ((FEW_LINES * 2**33).long(),)),
     "log sum exp of float64": (lambda x: x.logcumsumexp(1), (3 * FEW_LINES.double(),)),
 }
+SHAPES = {
+    "places": (2, 2),
+    "log sum exp from the end": (8, 1),
+}  # elements of a vector, vectors of a thread
 
 
 @pytest.mark.parametrize("name", [name if name == "sum" else pytest.param(name, marks=SLOW) for name in DECOUPLED])
 def test_tiles_that_look_back_give_the_same_in_every_call(name, tmp_path):
     function, inputs = DECOUPLED[name]
-    configuration = ScansConfiguration(32, 2, 1, 4, 1, decoupled=True)
+    configuration = ScansConfiguration(32, 2, 1, *SHAPES.get(name, (4, 1)), decoupled=True)
     with emulated_device("sm_90a"):
         kernel_fn = load(match(trace_function(function, inputs)).render(configuration), tmp_path).kernel_fn
         for values in (inputs, tuple(x.flip(-1) for x in inputs)):
@@ -175,6 +183,23 @@ def test_what_is_not_finite_reaches_all_that_follows_it(tmp_path):
         configuration = ScansConfiguration(32, 2, 1, 4, 1, decoupled=True)
         ours = load(plan.render(configuration), tmp_path).kernel_fn(move(x)).cpu()
     close(4e-6, of_largest=True)(ours, x.double().cumsum(1).float())
+
+
+@SLOW
+def test_log_sum_exps_keep_what_is_small_and_what_is_not_finite(tmp_path):
+    """A prefix is as exact as if nothing larger followed it; whole tiles, whose elements need no check."""
+    x = 3 * normal(4, 1024)
+    x[0] = torch.linspace(-3e38, 3e38, 1024)
+    x[1, :8], x[1, 8:] = -200.0, 100.0
+    x[2, :7], x[2, 512] = -math.inf, math.inf
+    x[3, 300] = math.nan
+    function = lambda x: x.logcumsumexp(1)  # noqa: E731
+    plan = match(trace_function(function, (x,)))
+    for vector, vectors in ((4, 4), (8, 2)):
+        with emulated_device("sm_90a"):
+            configuration = ScansConfiguration(32, 2, 1, vector, vectors, decoupled=True)
+            ours = load(plan.render(configuration), tmp_path).kernel_fn(move(x)).cpu()
+        torch.testing.assert_close(ours, x.double().logcumsumexp(1).float(), rtol=1e-6, atol=1e-6, equal_nan=True)
 
 
 def test_few_long_lines_have_blocks_of_their_own_for_their_tiles():
@@ -269,9 +294,10 @@ def test_log_sum_exps_look_back_by_smaller_tiles():
     row = torch.empty(64 << 20, device="meta")
     first = {
         name: match(trace_function(lambda x, f=name: getattr(x, f)(0), (row,))).configurations()[0]
-        for name in ("cumsum", "logcumsumexp")
+        for name in ("cumsum", "logcumsumexp", "cummax")
     }
-    assert {name: (c.decoupled, c.vectors, c.along) for name, c in first.items()} == {
-        "cumsum": (True, 16, 4),
-        "logcumsumexp": (True, 4, 8),
+    assert {name: (c.decoupled, c.vector, c.vectors, c.along) for name, c in first.items()} == {
+        "cumsum": (True, 4, 16, 4),
+        "logcumsumexp": (True, 4, 4, 8),
+        "cummax": (True, 2, 16, 8),
     }

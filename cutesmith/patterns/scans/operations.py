@@ -16,9 +16,14 @@ EXPONENTIALS = """\
 @cute.jit
 def parted(x: {T}):
     \"\"\"exp(x) as exp(top) * sum: top is finite, so that no difference is NaN; sum is 1, or what x is beyond.\"\"\"
-    finite = (x >= -MOST) & (x <= MOST)
-    top = x if finite else MOST if x > 0 else -MOST
-    return top, {T}(1.0) if finite else {T}(0.0) if x < 0 else x
+    top = {smaller}({larger}(x, -MOST), MOST)  # -MOST for NaN
+    return top, {T}(1.0) if x == top else {T}(0.0) if x < 0 else x
+
+
+@cute.jit
+def power(gap: {T}):
+    \"\"\"exp(gap), where gap is not positive.\"\"\"
+    return {power}
 
 
 @cute.jit
@@ -26,19 +31,24 @@ def combined(a: {T}, a_at: {T}, b: {T}, b_at: {T}):
     \"\"\"What two neighbouring parts of a line give together: the larger top, and the sum beside it by one power.\"\"\"
     gap = a - b
     is_first = gap >= 0
-    shrunk = {shrunk}
-    return a if is_first else b, a_at + b_at * shrunk if is_first else a_at * shrunk + b_at
+    shrunk = power(-cute.math.absf(gap))
+    return {larger}(a, b), a_at + b_at * shrunk if is_first else a_at * shrunk + b_at
 
 
 @cute.jit
 def finished(top: {T}, sum: {T}):
     \"\"\"The logarithm of exp(top) * sum.\"\"\"
-    return top + cute.math.log(sum)"""
+    return top + {logarithm}"""
 """A logarithm for each result instead of one for each step."""
 MOST = {"Float32": torch.finfo(torch.float32).max, "Float64": torch.finfo(torch.float64).max}
-SHRUNK = {
-    "Float32": f"cute.math.exp2((-gap if is_first else gap) * {math.log2(math.e)!r}, fastmath=True)",
-    "Float64": "cute.math.exp(-gap if is_first else gap)",
+POWER = {
+    "Float32": f"cute.math.exp2(gap * {math.log2(math.e)!r}, fastmath=True)",
+    "Float64": "cute.math.exp(gap)",
+}
+LARGER = {"Float32": "cute.arch.fmax", "Float64": "cute.math.max"}  # of two that are not NaN, or the second
+LOGARITHM = {
+    "Float32": f"cute.math.log2(sum, fastmath=True) * {math.log(2)!r}",  # off by 2e-7: a sum is 1 at least
+    "Float64": "cute.math.log(sum)",
 }
 
 
@@ -56,11 +66,15 @@ def combine_source(problem: ScanProblem) -> str:
     """`combined(a, b)`, or with places or factors `combined(a, a_at, b, b_at)`; `a` comes before `b`."""
     kind, operation = problem.state, problem.operation
     if problem.is_exponential:
-        return f"MOST = {kind}({MOST[kind]!r})\n\n\n" + EXPONENTIALS.format(T=kind, shrunk=SHRUNK[kind])
+        larger, smaller = LARGER[kind], LARGER[kind].replace("max", "min")
+        written = EXPONENTIALS.format(
+            T=kind, power=POWER[kind], logarithm=LOGARITHM[kind], larger=larger, smaller=smaller
+        )
+        return f"MOST = {kind}({MOST[kind]!r})\n\n\n{written}"
     if problem.is_placed:
         later = f"(b {'>=' if operation == 'max' else '<='} a)"
         if kind.startswith("Float"):
-            later = f"({later} & (a == a)) | (b != b)"
+            later = f"{later} | (b != b)"  # a comparison with NaN is false
         signature = f"a: {kind}, a_at: Int32, b: {kind}, b_at: Int32"
         body = f"    later = {later}\n    return b if later else a, b_at if later else a_at"
     elif problem.is_linear:

@@ -15,7 +15,7 @@ from cutesmith.patterns.graph.dtypes import ITEM_BYTES
 from cutesmith.patterns.graph.nodes import Graph
 from cutesmith.patterns.pattern_plan import GraphPlan, ScansConfiguration
 from cutesmith.patterns.scans.analysis import ScanProblem, analyse
-from cutesmith.patterns.scans.operations import combine_source, neutral
+from cutesmith.patterns.scans.operations import LARGER, combine_source, neutral
 from cutesmith.patterns.scans.proposals import proposals
 from cutesmith.patterns.writing.expressions import literal
 from cutesmith.patterns.writing.naming import SHARED_NAMES, Parameter, ViewNames
@@ -33,10 +33,10 @@ _OWN = (
     "SmemAllocator LANES LINES ALONG ACROSS VECTOR VECTORS SPAN TILE CLAMP DIM LAUNCHERS combined element epilogue "
     "load store in_register lane warp lane_along column along across line is_there smem totals totals_at values "
     "values_at before before_at carry carry_at tile start passed passed_at value total total_at step earlier last "
-    "earlier_at last_at both both_at mine mine_at factor turn w first first_at acc acc_at place access "
+    "earlier_at last_at both both_at mine mine_at factor turn w first first_at power is_inside acc acc_at place access "
     "merge_dimensions count wild entered begin scanned element_at EMPTY TOTAL PREFIX CLEARING publish look_back "
     "clear_kernel m_progress progress number tiles taken whole lines word words pointer flag nearest found entering "
-    "PIECES pieces joined parted finished gap is_first shrunk top sum finite entered_at whole_at entering_at is_passed "
+    "PIECES pieces joined parted finished gap is_first shrunk top sum entered_at whole_at entering_at is_passed "
     "bits"
 )
 RESERVED = SHARED_NAMES | set(_OWN.split())
@@ -60,9 +60,10 @@ class ScansPlan(GraphPlan):
         return TiledShape(sizes=(self.problem.shape[self.problem.scan.dim],), element_bytes=min(sizes))
 
     def tiling(self, configuration: ScansConfiguration) -> Tiling:
-        """A block's part of a line."""
+        """A block's part of a line; a vector of more than 16 bytes takes several accesses."""
         c = configuration
-        return Tiling(threads=c.threads, tile=(c.tile,), vector=c.vector, settings=c.to_dict())
+        vector = min(c.vector, 16 // self.tiled_shape().element_bytes)
+        return Tiling(threads=c.threads, tile=(c.tile,), vector=vector, settings=c.to_dict())
 
     def render(self, configuration: ScansConfiguration) -> str:
         """The kernel section: imports, device functions, kernel, launch, cached compile and `kernel_fn`."""
@@ -87,6 +88,7 @@ def _context(problem: ScanProblem, configuration: ScansConfiguration) -> dict[st
         "combine": combine_source(problem),
         "neutral": neutral(problem.operation, problem.dtype),
         "companion": _neutral_companion(problem),
+        "larger": LARGER.get(problem.state, ""),
         "helpers": list(dict.fromkeys((*element.helpers, *epilogue.helpers))),
         "plain": plain,
         "value": given[0] if plain else element.call("", given, list(element.coordinates), "element"),

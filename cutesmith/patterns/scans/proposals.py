@@ -24,6 +24,14 @@ DECOUPLED = ((16, 4), (8, 8), (4, 8), (4, 16), (8, 4))
 """(vectors a thread, warps) of tiles that look back: what a multiprocessor holds while blocks wait decides. One row of
 64 million took 221, 228, 254, 246 and 230 us on an H100, of float64 219, 232, 251, 257 and 229."""
 
+WIDE = ((8, 2, 8), (8, 4, 4), (16, 2, 4))
+"""(elements of a vector, vectors, warps) for log-sum-exps of float32, not timed yet: lanes are joined once a vector,
+so that an element takes 49, 39 and 34 instructions where (4, 4, 8) takes 59. Accesses of 16 bytes lie apart then."""
+
+HALF = (2, 16, 8)
+"""The same for extremes with places: the stores of places are neighbours. 437 us for one row of 64 million on an H100,
+where (4, 16, 4) took 472 and (4, 8, 8) 505."""
+
 LOOK_BACK_SECONDS, LOOK_BACK_RATE = 6e-6, 1.27
 """Of the launch that clears what tiles publish, and times as long as a copy: 231 us for one row of 64 million where a
 copy takes 182, on an H100. Blocks that stay, and load their next tile while they scan one, took 350; perhaps as a tile
@@ -52,9 +60,13 @@ def _decoupled(problem: ScanProblem, vector: int) -> list[ScansConfiguration]:
     """Tiles that look back; a recurrence, whose products may leave the range of their type, walks along its lines."""
     if problem.is_linear:
         return []
-    # One row of 64 million log-sum-exps: 472 us by 16 vectors, 344 by 8, 290 by 4; places 472, 505 and 501.
-    shapes = sorted(DECOUPLED, key=lambda shape: shape[0]) if problem.operation == "logsumexp" else DECOUPLED
-    return [ScansConfiguration(32, warps, 1, vector, vectors, decoupled=True) for vectors, warps in shapes]
+    shapes = [(vector, *shape) for shape in DECOUPLED]
+    if problem.is_exponential:  # one row of 64 million: 472 us by 16 vectors, 344 by 8, 290 by 4
+        shapes.sort(key=lambda shape: shape[1])
+        shapes[1:1] = WIDE if problem.state == "Float32" else ()
+    elif problem.is_placed and vector > HALF[0]:
+        shapes.insert(0, HALF)
+    return [ScansConfiguration(32, warps, 1, vector, vectors, decoupled=True) for vector, vectors, warps in shapes]
 
 
 def _along_seconds(c: ScansConfiguration, lines: int, length: int, memory: float) -> float:
