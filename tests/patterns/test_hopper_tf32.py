@@ -59,6 +59,14 @@ def padded(x, w, b):
     return F.relu(F.conv2d(x, w, b, padding=1))
 
 
+def mish_twice(x, weight, bias):
+    return F.mish(F.mish(F.linear(x, weight, bias)))
+
+
+def mish_of_windows(x, w, b):
+    return F.mish(F.mish(F.conv2d(x, w, b, padding=1)))
+
+
 def meta(*shape):
     return torch.empty(shape, device="meta")
 
@@ -101,6 +109,8 @@ CASES = {
     "solid": (solid, SOLID_FLOAT32, replace(WINDOWS, tile_k=16)),
     "turned": (turned, TURNED_FLOAT32, WINDOWS),
     "grouped": (grouped, GROUPED_FLOAT32, replace(WINDOWS, split=2)),
+    "long_function": (mish_twice, LINEAR, replace(TILES, tile_m=256, tile_n=128, columns=64, stages=2)),
+    "long_function_in_turns": (mish_of_windows, IMAGE, replace(WINDOWS, tile_m=192, tile_n=128, pingpong=True)),
 }
 
 
@@ -136,6 +146,18 @@ def test_results(name, tmp_path):
     function, inputs, configuration = CASES[name]
     source = source_of(plan_of(function, inputs), configuration)
     assert error_of(source, function, inputs, tmp_path) < 1e-6
+
+
+@pytest.mark.parametrize("name", ["long_function", "long_function_in_turns"])
+def test_a_function_whose_code_for_all_sums_is_too_long_is_a_loop(name):
+    function, inputs, tiles = CASES[name]
+    looped = source_of(plan_of(function, inputs), tiles)
+    assert "for row in cutlass.range(ROWS // 32, unroll=1)" in looped
+    assert looped.count("own[at] = epilogue(") == 1 and "sums[v] = epilogue(" not in looped
+    plain = source_of(
+        plan_of(function, inputs), replace(tiles, tile_m=64, tile_n=32, columns=32, pingpong=False, warpgroups=1)
+    )
+    assert "sums[v] = epilogue(" in plain and "own[at]" not in plain
 
 
 def test_numbers_are_rounded_by_tma_and_would_be_cut_off_without_that(tmp_path):

@@ -9,8 +9,10 @@ from cutesmith.patterns.contraction.epilogue import Operand, Output
 from cutesmith.patterns.contraction.hopper.legality import (
     SPLIT_STAGES,
     from_registers,
+    in_a_loop,
     is_tf32,
     k_major,
+    sums_again,
     turned_factors,
 )
 from cutesmith.patterns.contraction.hopper.prediction import blocks_at_once, reasons
@@ -26,6 +28,9 @@ PLACES = {
     "mn": "v",
 }
 """Where the operand of sum `v` of a strip is: a thread has pairs of columns, 8 apart, and rows, 8 apart."""
+
+PLACES_IN_A_LOOP = {"n": "v"}
+"""The same, of the sums of one row of a thread."""
 
 REGISTERS_FOR_COLUMNS = 176
 """Of the 240 of a thread, for its sums and for operands of all columns of a tile."""
@@ -60,15 +65,14 @@ def hopper_context(problem: ContractionProblem, c: HopperConfiguration) -> dict[
     others += [each.matrix.dtype for each in problem.scales if each is not None]
     shared = tma_context(problem, contiguous_k, swapped=c.swapped, others=others)
     over = shared["over"]
-    loaded = [o.loaded(f"r_{o.name}[{PLACES[over[o.name]]}]") for o in epilogue.operands]
     layouts = ["ROW_MAJOR" if along_k else "COL_MAJOR" for along_k in contiguous_k]
     order = -1 if c.swapped else 1
     factors = [problem.a.dtype, problem.b.dtype]
     scales = sorted(tile_scales(problem, c), key=lambda each: each.side)
-    transposed = problem.windows is not None and problem.windows.is_transposed
-    # Zeros around an image may be multiplied, as in any convolution. To sum up again in registers is 540 KB of code
-    # for tiles of 192 x 128: kernels of tf32 took 2.8 and 3.8 times as long as predicted (KernelBench 1/69, 1/71).
-    precise = c.parts > 1 or bool(scales) or (transposed and not is_tf32(problem, c))
+    precise, looped = sums_again(problem, c), in_a_loop(problem, c)
+    places = PLACES_IN_A_LOOP if looped else PLACES
+    loaded = [o.loaded(f"r_{o.name}[{places[over[o.name]]}]") for o in epilogue.operands]
+    total = "own[at]" if looped else "total" if c.split > 1 or precise else "sums[v]"
     return (
         shared
         | im2col_context(problem.windows)
@@ -94,7 +98,8 @@ def hopper_context(problem: ContractionProblem, c: HopperConfiguration) -> dict[
             "tf32": is_tf32(problem, c),
             "turned": bool(turned_factors(problem, c)),
             "registers": from_registers(problem, c),
-            "call": epilogue.call("total" if c.split > 1 or precise else "sums[v]", loaded, list(epilogue.coordinates)),
+            "looped": looped,
+            "call": epilogue.call(total, loaded, list(epilogue.coordinates)),
         }
     )
 

@@ -10,7 +10,13 @@ from cutesmith.patterns.contraction.arithmetic import Arithmetic, arithmetic_of
 from cutesmith.patterns.contraction.epilogue import Output
 from cutesmith.patterns.contraction.hopper.scales import tile_scales
 from cutesmith.patterns.contraction.im2col import can_join, copied_of_windows, obstacles_of_windows
-from cutesmith.patterns.contraction.tma import MOST_TMA_BATCH_DIMS, lie_along_k, outputs_apart, tma_reaches
+from cutesmith.patterns.contraction.tma import (
+    MOST_TMA_BATCH_DIMS,
+    lie_along_k,
+    outputs_apart,
+    tma_reaches,
+    varies_over,
+)
 from cutesmith.patterns.graph.attributes import ShortSums
 from cutesmith.patterns.graph.dtypes import ITEM_BYTES
 from cutesmith.patterns.pattern_plan import HopperConfiguration
@@ -21,6 +27,11 @@ SPLIT_STAGES = 2
 MOST_SUMS_AGAIN = 64
 """Of a transposed convolution, whose code is that long for each. Two of 192 took 2.8 and 3.8 times as long as predicted
 on an H100, five of 32 took 1.2 to 1.4 times as long."""
+
+INSTRUCTION_BYTES = 16
+LONGEST_CODE = 96e3
+"""Bytes of the function of all sums of a thread. 101 KB ran as predicted on an H100 (KernelBench 2/4); of 135 KB, in a
+kernel of 150, each instruction came from L2: 2.1 times as long (2/52)."""
 
 BARRIER_BYTES = 512
 """For the barriers of the ring and for what aligning the tiles to 1024 bytes skips at most beside them."""
@@ -84,6 +95,31 @@ def k_major(problem: ContractionProblem, c: HopperConfiguration) -> tuple[bool, 
     """Whether A and B are contiguous along k as the kernel reads them; else they are along m and n."""
     a, b = lie_along_k(problem)
     return (a or (is_tf32(problem, c) and c.swapped), b or (is_tf32(problem, c) and not c.swapped))
+
+
+def sums_again(problem: ContractionProblem, c: HopperConfiguration) -> bool:
+    """Whether a sum that is not finite is made again from the factors themselves.
+
+    Zeros around an image may be multiplied, as in any convolution. To sum up again in registers is 540 KB of code for
+    tiles of 192 x 128: kernels of tf32 took 2.8 and 3.8 times as long as predicted (KernelBench 1/69, 1/71).
+    """
+    transposed = problem.windows is not None and problem.windows.is_transposed
+    scaled = any(scales is not None for scales in problem.scales)
+    return c.parts > 1 or scaled or (transposed and not is_tf32(problem, c))
+
+
+def in_a_loop(problem: ContractionProblem, c: HopperConfiguration) -> bool:
+    """Whether the function of the sums is a loop over a thread's rows, since the code of all does not fit the cache.
+
+    Registers have no index that is known at run time: sums go through the buffer that they leave from. So the result
+    is float32, and operands are the same in all rows.
+    """
+    (output, *others), epilogue = problem.epilogue.outputs, problem.epilogue
+    plain = output.dtype == "float32" and output.computed == "Float32" and not others and not epilogue.coordinates
+    by_columns = all(varies_over(operand, swapped=c.swapped) == "n" for operand in epilogue.operands)
+    if not (plain and by_columns) or c.split > 1 or sums_again(problem, c):
+        return False
+    return INSTRUCTION_BYTES * c.sums_per_thread * problem.epilogue_instructions > LONGEST_CODE
 
 
 def from_registers(problem: ContractionProblem, c: HopperConfiguration) -> bool:

@@ -9,9 +9,12 @@ from cutesmith.devices import RESERVED_SMEM_PER_BLOCK, parse_arch
 from cutesmith.patterns.contraction.analysis import ContractionProblem, Matrix, Seen
 from cutesmith.patterns.contraction.arithmetic import Arithmetic, arithmetic_of
 from cutesmith.patterns.contraction.hopper.legality import (
+    INSTRUCTION_BYTES,
+    LONGEST_CODE,
     copied_factors,
     factor_bytes,
     from_registers,
+    in_a_loop,
     is_tf32,
     item_bytes,
     moved_outputs,
@@ -53,10 +56,11 @@ STORED_BYTES = 12.9
 INSTRUCTION_CYCLES = 3.0
 """Of an instruction of an epilogue, where each scheduler has one or two warps to hide its latency."""
 MISSED_CYCLES = 12.0
-"""Of one that comes from L2, as those of all sums of a tile do not fit the instruction cache."""
-INSTRUCTION_BYTES = 16
+"""Of one that comes from L2: of a function of 135 KB (KernelBench 2/52), and of 304 KB (2/4, tiles of 192 x 128)."""
 CODE_BYTES = 128e3
-"""That the instruction cache of a multiprocessor holds: an estimate, of GPUs before Hopper."""
+"""Of the function of all sums, from which on each of its instructions comes from L2."""
+LOOP_INSTRUCTIONS = 4
+"""More for each sum where the function is a loop: the sum goes to shared memory and back, and has a place there."""
 SUM_INSTRUCTIONS = 10
 """Of each sum beside the function's own: it is converted, and stored to shared memory. Where warpgroups share a tile,
 ROUND_CYCLES has as many."""
@@ -131,21 +135,24 @@ def _with_epilogue(problem: ContractionProblem, c: Tiles, products: float, colum
     count, bytes_of_sum = problem.epilogue_instructions, sum(ITEM_BYTES[o.dtype] for o in problem.epilogue.outputs)
     if c.pingpong:
         leaving = c.tile_m * min(c.tile_n, columns) * bytes_of_sum / STORED_BYTES
-        return max(products, (products + leaving + _instruction_cycles(c, count + SUM_INSTRUCTIONS)) / 2)
+        return max(products, (products + leaving + _instruction_cycles(problem, c, count + SUM_INSTRUCTIONS)) / 2)
     leaving = (c.tile_n - c.columns) * c.tile_m * bytes_of_sum / STORED_BYTES
     return (
         products
         + ROUND_CYCLES * c.tile_n / c.columns
         + leaving
-        + _instruction_cycles(c, max(0, count - SUM_INSTRUCTIONS))
+        + _instruction_cycles(problem, c, max(0, count - SUM_INSTRUCTIONS))
     )
 
 
-def _instruction_cycles(c: Tiles, count: int) -> float:
-    """Of so many instructions for each sum of a warp, whose code no loop makes shorter; it is read for every tile."""
-    every = c.rows * c.tile_n // 128 * count
-    missed = max(0.0, 1 - CODE_BYTES / (INSTRUCTION_BYTES * max(1, every)))
-    return every * (INSTRUCTION_CYCLES + (MISSED_CYCLES - INSTRUCTION_CYCLES) * missed)
+def _instruction_cycles(problem: ContractionProblem, c: Tiles, count: int) -> float:
+    """Of so many instructions for each sum of a warp; code that no loop makes shorter is read for every tile."""
+    sums = c.rows * c.tile_n // 128
+    if in_a_loop(problem, c):
+        return sums * (count + LOOP_INSTRUCTIONS) * INSTRUCTION_CYCLES
+    code = INSTRUCTION_BYTES * sums * count
+    missed = min(1.0, max(0.0, (code - LONGEST_CODE) / (CODE_BYTES - LONGEST_CODE)))
+    return sums * count * (INSTRUCTION_CYCLES + (MISSED_CYCLES - INSTRUCTION_CYCLES) * missed)
 
 
 def _norm(parts: Iterable[float], exponent: float) -> float:
