@@ -39,7 +39,6 @@ def convolved(function, *shapes):
 
 RECORDED = {
     "2/1 ": (lambda y, b: y.relu() + b, (128, 64, 128, 128), (128, 64, 3, 3), (128,), (128, 1, 1)),
-    "2/4 ": (lambda y: F.mish(F.mish(y)), (64, 64, 256, 256), (128, 64, 3, 3), (128,)),
     "2/7 ": (
         lambda y, b: F.gelu(F.leaky_relu(F.relu(y))).sigmoid() + b,
         (64, 8, 32, 64, 64), (32, 8, 3, 3, 3), (32,), (32, 1, 1, 1),
@@ -51,7 +50,7 @@ RECORDED = {
 
 @pytest.mark.parametrize("name", RECORDED)
 def test_a_prediction_for_an_h200_is_near_what_an_h100_took(name):
-    """Whose memory is a quarter slower. Without the instructions of epilogues 4 was predicted 4.4 times too fast."""
+    """Whose memory is a quarter slower. Without the instructions of epilogues 7 was predicted 2.7 times too fast."""
     (case,) = (case for case in json.loads(MEASURED.read_text())["cases"] if case["case"].startswith(name))
     (kernel,) = case["kernels"]
     plan = contraction(convolved(*RECORDED[name]))
