@@ -4,11 +4,15 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 from cutesmith.compiling.engines.report import engine_report, program_of
+from cutesmith.compiling.engines.shared_accesses import Moved, followed, is_image
 from cutesmith.emulator.device import emulated_device
+from cutesmith.emulator.engines.swizzles import Swizzle
+from cutesmith.emulator.ptx.syntax import Instruction
 from cutesmith.problems.loading import load_file
 from cutesmith.recording.open_session import session
 from cutesmith.verdicts import EngineFault
@@ -89,6 +93,57 @@ def test_faults_of_execution_that_show_without_it(name, fault):
     (sound,) = reports(path, lambda module, inputs: module.corrected_fn(*inputs), arch_of(path))
     assert [finding.fault for finding in wrong.findings] == [fault]
     assert not sound.findings
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("wgmma_wrong_swizzle", "B of wgmma reads byte 5120 of shared memory with a 128-byte swizzle"),
+        ("tma_wrong_swizzle", "threads read the box at byte 1024 of shared memory with no swizzle"),
+        ("tcgen05_wrong_swizzle", "A of tcgen05.mma reads byte 1024 of shared memory with a 128-byte swizzle"),
+    ],
+)
+def test_a_wrong_swizzle_names_who_writes_and_who_reads(name, words):
+    path = ROOT / "evals" / "planted_faults" / f"{name}.py"
+    (wrong,) = reports(path, lambda module, inputs: module.kernel_fn(*inputs), arch_of(path))
+    (sound,) = reports(path, lambda module, inputs: module.corrected_fn(*inputs), arch_of(path))
+    (finding,) = wrong.findings
+    assert finding.fault is EngineFault.WRONG_SWIZZLE and finding.message.startswith(words)
+    lines = path.read_text().splitlines()
+    reader, writer = (int(re.search(rf"{path.name}:(\d+)$", text)[1]) for text in (finding.place, finding.message))
+    marked = next(number for number, line in enumerate(lines, 1) if "# fault: " in line)
+    assert reader != writer and marked in (reader, writer, reader + 1)  # a line of a loop may be its head's
+    assert not sound.findings
+
+
+ROWS = 64
+
+
+def pairs(swizzle, pitch, width=128):
+    """Chunks of a tile as threads move them: rows of `width` bytes in shared memory, rows of `pitch` bytes outside."""
+    row, chunk = np.divmod(np.arange(ROWS * width // 16), width // 16)
+    shared = swizzle.apply((4096 + row * width + chunk * 16).astype(np.int64))
+    instruction = Instruction("st", ("shared", "v4", "b32"), ())
+    return Moved(instruction, 16, shared, 1 << 40 | row * pitch + chunk * 16, np.zeros(len(row), np.int64))
+
+
+@pytest.mark.parametrize(("swizzle", "width"), [(Swizzle.B128, 128), (Swizzle.B64, 64), (Swizzle.B32, 32), (Swizzle.NONE, 128)])  # noqa: E501  # fmt: skip
+def test_addresses_tell_the_swizzle_that_they_follow(swizzle, width):
+    found = followed([pairs(swizzle, 4096, width)])
+    assert found[0] is swizzle
+    assert (Swizzle.NONE in found) == (swizzle is Swizzle.NONE)
+
+
+def test_addresses_of_columns_or_of_one_row_tell_nothing():
+    tile = pairs(Swizzle.B128, 4096)
+    one_row = replace(tile, shared=tile.shared[:8], there=tile.there[:8], group=tile.group[:8])
+    columns = replace(tile, there=tile.there // 4096 + tile.there % 4096 * 64)
+    assert not followed([one_row]) and not followed([columns]) and not followed([])
+    assert not followed([tile, replace(tile, shared=None)])
+
+
+def test_one_stretch_of_global_memory_may_have_been_swizzled_before():
+    assert is_image([pairs(Swizzle.NONE, 128)]) and not is_image([pairs(Swizzle.NONE, 4096)])
 
 
 def arch_of(path):

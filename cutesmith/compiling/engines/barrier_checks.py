@@ -24,12 +24,13 @@ _MOST_COPIES = 12  # of one wait: all their sums are formed
 
 @dataclass(frozen=True)
 class Remark:
-    """A fault at an instruction, or, without one, what could not be decided."""
+    """A fault at an instruction, or, without one, what is undecided; the message ends with what `partner` does."""
 
     message: str
     remedy: str = ""
     fault: EngineFault | None = None
     instruction: Instruction | None = None
+    partner: Instruction | None = None
 
 
 def check_barriers(arrays: BarrierArrays, reach: Reach, cluster: tuple[int, int, int]) -> Iterator[Remark]:

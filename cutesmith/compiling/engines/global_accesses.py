@@ -13,17 +13,16 @@ import numpy as np
 
 from cutesmith.compiling.engines.first_steps import FirstSteps, NotToldError
 from cutesmith.compiling.engines.reach import Reach
-from cutesmith.compiling.engines.sites import instructions, own_place
+from cutesmith.compiling.engines.sites import access_bytes, instructions, own_place
 from cutesmith.compiling.engines.thread_values import ThreadValues, Value
 from cutesmith.emulator.profiling.requests import Requests
 from cutesmith.emulator.program.abi import WARP, Array
 from cutesmith.emulator.program.basic_blocks import Program
-from cutesmith.emulator.program.control_flow import successors
-from cutesmith.emulator.ptx.syntax import Address, Immediate, Instruction, bytes_of
+from cutesmith.emulator.program.control_flow import after, successors
+from cutesmith.emulator.ptx.syntax import Address, Immediate, Instruction
 from cutesmith.recording.sessions import Launch
 from cutesmith.verdicts import GlobalAccess, Touched
 
-_VECTORS = {"v2": 2, "v4": 4, "v8": 8}
 _IN_REGISTERS = ("ld", "ldu", "st", "atom", "red")
 
 
@@ -56,7 +55,7 @@ def _bytes_of_a_lane(instruction: Instruction) -> int:
         return size.value if isinstance(size, Immediate) else 0
     if opcode not in _IN_REGISTERS or "global" not in words or "async" in words:
         return 0
-    return bytes_of(words[-1]) * next((count for word, count in _VECTORS.items() if word in words), 1)
+    return access_bytes(instruction)
 
 
 def _touched(values: FirstSteps, instruction: Instruction, threads: Array, size: int, reach: Reach) -> Touched:
@@ -91,15 +90,4 @@ def _by_warp(address: Value, threads: Array, size: int) -> Requests:
 def _repeated(program: Program) -> frozenset[int]:
     """The basic blocks that lie in a loop."""
     edges = {block.number: successors(block.end) for block in program.basic_blocks}
-    return frozenset(number for number in edges if number in _after(number, edges))
-
-
-def _after(start: int, edges: dict[int, tuple[int, ...]]) -> set[int]:
-    """The basic blocks that may run after one."""
-    seen, waiting = set[int](), list(edges[start])
-    while waiting:
-        number = waiting.pop()
-        if number not in seen:
-            seen.add(number)
-            waiting += edges[number]
-    return seen
+    return frozenset(number for number in edges if number in after(number, edges))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from cutesmith.compiling.engines.barrier_checks import Remark
 from cutesmith.compiling.engines.reach import Reach
-from cutesmith.compiling.engines.sites import Copy, Site, Store, instructions
+from cutesmith.compiling.engines.sites import Site, Store, instructions
 from cutesmith.compiling.engines.thread_values import Held, ThreadValues, Value, Words
 from cutesmith.emulator.engines.swizzles import Swizzle
 from cutesmith.emulator.engines.tensor_maps import TensorMap
@@ -150,10 +150,8 @@ def _is_descriptor(value: Value) -> bool:
     return bool((upper == upper[0]).all() and upper[0])
 
 
-def check_operands(
-    sites: Iterable[Site], stores: Iterable[Store], operands: Iterable[DescribedOperand]
-) -> Iterator[Remark]:
-    """Remarks on boxes and bulk copies, to and from shared memory, and on boxes that a descriptor reads otherwise."""
+def check_operands(sites: Iterable[Site], stores: Iterable[Store]) -> Iterator[Remark]:
+    """Remarks on boxes and bulk copies, to and from shared memory."""
     copies = [(site.instruction, site.copy) for site in sites if site.copy is not None]
     unknown = 0
     for instruction, copy in copies:
@@ -176,7 +174,6 @@ def check_operands(
             yield from _bulk_alignment(store.instruction, store.size, *parts)
     if unknown:
         yield Remark(f"the alignment of {unknown} copies: their addresses are computed from what is not known")
-    yield from _swizzles([copy for _, copy in copies], operands)
 
 
 def _malformed(error: str, instruction: Instruction) -> Iterator[Remark]:
@@ -241,28 +238,3 @@ def _bulk_alignment(instruction: Instruction, size: int | None, *parts: tuple[st
             EngineFault.MISALIGNED,
             instruction,
         )
-
-
-def _swizzles(copies: list[Copy], operands: Iterable[DescribedOperand]) -> Iterator[Remark]:
-    seen: set[tuple[int, Swizzle]] = set()
-    for operand in operands:
-        start, swizzle = operand.descriptor.start, operand.descriptor.swizzle
-        boxes = [copy for copy in copies if copy.map is not None]
-        read = [copy for copy in boxes if (at := copy.target.one) is not None and at <= start < at + (copy.size or 0)]
-        kinds = {copy.map.swizzle for copy in read if copy.map is not None}
-        if not kinds or swizzle in kinds or (start, swizzle) in seen:
-            continue
-        seen.add((start, swizzle))
-        written = next(iter(kinds))
-        yield Remark(
-            f"{operand.name} reads byte {start} of shared memory with {_named(swizzle)}, and TMA writes it with "
-            f"{_named(written)} ({operand.words})",
-            "Make the tensor map and the descriptor from one layout of shared memory: "
-            "`sm90_utils.make_smem_layout_a` or `make_smem_layout_b`",
-            EngineFault.WRONG_SWIZZLE,
-            operand.instruction,
-        )
-
-
-def _named(swizzle: Swizzle) -> str:
-    return "no swizzle" if swizzle is Swizzle.NONE else f"a {swizzle.row}-byte swizzle"

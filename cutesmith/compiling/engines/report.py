@@ -11,7 +11,9 @@ from cutesmith.compiling.engines.barrier_checks import Remark, check_barriers
 from cutesmith.compiling.engines.operand_checks import DescribedOperand, check_operands, read_descriptors
 from cutesmith.compiling.engines.reach import Reach
 from cutesmith.compiling.engines.register_checks import check_registers
+from cutesmith.compiling.engines.shared_accesses import SharedAccesses
 from cutesmith.compiling.engines.sites import Sites, own_place
+from cutesmith.compiling.engines.swizzle_checks import check_swizzles
 from cutesmith.compiling.engines.thread_values import ThreadValues
 from cutesmith.emulator.program.basic_blocks import Program
 from cutesmith.emulator.program.build import build
@@ -43,7 +45,8 @@ def engine_report(launch: Launch, kernel: CubinKernel, program: Program, source:
     remarks = [
         *check_registers(program, reach, kernel, prod(launch.block)),
         *read.remarks,
-        *check_operands(sites, found.stores(), read.operands),
+        *check_operands(sites, found.stores()),
+        *check_swizzles(sites, read.operands, SharedAccesses(program, launch, reach)),
         *check_barriers(sort_out(sites), reach, launch.cluster),
     ]
     return EngineReport(
@@ -65,7 +68,8 @@ def _in_words(operands: Iterable[DescribedOperand]) -> tuple[str, ...]:
 
 def _finding(remark: Remark, source: str) -> EngineFinding:
     assert remark.fault is not None
-    location = remark.instruction.location if remark.instruction else None
-    return EngineFinding(
-        fault=remark.fault, message=remark.message, remedy=remark.remedy, place=own_place(location, source)
+    place, partner = (
+        own_place(each.location if each else None, source) for each in (remark.instruction, remark.partner)
     )
+    message = f"{remark.message}, in {partner}" if partner else remark.message
+    return EngineFinding(fault=remark.fault, message=message, remedy=remark.remedy, place=place)

@@ -10,9 +10,11 @@ from cutesmith.compiling.engines.reach import Place, Reach
 from cutesmith.compiling.engines.thread_values import ThreadValues, Value, parameter_bytes
 from cutesmith.emulator.engines.tensor_maps import TensorMap, TensorMapError, UnknownTensorMap, decode
 from cutesmith.emulator.program.basic_blocks import Program
-from cutesmith.emulator.ptx.syntax import Address, Immediate, Instruction, Location, Operand, Register, Symbol
+from cutesmith.emulator.ptx.syntax import Address, Immediate, Instruction, Location, Operand, Register, Symbol, bytes_of
 from cutesmith.recording.sessions import Launch
 from cutesmith.recording.tensor_map_calls import MAP_BYTES
+
+_VECTORS = {"v2": 2, "v4": 4, "v8": 8}
 
 
 class Act(enum.Enum):
@@ -206,6 +208,12 @@ def instructions(program: Program) -> Iterator[tuple[Place, Instruction]]:
     for block in program.basic_blocks:
         for index, instruction in enumerate(block.instructions):
             yield Place(block.number, index), instruction
+
+
+def access_bytes(instruction: Instruction) -> int:
+    """What one lane of a load or store moves."""
+    words = instruction.modifiers
+    return bytes_of(words[-1]) * next((count for word, count in _VECTORS.items() if word in words), 1)
 
 
 def own_place(location: Location | None, source: str) -> str:

@@ -16,7 +16,7 @@ from typing import TypeAlias
 import numpy as np
 
 from cutesmith.emulator.instructions.roles import registers_in, writes
-from cutesmith.emulator.program.abi import WARP, Array
+from cutesmith.emulator.program.abi import SHARED_RANK_SHIFT, WARP, Array
 from cutesmith.emulator.program.basic_blocks import Program
 from cutesmith.emulator.ptx.syntax import Immediate, Instruction, Operand, Register, SpecialRegister, Symbol, Vector
 from cutesmith.recording.host_calls import Triple
@@ -26,6 +26,8 @@ REMOTE = "another block of the cluster"
 """The atom of an address that `mapa` gives: the same place in some block of the cluster."""
 _PEER = 0xFEFF_FFFF
 """The mask that turns a shared address into that of the first block of a pair."""
+_OF_A_BLOCK = 1 << SHARED_RANK_SHIFT
+"""Bits of a shared address below this one say where in a block it is, those above in which block."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,6 +62,13 @@ class Value:
     def multiple(self) -> int:
         """Whatever the atoms are, they add a multiple of that many; 0 without atoms."""
         return int(np.gcd.reduce([abs(factor) for _, factor in self.local_terms] or [0]))
+
+    @property
+    def settled(self) -> int:
+        """A power of two: the bits below it are those of the known part, whatever the atoms are."""
+        if not self.local_terms:
+            return _OF_A_BLOCK if self.terms else 1 << 62
+        return min(self.multiple & -self.multiple, _OF_A_BLOCK)
 
 
 @dataclass(frozen=True, eq=False)
@@ -287,11 +296,33 @@ class ThreadValues:
             return None if shifted is None else self._fitted(shifted, bits, signed)
         if opcode == "and" and numbers[1].whole and numbers[1].one in (_PEER, _PEER - (1 << 32)):
             return Value(numbers[0].known, _sum(numbers[0].local_terms, ((REMOTE, 1),)))
-        if opcode == "or" and numbers[1].whole and _disjoint(numbers[0], numbers[1]):
-            return _plus(numbers[0], numbers[1], 1)
+        if opcode in ("and", "or", "xor") and any(number.terms for number in numbers):
+            return self._of_low_bits(instruction, numbers)
         if opcode in ("div", "rem", *_EXACT) and all(number.whole for number in numbers):
             return self._of_known(opcode, numbers[0].known, numbers[1].known, bits, signed)
         return None
+
+    def _of_low_bits(self, instruction: Instruction, numbers: list[Value]) -> Value | None:
+        """`and`, `or` and `xor` with bits that no atom of the value reaches; also of what `shr` made of it."""
+        (value, operand), (bits, _) = sorted(zip(numbers, instruction.operands[1:]), key=lambda each: each[0].whole)
+        opcode, reached = instruction.opcode, bits.whole and bool((bits.known >= 0).all())
+        if opcode != "and":
+            settled = reached and bool((bits.known < value.settled).all())
+            return Value(_EXACT[opcode](value.known, bits.known), value.terms) if settled else None
+        shifted, by = self._before_shift(operand, value)
+        if reached and ((bits.known << by) < shifted.settled).all():
+            return Value(shifted.known >> by & bits.known)
+        kept = _narrow(bits.known, 32, True) if "b32" in instruction.modifiers else bits.known
+        clears = bits.whole and bool((kept < 0).all() and (~kept < value.settled).all())
+        return Value(value.known & kept, value.terms) if clears else None
+
+    def _before_shift(self, operand: Operand, value: Value) -> tuple[Value, int]:
+        """What a register was before `shr` made it by a known number of bits, and that number; else `value` and 0."""
+        definitions = self._definitions.get(operand.name, []) if isinstance(operand, Register) else []
+        if len(definitions) != 1 or definitions[0].opcode != "shr" or definitions[0].guard is not None:
+            return value, 0
+        source, by = (self.number(each) for each in definitions[0].operands[1:])
+        return (source, by.one) if by.whole and by.one is not None and 0 <= by.one < 32 else (value, 0)
 
     def _of_known(self, opcode: str, a: Array, b: Array, bits: int, signed: bool) -> Value | None:
         """What needs both numbers whole."""
@@ -333,12 +364,6 @@ def _sum(a: tuple[tuple[str, int], ...], b: tuple[tuple[str, int], ...]) -> tupl
     for atom, factor in b:
         factors[atom] = factors.get(atom, 0) + factor
     return tuple(sorted((atom, factor) for atom, factor in factors.items() if factor))
-
-
-def _disjoint(value: Value, bits: Value) -> bool:
-    """Whether `bits` are all zero in the value, whatever its atoms are."""
-    low = value.multiple & -value.multiple if value.terms else 1 << 62
-    return bool((bits.known < low).all() and (bits.known >= 0).all() and not (value.known & bits.known).any())
 
 
 def _target_bits(words: tuple[str, ...]) -> int:

@@ -40,6 +40,17 @@ def successors(end: End) -> tuple[int, ...]:
     return end.targets if isinstance(end, Switch) else ()
 
 
+def after(start: int, edges: dict[int, tuple[int, ...]]) -> set[int]:
+    """The basic blocks that may run after one."""
+    seen, waiting = set[int](), list(edges[start])
+    while waiting:
+        number = waiting.pop()
+        if number not in seen:
+            seen.add(number)
+            waiting += edges[number]
+    return seen
+
+
 def inner_successors(end: End) -> tuple[int, ...]:
     """Basic blocks that native code goes on to by itself: none after a suspension point."""
     return () if isinstance(end, SuspensionPoint) else successors(end)
