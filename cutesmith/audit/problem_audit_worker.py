@@ -172,7 +172,7 @@ class Trial:
             domain=getattr(module, "DOMAIN", None),
             sizes=promises_shapes(module, len(self.sets)),
         )
-        kinds = others.plan(values, quick=False).kinds
+        kinds = others.plan(quick=False).kinds
         deadline = time.monotonic() + (PATIENCE if elements_of(values) <= LARGE else 0.0)
         refused = {}
         for name in dict.fromkeys(name for kind in kinds for name in kind.drawn):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cutesmith.problems import contract
-from cutesmith.verdicts import CaseOutcome, CaseReport, ExitCode, InputKind, Mechanism, Violation, deciding
+from cutesmith.verdicts import CaseOutcome, CaseReport, ExitCode, InputKind, Mechanism, Violation, deciding, failed
 
 EXIT_CODES = {
     CaseOutcome.WRONG_RESULT: ExitCode.WRONG_RESULT,
@@ -27,7 +27,16 @@ BY_THE_KERNEL = "the problem is given, so lower the bound from which the kernel 
 TF32_CONVOLUTIONS = "float32 convolutions may round to tf32, as PyTorch's flag for cuDNN lets them"
 OTHER_VALUES = "Let get_inputs() draw values for which reference_fn gives finite results."
 
-Reached = tuple[ExitCode, str, "Violation | None"]
+
+@dataclass(frozen=True)
+class Reached:
+    """A verdict's exit code and sentence, the violation that decided, the case that failed by it, and a note."""
+
+    exit_code: ExitCode
+    summary: str
+    violation: Violation | None = None
+    case: str = ""
+    note: str = ""
 
 
 def set_name(index: int) -> str:
@@ -60,18 +69,18 @@ class Conclusion:
         if wrong:
             worst = deciding(wrong)
             assert worst.violation is not None, "what did not pass says why"
-            more = f" (and {len(wrong) - 1} other cases)" if len(wrong) > 1 else ""
-            text = f"{self.path.name}: {worst.name}: {worst.explanation}{more}{self._own_tolerance(worst)}"
-            return EXIT_CODES[worst.outcome], text, worst.violation
+            note = self._own_tolerance(worst)
+            text = failed(self.path, f"{worst.name}: {worst.explanation}", wrong, note)
+            return Reached(EXIT_CODES[worst.outcome], text, worst.violation, worst.name, note)
         if missing := [case.remark for case in self.cases if case.outcome is CaseOutcome.NOT_EXECUTED]:
             told = f"not verified: {missing[0]}, which no case executed; else {self._counted()}{self._shrunk()}"
             text = f"{self.path.name}: {told}\n{ONE_CODE}: {self._smaller_way()}"
-            return ExitCode.UNAVAILABLE, text, Violation(None, Mechanism.FULL_SIZE_LAUNCHES, told)
+            return Reached(ExitCode.UNAVAILABLE, text, Violation(None, Mechanism.FULL_SIZE_LAUNCHES, told))
         if undecided := self._undecided():
             told = f"no element of any result could be judged ({undecided})"
             text = f"{self.path.name}: {told}\n{OTHER_VALUES}"
-            return ExitCode.UNAVAILABLE, text, Violation(None, Mechanism.NOTHING_DECIDED, told)
-        return ExitCode.PASSED, f"{self.path.name}: {self._where()}, {self._counted()}{self._qualified()}", None
+            return Reached(ExitCode.UNAVAILABLE, text, Violation(None, Mechanism.NOTHING_DECIDED, told))
+        return Reached(ExitCode.PASSED, f"{self.path.name}: {self._where()}, {self._counted()}{self._qualified()}")
 
     def _own_tolerance(self, worst: CaseReport) -> str:
         """That the kernel file's own TOLERANCE does not count, where a problem of somebody else decides."""

@@ -251,7 +251,9 @@ class Judge:
             own_problem=self.own_problem,
             tf32_convolutions=self.tf32_convolutions,
         )
-        return self._ended(*conclusion.reached(), tail)
+        reached = conclusion.reached()
+        ended = self._ended(reached.exit_code, reached.summary, reached.violation, tail)
+        return replace(ended, decided_by=reached.case, note=reached.note)
 
     def _declined(self) -> int:
         return sum(case.outcome is CaseOutcome.DECLINED for case in self.cases)

@@ -21,6 +21,7 @@ from cutesmith.verdicts.checks import Precision as Precision
 from cutesmith.verdicts.checks import Timing as Timing
 from cutesmith.verdicts.checks import VerifyVerdict as VerifyVerdict
 from cutesmith.verdicts.checks import deciding as deciding
+from cutesmith.verdicts.checks import failed as failed
 from cutesmith.verdicts.compiled import ArchReport as ArchReport
 from cutesmith.verdicts.compiled import CompileVerdict as CompileVerdict
 from cutesmith.verdicts.compiled import EngineFault as EngineFault

@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, ClassVar
 
 from cutesmith.verdicts.base import ExitCode, Verdict
@@ -198,6 +199,8 @@ class VerifyVerdict(Verdict):
     confinement: dict[str, bool] = field(default_factory=dict)
     problem_confinement: dict[str, bool] = field(default_factory=dict)  # of the reference's process, for an own problem
     phases: dict[str, float] = field(default_factory=dict)  # seconds by process and what it did: "reference draw"
+    decided_by: str = ""  # the case that the summary explains, where one failed
+    note: str = ""  # what the summary adds to that: a TOLERANCE that does not count
     log_tail: str = ""
 
     @property
@@ -221,10 +224,16 @@ class VerifyVerdict(Verdict):
     @property
     def conclusion(self) -> str:
         """The summary for those who read the cases too: which one decided, not again what is wrong with it."""
-        wrong = [case for case in self.cases if not case.passed]
-        if self.passed or not wrong:
+        if not self.decided_by:
             return self.summary
-        return self.summary.replace(f": {deciding(wrong).explanation}", "", 1)
+        wrong = [case for case in self.cases if not case.passed]
+        return failed(self.path, self.decided_by, wrong, self.note)
+
+
+def failed(path: str | Path, case: str, wrong: Sequence[CaseReport], note: str) -> str:
+    """The sentence on a kernel that fails: by which case, among how many."""
+    more = f" (and {len(wrong) - 1} other cases)" if len(wrong) > 1 else ""
+    return f"{Path(path).name}: {case}{more}{note}"
 
 
 def deciding(wrong: Sequence[CaseReport]) -> CaseReport:

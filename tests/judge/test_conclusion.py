@@ -20,7 +20,12 @@ def test_each_failure_is_told_once():
     cheat = cheat.violated(Violation(Rule.W1, Mechanism.DISPATCH_MODE, "torch computes"))
     summary = f"relu.py: offsets: {cheat.explanation} (and 1 other cases)"
     verdict = VerifyVerdict(
-        exit_code=ExitCode.REJECTED, summary=summary, path="/kernels/relu.py", ran_on="gpu", cases=(wrong, cheat)
+        exit_code=ExitCode.REJECTED,
+        summary=summary,
+        path="/kernels/relu.py",
+        ran_on="gpu",
+        cases=(wrong, cheat),
+        decided_by="offsets",
     )
     lines = list(table(verdict))
     assert lines[-1] == "rejected: relu.py: offsets (and 1 other cases) (0.0 s)"
@@ -40,11 +45,19 @@ def test_a_tolerance_that_does_not_count_is_told(tmp_path):
     told |= {"path": kernel, "reduced": "", "shrunk": {}, "shapes": True, "kinds": (), "idle": ()}
     told["tf32_convolutions"] = False
     ignored = "TOLERANCE of relu.py does not count: the problem says what is allowed"
-    code, summary, _ = Conclusion(own_problem=False, **told).reached()
-    assert code is ExitCode.WRONG_RESULT and summary.endswith(ignored)
-    verdict = VerifyVerdict(exit_code=code, summary=summary, path=str(kernel), ran_on="emulator", cases=told["cases"])
+    reached = Conclusion(own_problem=False, **told).reached()
+    assert reached.exit_code is ExitCode.WRONG_RESULT and reached.summary.endswith(ignored)
+    verdict = VerifyVerdict(
+        exit_code=reached.exit_code,
+        summary=reached.summary,
+        path=str(kernel),
+        ran_on="emulator",
+        cases=told["cases"],
+        decided_by=reached.case,
+        note=reached.note,
+    )
     assert list(table(verdict))[-1] == f"wrong_result: relu.py: zeros. {ignored} (0.0 s)"
-    assert ignored not in Conclusion(own_problem=True, **told).reached()[1]
+    assert ignored not in Conclusion(own_problem=True, **told).reached().summary
 
 
 @pytest.mark.slow
@@ -105,3 +118,42 @@ def test_ordinary_values_of_the_same_problem_are_decided(tmp_path):
     path = tmp_path / "kernel.py"
     path.write_text(LENGTHS.format(scale="1.0", wrong="[:1] + 7"))
     assert verdict_here(path, on="cpu").cases[0].outcome is CaseOutcome.WRONG_RESULT
+
+
+SPREAD = """
+import numpy
+import torch
+
+DERIVED_SHAPES = True
+
+def reference_fn(x):
+    return (x - x.mean(-1, keepdim=True)).square().sum(-1) / (x.shape[-1] - 1)
+
+def get_inputs():
+    return [torch.randn(16, 64)]
+
+def kernel_fn(x):
+    y, values = torch.empty(x.shape[:-1]), x.numpy().astype("float64")
+    with numpy.errstate(all="ignore"):
+        y.numpy()[...] = ((values - values.mean(-1, keepdims=True)) ** 2).sum(-1) / {divisor}
+    return y
+"""
+
+
+def test_a_case_whose_results_are_all_nan_is_not_decided(tmp_path):
+    """The variance of one element is 0 / 0: a kernel that gives NaN there is neither right nor wrong."""
+    path = tmp_path / "kernel.py"
+    path.write_text(SPREAD.format(divisor="numpy.float64(x.shape[-1] - 1)"))
+    verdict = verdict_here(path, on="cpu")
+    assert verdict.passed, verdict.summary
+    outcomes = {case.name: case for case in verdict.cases}
+    of_one = outcomes["derived: size 1 for 64"]
+    assert of_one.outcome is CaseOutcome.NOT_DECIDED and "Inf or NaN everywhere" in of_one.remark
+    assert outcomes["derived: size 1 for 16"].outcome is CaseOutcome.PASSED
+    assert "not decided" in verdict.summary
+
+
+def test_a_number_where_all_results_are_nan_is_still_wrong(tmp_path):
+    path = tmp_path / "kernel.py"
+    path.write_text(SPREAD.format(divisor="max(1, x.shape[-1] - 1)"))
+    assert verdict_here(path, on="cpu").decided_by == "derived: size 1 for 64"

@@ -68,7 +68,7 @@ def masked_sum(x, mask, k):
 )
 def test_what_a_problem_declares_keeps_its_inputs(domain, unchanged):
     inputs = [torch.randn(40, 40), TRIANGLE.bool(), 3]
-    planned = other_inputs(masked_sum, inputs, domain).plan(inputs, quick=False)
+    planned = other_inputs(masked_sum, inputs, domain).plan(quick=False)
     of_values = {
         kind.name: [draw for draw in kind.drawn if not draw.startswith(f"`{kind.name}` with")] for kind in planned.kinds
     }
@@ -167,7 +167,7 @@ def test_labels_that_a_gpu_would_assert_on_never_reach_it(rows):
 
     inputs = [torch.randn(rows, 300, generator=SEEDED), torch.randint(0, 300, (rows,), generator=SEEDED)]
     drawn = OtherInputs.of(F.cross_entropy, inputs, inputs, native, gpu=True, domain=None, sizes=True)
-    for name in dict.fromkeys(name for case in drawn.plan(inputs, quick=False).cases for name in case.draws):
+    for name in dict.fromkeys(name for case in drawn.plan(quick=False).cases for name in case.draws):
         drawn.draw(name, inputs)
     assert reached == []
 
@@ -213,7 +213,7 @@ def test_what_the_cpu_tries_first_is_drawn_on_a_gpu_too(reference, inputs, wante
     told = {}
     for on_gpu in (False, True):
         drawn = other_inputs(reference, inputs, gpu=on_gpu)
-        names = dict.fromkeys(name for case in drawn.plan(inputs, quick=False).cases for name in case.draws)
+        names = dict.fromkeys(name for case in drawn.plan(quick=False).cases for name in case.draws)
         draws = {name: drawn.draw(name, inputs)[0] for name in names}
         told[on_gpu] = {name: drawn.changes(name, inputs, values) for name, values in draws.items() if values}
     assert set(told[True]) == set(told[False])

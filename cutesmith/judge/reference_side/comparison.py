@@ -36,7 +36,8 @@ from cutesmith.verdicts import Excuse, Mechanism, OutputError, Rule, Violation
 class Comparison:
     """One output judged: the numbers, and what is wrong with it; `note` says what was allowed beyond the tolerance.
 
-    `rounded`: it was compared with what tf32 in convolutions costs. `decided`: not every value passes everywhere.
+    `rounded`: it was compared with what tf32 in convolutions costs. `decided`: not every value passes everywhere,
+    and the reference is finite somewhere.
     """
 
     error: OutputError
@@ -176,7 +177,8 @@ def _compare_floats(
         **totals.excused,
     )
     notes = [slack.note] if slack.note else []
-    if flat[2].numel() and not bool(flat[2].to(actual.dtype).double().isfinite().any()):
+    hollow = bool(flat[2].numel()) and not bool(flat[2].to(actual.dtype).double().isfinite().any())
+    if hollow:
         notes.append("the reference is Inf or NaN everywhere")
     if tolerance.may_be_nan is not None:
         count = int(tolerance.may_be_nan.sum())
@@ -187,7 +189,7 @@ def _compare_floats(
     if tolerance.rounded:
         notes.append(f"{tolerance.rounded.words} moves it by {totals.rounded():.2g} of the reference")
     note = f"output {index}: {'; '.join(notes)}" if notes else ""
-    decided = not error.elements or totals.undecided < error.elements
+    decided = not error.elements or (totals.undecided < error.elements and not hollow)
     return Comparison(
         error,
         _judge(error, totals),

@@ -15,19 +15,31 @@ from cutesmith.judge.draws.kinds import kinds_of
 from cutesmith.judge.draws.watching import Seen, Watching, watch
 from cutesmith.judge.reference_side.cases import Values, distinct_sizes, resize, smaller_sizes
 from cutesmith.judge.reference_side.open_ties import undecided_orders
-from cutesmith.judge.reference_side.other_shapes import OtherShapes, sizes_that_may_stay
+from cutesmith.judge.reference_side.other_shapes import ODD, OtherShapes, sizes_that_may_stay
 from cutesmith.judge.reference_side.problem_calls import native_outputs
 from cutesmith.judge.reference_side.requests import Planned
 from cutesmith.judge.reference_side.size_rules import SizeRules, possible_rules
 from cutesmith.judge.transfer.tensors import copy_of, finite
 from cutesmith.verdicts import InputKind
 
-Trial = Callable[[Way, Values], tuple[float, str]]
 Native = Callable[[Sequence[Any]], tuple[list[torch.Tensor], bool]]
+UNCHANGED = "it changes no input of this problem"
 MOST_NAN = 0.9  # of the results of a draw: with more it says nothing
 FEW_ELEMENTS = 1 << 14  # of inputs that are tried on the CPU first
 MOST_BEYOND = 8  # numbers that are tried one by one
 ALL_ELEMENTS = 1 << 20  # as many are tried there as they were drawn
+
+
+@dataclass(frozen=True)
+class Tried:
+    """What PyTorch makes of inputs: why it refuses them, or its share of NaN; `hollow`: no result is finite."""
+
+    refused: str = ""
+    nan: float = 1.0
+    hollow: bool = False
+
+
+Trial = Callable[[Way, Values], Tried]
 
 
 @dataclass(frozen=True)
@@ -64,15 +76,15 @@ class OtherInputs:
         except Exception:  # noqa: BLE001 - it will be told where its results are wanted
             seen = Seen()
         kept = frozenset(place for place, kind in enumerate(kinds) if not is_free(kind))
-        shapes = OtherShapes(tuple(kind.name for kind in kinds), sizes, kept)
+        shapes = OtherShapes(tuple(kind.name for kind in kinds), first, sizes, kept)
         return cls(reference_fn, Drawing(kinds, seen), shapes, native, gpu)
 
-    def plan(self, first: Values, *, quick: bool) -> Planned:
+    def plan(self, *, quick: bool) -> Planned:
         """Cases of values, of sizes where the contract allows them, and of layouts; which draws change which input.
 
         `quick`: offsets and scales of floats, and few sizes and layouts, for an inner loop.
         """
-        of_values, of_shapes = self.drawing.cases(quick=quick), tuple(self.shapes.cases(first, quick=quick))
+        of_values, of_shapes = self.drawing.cases(quick=quick), tuple(self.shapes.cases(quick=quick))
         names = dict.fromkeys(name for case in (*of_values, *of_shapes) for name in case.draws)
         changed = {name: self.drawing.changed_by(name) or self.shapes.changed_by(name) for name in names}
         left_out = self.drawing.left_out if not quick else lambda place: {}
@@ -117,15 +129,15 @@ class OtherInputs:
 
     def _best(self, trial: Trial, inputs: Values, ways: Sequence[Way]) -> tuple[Values, str]:
         """The inputs changed in the first way with the fewest NaN, or why the reference takes none."""
-        best, least, why = list[Any](), MOST_NAN, "it changes no input of this problem"
+        best, least, why = list[Any](), MOST_NAN, UNCHANGED
         for way in ways:
             values = self.drawing.changed(way, inputs)
             if way.places and all(map(_equal, values, inputs)):
                 continue
-            share, refused = trial(way, values)
-            why = refused or f"the reference gives NaN for {share:.0%} of its results"
-            if not refused and share < least:
-                best, least = values, share
+            tried = trial(way, values)
+            why = tried.refused or f"the reference gives NaN for {tried.nan:.0%} of its results"
+            if not tried.refused and tried.nan < least:
+                best, least = values, tried.nan
             if best and not least:
                 break
         return best, why
@@ -138,8 +150,8 @@ class OtherInputs:
             values = [*taken[:place], self.drawing.changed(alone, inputs)[place], *taken[place + 1 :]]
             if _equal(values[place], inputs[place]):
                 continue
-            share, refused = trial(alone, values)
-            taken = values if not refused and share < MOST_NAN else taken
+            tried = trial(alone, values)
+            taken = values if not tried.refused and tried.nan < MOST_NAN else taken
         return [] if taken is inputs else taken
 
     def _trial_of(self, name: str, inputs: Values) -> Trial:
@@ -150,29 +162,35 @@ class OtherInputs:
         ranges = self.gpu and not self._refused_on_the_cpu(Way(), inputs, drawn=inputs)  # not of borders of rows
         tried_first = self.gpu and (ranges or name in SAFE_FIRST or self._runs_on_the_cpu(inputs))
 
-        def trial(way: Way, values: Values) -> tuple[float, str]:
+        def trial(way: Way, values: Values) -> Tried:
             refused = ""
             if tried_first:
                 above = name in SAFE_FIRST
                 refused = self._refused_on_the_cpu(way, inputs, values if ranges else ())
                 refused = refused or self._refused_beyond(inputs, values, above=above)
-            return (1.0, refused) if refused else self._trial(values)
+            return Tried(refused) if refused else self._try(values)
 
         return trial
 
     def _of_another_shape(self, name: str, inputs: Values) -> tuple[Values, str]:
-        """The inputs of one draw with as many sizes changed as the reference takes; or why it takes none."""
-        first = ""
-        for rules in self.shapes.rules(name, inputs, partial(self._related_sizes, inputs)):
-            values = self.shapes.derive(name, inputs, rules)
-            if name not in ("own sizes", "small sizes") and _same_layout(values, inputs):
-                why = "it changes no input of this problem"
-            else:
-                why = self._refused(inputs, values)
-            if not why:
+        """The inputs of one draw with as many sizes changed as the reference takes; or why it takes none.
+
+        Sizes for which some of its results are finite come before those with NaN or Inf alone, which decide nothing.
+        """
+        draw, refused, hollow = self.shapes.draws.get(name), "", list[Any]()
+        if draw is None:
+            return [], UNCHANGED
+        for rules in draw.rules(inputs, partial(self._related_sizes, inputs)):
+            values = draw.derive(inputs, rules)
+            if draw.changes and _same_layout(values, inputs):
+                refused = refused or UNCHANGED
+                continue
+            why = self._refused_as_it_is(inputs, values)
+            tried = Tried(why) if why else self._try(values)
+            if not tried.refused and not tried.hollow:
                 return values, ""
-            first = first or why
-        return [], first
+            refused, hollow = refused or tried.refused, hollow or ([] if tried.refused else values)
+        return hollow, "" if hollow else refused
 
     def _related_sizes(self, inputs: Values) -> SizeRules | None:
         """The simplest relations between sizes with which the reference takes odd ones, as of `2 * width` beside width.
@@ -184,13 +202,13 @@ class OtherInputs:
             tried = (
                 rules
                 for rules in possible_rules(sizes, sizes_that_may_stay(inputs))
-                if not self._refused(inputs, self.shapes.derive("odd sizes", inputs, rules))
+                if not self._refused(inputs, ODD.derive(inputs, rules))
             )
             self.related.append(next(tried, None))
         return self.related[0]
 
     def _refused(self, inputs: Values, values: Values) -> str:
-        return self._refused_as_it_is(inputs, values) or self._trial(values)[1]
+        return self._refused_as_it_is(inputs, values) or self._try(values).refused
 
     def changes(self, name: str, before: Values, after: Values) -> str:
         """Which inputs a draw of values changed, in which share of their elements, and by how much at most."""
@@ -201,19 +219,21 @@ class OtherInputs:
             told = (f"`{name}` {_difference(old, new)}" for name, old, new in pairs if not _equal(new, old))
             return " and ".join(told)
 
-    def _trial(self, values: Values) -> tuple[float, str]:
-        """Which share of PyTorch's results is NaN, and why it refuses the inputs or leaves its result undefined."""
+    def _try(self, values: Values) -> Tried:
+        """PyTorch's results for the inputs, unless it refuses them or leaves a result undefined."""
         try:
             with Watching() as watching:
                 outputs, _ = self.native(values)
         except Exception as error:  # noqa: BLE001 - whatever it is, the reference refuses these inputs
-            return 1.0, f"{type(error).__name__}: {str(error)[:300]}"
+            return Tried(f"{type(error).__name__}: {str(error)[:300]}")
         if not outputs:
-            return 1.0, "it returns nothing"
+            return Tried("it returns nothing")
         if watching.seen.undefined_cast:
-            return 1.0, "it casts NaN or what an integer type does not hold, which PyTorch leaves undefined"
-        shares = [float(o.isnan().float().mean()) for o in outputs if o.is_floating_point() and o.numel()]
-        return max(shares, default=0.0), ""
+            return Tried("it casts NaN or what an integer type does not hold, which PyTorch leaves undefined")
+        floats = [output for output in outputs if output.is_floating_point() and output.numel()]
+        nan = max((float(output.isnan().float().mean()) for output in floats), default=0.0)
+        finite_too = len(floats) < len(outputs) or any(bool(output.isfinite().any()) for output in floats)
+        return Tried("", nan, hollow=not finite_too)
 
     def _runs_on_the_cpu(self, inputs: Values) -> bool:
         """Whether the reference takes inputs on the CPU; one that makes tensors on the GPU itself does not."""

@@ -6,15 +6,16 @@ refuse any of them aloud.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import torch
 
 from cutesmith.judge.draws.derived_case import DerivedCase
 from cutesmith.judge.reference_side.cases import Values, count_elements, distinct_sizes, resize
-from cutesmith.judge.reference_side.size_rules import FREE, SizeRules
+from cutesmith.judge.reference_side.size_rules import FREE, IN_ORDER, SizeRules
 from cutesmith.verdicts import Rule
 
 ODD_SIZES = (37, 5, 3, 2)  # of the distinct dimensions, the last one first; small, so that a case costs nothing
@@ -23,10 +24,42 @@ SWAPPED_SIZES = (24, 48, 4, 2)
 MOST_ELEMENTS = 1 << 20  # of other sizes beside columns that stay
 FIXED, MOST_FIXED = 16, 3  # a size that the reference may need as it is is at most that, and so many are tried
 OTHER_SIZES, MOST_APART = (37, 29), 4  # of one input alone, and in so many draws
-APART, THREE_OF_ONE = "` with another size for ", "three where one is drawn"
 OTHER_TYPE = {torch.float32: torch.bfloat16, torch.bfloat16: torch.float16, torch.float16: torch.bfloat16}
 
 Tensor = torch.Tensor
+
+
+@dataclass(frozen=True)
+class ShapeDraw:
+    """One draw: its name for people, and the inputs that it makes of others, with sizes by rules.
+
+    It takes what it needs from torch's global generator. `places`: the inputs that it changes and no other. `smallest`:
+    for a reference that refuses free sizes, each of the smallest may stay; `related`: sizes may follow from others;
+    `all_stay`: at last all may, where a layout or a type is what changes. `changes`: it has to change something.
+    """
+
+    name: str
+    derive: Callable[[Sequence[Any], SizeRules], Values]
+    places: tuple[int, ...] = ()
+    smallest: bool = True
+    related: bool = True
+    all_stay: bool = False
+    changes: bool = True
+
+    def rules(self, inputs: Sequence[Any], related: Callable[[], SizeRules | None]) -> Iterator[SizeRules]:
+        """How sizes may change in it: a point has two coordinates, which a reference refuses to lose.
+
+        At first each by itself, then in the order of the old ones, with each of the smallest as it is, and with those
+        that are `related`, which takes a search. At last all of few elements stay.
+        """
+        yield FREE
+        if self.smallest:
+            yield IN_ORDER
+            yield from (SizeRules(frozenset({size})) for size in sizes_that_may_stay(inputs))
+        if self.related and (rules := related()):
+            yield rules
+        if self.all_stay and count_elements([v for v in inputs if isinstance(v, Tensor)], {}) <= MOST_ELEMENTS:
+            yield SizeRules(frozenset(distinct_sizes(inputs)))
 
 
 @dataclass(frozen=True)
@@ -34,97 +67,131 @@ class OtherShapes:
     """The cases for inputs of some names; `sizes`: whether these may change; `kept`: places that keep their values."""
 
     names: tuple[str, ...]
+    inputs: Sequence[Any]
     sizes: bool
     kept: frozenset[int] = frozenset()
 
-    def cases(self, inputs: Sequence[Any], *, quick: bool = False) -> Iterator[DerivedCase]:
+    def cases(self, *, quick: bool = False) -> Iterator[DerivedCase]:
         """Cases for these inputs; with no tensor of a dimension there are none. `quick`: where sizes change, a few."""
-        tensors = {index: value for index, value in enumerate(inputs) if isinstance(value, Tensor) and value.ndim}
-        if not tensors or (quick and not self.sizes):
+        if not self._tensors or (quick and not self.sizes):
             return
         if self.sizes:
-            names = ["odd sizes", "empty", *(f"size 1 for {size}" for size in distinct_sizes(inputs))]
-            yield from (DerivedCase(name, (name,), may_decline=True, strict=True) for name in names)
-        together = tuple(f"all inputs {layout}" for layout in _LAYOUTS if layout in _OF_ALL)
-        of_all = DerivedCase("layouts of all inputs", together, Rule.S3, may_decline=True, strict=True)
+            for draw in (ODD, EMPTY, *self._of_size_one):
+                yield DerivedCase(draw.name, (draw.name,), may_decline=True, strict=True)
+        of_all = _shapes("layouts of all inputs", self._layouts_of_all, Rule.S3)
         if quick:
             yield of_all
             return
         if self.sizes:
-            around = tuple(_SIZES) if len(distinct_sizes(inputs)) > 1 else ("2^n + 1", "2^n - 1", "multiples of 4")
-            apart = tuple(_sizes_apart(self.names, inputs))
-            yield DerivedCase("equal sizes apart", (THREE_OF_ONE, *apart), Rule.S2, may_decline=True, strict=True)
-            yield DerivedCase("sizes around powers of two", around, Rule.S2, may_decline=True, strict=True)
-        if len(tensors) > 1:
+            around = _AROUND if len(distinct_sizes(self.inputs)) > 1 else _AROUND_COLUMNS
+            yield _shapes("equal sizes apart", (THREE_OF_ONE, *self._apart), Rule.S2)
+            yield _shapes("sizes around powers of two", around, Rule.S2)
+        if len(self._tensors) > 1:
             yield of_all
-        for index, value in tensors.items():
-            possible = [layout for layout in _LAYOUTS if value.ndim >= _LEAST_DIMENSIONS.get(layout, 1)]
-            layouts = [layout for layout in possible if layout != "expanded" or index not in self.kept]
-            draws = tuple(f"`{self.names[index]}` {layout}" for layout in layouts)
-            name = f"layouts of `{self.names[index]}`"
-            yield DerivedCase(name, draws, Rule.S3, may_decline=True, strict=True)
-        yield from self._in_turn(tensors.values())
+        for index, draws in self._layouts.items():
+            yield _shapes(f"layouts of `{self.names[index]}`", draws, Rule.S3)
+        yield from self._in_turn()
 
-    def _in_turn(self, tensors: Collection[Tensor]) -> Iterator[DerivedCase]:
-        """Calls whose second one a kernel that keeps something by too little takes for the first."""
-        first = "small sizes" if self.sizes else "own sizes"
-        if self.sizes and any(value.ndim >= 2 for value in tensors):
-            swapped = ("small sizes", "sizes swapped")
-            yield DerivedCase("as many elements in another shape", swapped, Rule.S4, may_decline=True, back=True)
-        if any(value.dtype in OTHER_TYPE for value in tensors):
-            yield DerivedCase(
-                "the same shape in another type",
-                (first, "another type"),
-                Rule.S4,
-                may_decline=True,
-                may_raise=True,
-                back=True,
+    @cached_property
+    def draws(self) -> dict[str, ShapeDraw]:
+        """Every draw by its name."""
+        of_sizes = (ODD, EMPTY, *self._of_size_one, THREE_OF_ONE, *self._apart, *_AROUND) if self.sizes else ()
+        of_layouts = (*self._layouts_of_all, *(draw for draws in self._layouts.values() for draw in draws))
+        draws = (*of_sizes, *of_layouts, *self._alternating)
+        return {draw.name: draw if self.sizes else _only(draw) for draw in draws}
+
+    def changed_by(self, name: str) -> tuple[int, ...]:
+        """The places of the inputs that a draw alone changes."""
+        return self.draws[name].places if name in self.draws else ()
+
+    @cached_property
+    def _tensors(self) -> dict[int, Tensor]:
+        return {index: value for index, value in enumerate(self.inputs) if isinstance(value, Tensor) and value.ndim}
+
+    @cached_property
+    def _of_size_one(self) -> tuple[ShapeDraw, ...]:
+        def one(size: int) -> ShapeDraw:
+            def derive(inputs: Sequence[Any], rules: SizeRules) -> Values:
+                sizes = rules.complete({size: 1})
+                return resize(inputs, sizes) if sizes.get(size) == 1 else list(inputs)  # of a multiple of two: nothing
+
+            return ShapeDraw(f"size 1 for {size}", derive, smallest=False)
+
+        return tuple(map(one, distinct_sizes(self.inputs)))
+
+    @cached_property
+    def _apart(self) -> tuple[ShapeDraw, ...]:
+        """Draws that change a size of one input alone which another one has too: perhaps both are as long by chance."""
+        tensors = {place: value for place, value in enumerate(self.inputs) if isinstance(value, Tensor)}
+        found = [
+            self._with_another_size(place, size)
+            for place, value in tensors.items()
+            for size in dict.fromkeys(value.shape)
+            if size > 1 and any(size in other.shape for other in tensors.values() if other is not value)
+        ]
+        return tuple(found[:MOST_APART])
+
+    def _with_another_size(self, place: int, size: int) -> ShapeDraw:
+        other = OTHER_SIZES[size == OTHER_SIZES[0]]
+
+        def derive(inputs: Sequence[Any], rules: SizeRules) -> Values:
+            return [resize([value], {size: other})[0] if i == place else value for i, value in enumerate(inputs)]
+
+        return _only(ShapeDraw(f"`{self.names[place]}` with another size for {size}", derive, (place,)))
+
+    @cached_property
+    def _layouts(self) -> dict[int, tuple[ShapeDraw, ...]]:
+        """Those of each tensor alone, by its place."""
+        return {
+            index: tuple(
+                self._moved(f"`{self.names[index]}` {layout}", layout, (index,))
+                for layout in _LAYOUTS
+                if value.ndim >= _LEAST_DIMENSIONS.get(layout, 1) and not (layout == "expanded" and index in self.kept)
             )
+            for index, value in self._tensors.items()
+        }
 
-    def changed_by(self, draw: str) -> tuple[int, ...]:
-        """The places of the inputs whose layout a draw changes."""
-        return tuple(index for index, name in enumerate(self.names) if draw.startswith(f"`{name}` "))
+    @cached_property
+    def _layouts_of_all(self) -> tuple[ShapeDraw, ...]:
+        return tuple(self._moved(f"all inputs {layout}", layout) for layout in _LAYOUTS if layout in _OF_ALL)
 
-    def rules(self, draw: str, inputs: Sequence[Any], related: Callable[[], SizeRules | None]) -> Iterator[SizeRules]:
-        """How sizes may have to change in a draw, for a reference that refuses others: a point has two coordinates.
+    def _moved(self, name: str, layout: str, places: tuple[int, ...] = ()) -> ShapeDraw:
+        """The draw that moves the elements of the inputs at these places, of all where none is named."""
 
-        At first each by itself, then with each of the smallest as it is, and with those that are `related`, which takes
-        a search. Where only a layout changes, at last all of few elements stay.
-        """
-        yield FREE
-        if not self.sizes or draw == THREE_OF_ONE or APART in draw:
-            return
-        stay = sizes_that_may_stay(inputs)
-        if not draw.startswith("size 1 for "):
-            yield from (SizeRules(frozenset({size})) for size in stay)
-        if rules := related():
-            yield rules
-        elsewhere = draw in _SIZES or draw in _OTHERWISE or draw.startswith("size 1 for ")
-        if not elsewhere and count_elements([v for v in inputs if isinstance(v, Tensor)], {}) <= MOST_ELEMENTS:
-            yield SizeRules(frozenset(distinct_sizes(inputs)))
+        def derive(inputs: Sequence[Any], rules: SizeRules) -> Values:
+            values = self._small(inputs, rules)
+            wanted = [isinstance(v, Tensor) and (not places or place in places) for place, v in enumerate(values)]
+            return [_by_bytes(_LAYOUTS[layout], value) if move else value for move, value in zip(wanted, values)]
 
-    def derive(self, draw: str, inputs: Sequence[Any], rules: SizeRules = FREE) -> Values:
-        """The inputs of one draw, with sizes by these rules; takes what it needs from torch's global generator."""
-        if draw.startswith("size 1 for "):
-            return resize(inputs, rules.complete({int(draw.rpartition(" ")[2]): 1}))
-        if APART in draw:
-            size = int(draw.rpartition(" ")[2])
-            changed = self.changed_by(draw)
-            other = OTHER_SIZES[size == OTHER_SIZES[0]]
-            return [resize([v], {size: other})[0] if i in changed else v for i, v in enumerate(inputs)]
-        if draw in _SIZES:
-            return _beside(inputs, rules, *_SIZES[draw]())
-        if draw in _OTHERWISE:
-            return _OTHERWISE[draw](list(inputs), rules)
-        values = _with_sizes(inputs, SMALL_SIZES, rules) if self.sizes else list(inputs)
-        if draw == "another type":
-            return [_in_another_type(value) for value in values]
-        places = self.changed_by(draw) or range(len(values))
-        layout = draw.rpartition("` ")[2].removeprefix("all inputs ")
-        if layout not in _LAYOUTS:
-            return values
-        wanted = [index in places and isinstance(value, Tensor) for index, value in enumerate(values)]
-        return [_by_bytes(_LAYOUTS[layout], value) if change else value for change, value in zip(wanted, values)]
+        return ShapeDraw(name, derive, places, all_stay=True)
+
+    def _small(self, inputs: Sequence[Any], rules: SizeRules) -> Values:
+        return _with_sizes(inputs, SMALL_SIZES, rules) if self.sizes else list(inputs)
+
+    @cached_property
+    def _alternating(self) -> tuple[ShapeDraw, ...]:
+        """The draws of calls in turn: the first as it comes, sizes swapped, another type."""
+
+        def in_another_type(inputs: Sequence[Any], rules: SizeRules) -> Values:
+            return [_in_another_type(value) for value in self._small(inputs, rules)]
+
+        first = "small sizes" if self.sizes else "own sizes"
+        return (
+            ShapeDraw(first, self._small, all_stay=True, changes=False),
+            ShapeDraw("sizes swapped", lambda inputs, rules: _with_sizes(inputs, SWAPPED_SIZES, rules)),
+            ShapeDraw("another type", in_another_type, all_stay=True),
+        )
+
+    def _in_turn(self) -> Iterator[DerivedCase]:
+        """Calls whose second one a kernel that keeps something by too little takes for the first."""
+        first, swapped, another_type = (draw.name for draw in self._alternating)
+        tensors = self._tensors.values()
+        if self.sizes and any(value.ndim >= 2 for value in tensors):
+            name, draws = "as many elements in another shape", (first, swapped)
+            yield DerivedCase(name, draws, Rule.S4, may_decline=True, back=True)
+        if any(value.dtype in OTHER_TYPE for value in tensors):
+            name, draws = "the same shape in another type", (first, another_type)
+            yield DerivedCase(name, draws, Rule.S4, may_decline=True, may_raise=True, back=True)
 
 
 def sizes_that_may_stay(inputs: Sequence[Any]) -> list[int]:
@@ -132,16 +199,13 @@ def sizes_that_may_stay(inputs: Sequence[Any]) -> list[int]:
     return [size for size in sorted(distinct_sizes(inputs))[:MOST_FIXED] if size <= FIXED]
 
 
-def _sizes_apart(names: Sequence[str], inputs: Sequence[Any]) -> list[str]:
-    """Draws that change a size of one input alone which another one has too: perhaps both are as long by chance."""
-    tensors = {name: value for name, value in zip(names, inputs) if isinstance(value, Tensor)}
-    found = [
-        f"`{name}{APART}{size}"
-        for name, value in tensors.items()
-        for size in dict.fromkeys(value.shape)
-        if size > 1 and any(size in other.shape for other in tensors.values() if other is not value)
-    ]
-    return found[:MOST_APART]
+def _shapes(name: str, draws: Iterable[ShapeDraw], rule: Rule) -> DerivedCase:
+    return DerivedCase(name, tuple(draw.name for draw in draws), rule, may_decline=True, strict=True)
+
+
+def _only(draw: ShapeDraw) -> ShapeDraw:
+    """The draw, with free sizes or not at all."""
+    return replace(draw, smallest=False, related=False, all_stay=False)
 
 
 def _three_of_one(value: Any) -> Any:
@@ -160,7 +224,8 @@ def _by_bytes(change: Callable[[Tensor], Tensor], value: Tensor) -> Tensor:
 def _with_sizes(inputs: Sequence[Any], new: Sequence[int], rules: SizeRules) -> Values:
     """New sizes for the distinct dimensions, the last one first; those beyond take the last of `new`."""
     sizes = rules.free(distinct_sizes(inputs))
-    return resize(inputs, rules.complete({size: new[min(i, len(new) - 1)] for i, size in enumerate(sizes)}))
+    wanted = rules.ordered(sizes, [new[min(place, len(new) - 1)] for place in range(len(sizes))])
+    return resize(inputs, rules.complete(wanted))
 
 
 def _empty(inputs: Sequence[Any], rules: SizeRules) -> Values:
@@ -169,12 +234,11 @@ def _empty(inputs: Sequence[Any], rules: SizeRules) -> Values:
     return resize(inputs, rules.complete({**dict.fromkeys(sizes[:-1], 8), sizes[-1]: 0})) if sizes else list(inputs)
 
 
-_OTHERWISE: dict[str, Callable[[Values, SizeRules], Values]] = {
-    "odd sizes": lambda inputs, rules: _with_sizes(inputs, ODD_SIZES, rules),
-    "empty": _empty,
-    THREE_OF_ONE: lambda inputs, rules: [_three_of_one(value) for value in inputs],
-    "sizes swapped": lambda inputs, rules: _with_sizes(inputs, SWAPPED_SIZES, rules),
-}
+ODD = ShapeDraw("odd sizes", lambda inputs, rules: _with_sizes(inputs, ODD_SIZES, rules))
+EMPTY = ShapeDraw("empty", _empty)
+THREE_OF_ONE = _only(
+    ShapeDraw("three where one is drawn", lambda inputs, rules: [_three_of_one(value) for value in inputs])
+)
 
 # ------------------------------------------------------------------------------------------------------------- sizes
 
@@ -187,19 +251,26 @@ def _odd(low: int, high: int) -> int:
     return int(torch.randint(low // 2, high // 2, ())) * 2 + 1
 
 
-# Sizes of the distinct dimensions, the last one first, others 2; None: as it is. Each number of columns beside those of
-# other cases costs one more compilation, a third of a second or more.
-_SIZES: dict[str, Callable[[], tuple[int | None, ...]]] = {
-    "2^n + 1": lambda: (_any_of(129, 257, 513), _any_of(63, 127), 3),
-    "2^n - 1": lambda: (_any_of(127, 255, 511), _any_of(65, 129), 3),
+def _around(name: str, new: Callable[[], tuple[int | None, ...]]) -> ShapeDraw:
+    """Sizes of the distinct dimensions, the last one first, others 2; None: as it is."""
+    return ShapeDraw(name, lambda inputs, rules: _beside(inputs, rules, *new()))
+
+
+# Each number of columns beside those of other cases costs one more compilation, a third of a second or more.
+_AROUND_COLUMNS = (
+    _around("2^n + 1", lambda: (_any_of(129, 257, 513), _any_of(63, 127), 3)),
+    _around("2^n - 1", lambda: (_any_of(127, 255, 511), _any_of(65, 129), 3)),
     # In float32, 1 / columns times the first index of some of these rows is less than the row.
-    "multiples of 4": lambda: (_any_of(164, 188, 244), _any_of(80, 112), 3),
-    "more than 2^13 columns": lambda: (8192 + 8 * _odd(0, 16), 3, 2),
-    "more than 2^10 rows": lambda: (SWAPPED_SIZES[0], 1024 + _odd(0, 100), 2),
-    "many in the third size": lambda: (_any_of(16, 32), _any_of(8, 16), _any_of(65, 67, 129), 2),
-    "many in the fourth size": lambda: (_any_of(16, 32), _any_of(8, 16), 2, _any_of(65, 67, 129)),
-    "own columns, 2^n + 1 rows": lambda: (None, _any_of(65, 129), 3),
-}
+    _around("multiples of 4", lambda: (_any_of(164, 188, 244), _any_of(80, 112), 3)),
+)
+_AROUND = (
+    *_AROUND_COLUMNS,
+    _around("more than 2^13 columns", lambda: (8192 + 8 * _odd(0, 16), 3, 2)),
+    _around("more than 2^10 rows", lambda: (SWAPPED_SIZES[0], 1024 + _odd(0, 100), 2)),
+    _around("many in the third size", lambda: (_any_of(16, 32), _any_of(8, 16), _any_of(65, 67, 129), 2)),
+    _around("many in the fourth size", lambda: (_any_of(16, 32), _any_of(8, 16), 2, _any_of(65, 67, 129))),
+    _around("own columns, 2^n + 1 rows", lambda: (None, _any_of(65, 129), 3)),
+)
 
 
 def _beside(inputs: Sequence[Any], rules: SizeRules, *new: int | None) -> Values:
@@ -207,8 +278,9 @@ def _beside(inputs: Sequence[Any], rules: SizeRules, *new: int | None) -> Values
     sizes = rules.free(distinct_sizes(inputs))
     if len(new) > max(3, len(sizes)) or (new[0] is None and len(sizes) < 2):
         return list(inputs)
-    chosen = {size: new[i] if i < len(new) else 2 for i, size in enumerate(sizes)}
-    wanted = rules.complete({size: other for size, other in chosen.items() if other is not None})
+    chosen = [new[place] if place < len(new) else 2 for place in range(len(sizes))]
+    kept = {size: size if other is None else other for size, other in zip(sizes, chosen)}
+    wanted = rules.complete(rules.ordered(sizes, list(kept.values())))
     tensors = [value for value in inputs if isinstance(value, Tensor)]
     return resize(inputs, wanted) if count_elements(tensors, wanted) <= MOST_ELEMENTS else list(inputs)
 

@@ -140,7 +140,7 @@ class Reference:
             domain=declared,
             sizes=request.shapes,
         )
-        return self.other.plan(first, quick=request.quick)
+        return self.other.plan(quick=request.quick)
 
     def _inputs(self, index: int) -> list[Any]:
         """The inputs of `get_inputs()` (index -1) or of one of the sets."""

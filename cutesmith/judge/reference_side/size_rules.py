@@ -34,15 +34,20 @@ class Relation:
 
 @dataclass(frozen=True)
 class SizeRules:
-    """`fixed` sizes stay; relations say what others become."""
+    """`fixed` sizes stay; relations say what others become; `in_order`: what was larger stays larger."""
 
     fixed: frozenset[int] = frozenset()
     relations: tuple[Relation, ...] = ()
+    in_order: bool = False
 
     def free(self, sizes: Sequence[int]) -> list[int]:
         """Those of the sizes that may become what they like."""
         bound = {relation.size for relation in self.relations if relation.of}
         return [size for size in sizes if size not in self.fixed and size not in bound]
+
+    def ordered(self, sizes: Sequence[int], new: Sequence[int]) -> dict[int, int]:
+        """The sizes with their new ones, which are dealt out anew where these have to keep their order."""
+        return dict(zip(sorted(sizes), sorted(new))) if self.in_order else dict(zip(sizes, new))
 
     def complete(self, sizes: Mapping[int, int]) -> dict[int, int]:
         """New sizes with those that follow from them, smaller sizes first; a size that is not free is left out."""
@@ -53,7 +58,7 @@ class SizeRules:
         return done
 
 
-FREE = SizeRules()
+FREE, IN_ORDER = SizeRules(), SizeRules(in_order=True)
 
 
 def possible_rules(sizes: Collection[int], stay: Sequence[int]) -> Iterator[SizeRules]:
