@@ -46,7 +46,7 @@ class SizeRules:
         return [size for size in sizes if size not in self.fixed and size not in bound]
 
     def ordered(self, sizes: Sequence[int], new: Sequence[int]) -> dict[int, int]:
-        """The sizes with their new ones, which are dealt out anew where these have to keep their order."""
+        """The sizes with their new ones, sorted as those are where the order stays."""
         return dict(zip(sorted(sizes), sorted(new))) if self.in_order else dict(zip(sizes, new))
 
     def complete(self, sizes: Mapping[int, int]) -> dict[int, int]:
