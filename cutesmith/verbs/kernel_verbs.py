@@ -23,7 +23,7 @@ CONFINE_PROBLEM = Option("--confine-problem", type=bool, help="trust that file n
 ON = Option("--on", choices=PLACES, default="auto", help="where (default: %(default)s)")
 ARCH = Option("--arch", metavar="SM", help="architecture (default: the GPU's; sm_90a without one)")
 TIMEOUT = Option("--timeout", type=float, metavar="S", default=300.0, help="seconds (default: %(default)g)")
-COUNTED = "CPU time of all its processes; where they sleep, and on a GPU, wall-clock time"
+TIME_COUNTED = "CPU time of all its processes; where they sleep, and on a GPU, wall-clock time"
 
 MCP_PATH = replace(FILE, argument="path", help="path of the kernel file; relative to the server's working folder")
 MCP_PROBLEM = replace(PROBLEM, help="file with reference_fn and get_inputs, when the kernel file has none")
@@ -77,7 +77,7 @@ COMPILE = Verb(
             metavar="DIR",
             help="write PTX, cubins and, where nvdisasm is installed, machine code as text there",
         ),
-        replace(TIMEOUT, default=DEFAULT_TIMEOUT, help=f"seconds an architecture: {COUNTED} (default: %(default)g)"),
+        replace(TIMEOUT, default=DEFAULT_TIMEOUT, help=f"seconds an architecture: {TIME_COUNTED} (default: %(default)g)"),
     ),
     mcp=(
         Tool(
@@ -136,7 +136,7 @@ VERIFY = Verb(
         Option("--quick", type=bool, help="few derived values; the status says so"),
         SANITIZE,
         ORDERS,
-        replace(TIMEOUT, default=120.0, help=f"seconds a call: {COUNTED} (default: 120)"),
+        replace(TIMEOUT, default=120.0, help=f"seconds a call: {TIME_COUNTED} (default: 120)"),
         Option("--verbose", type=bool, help="name every draw of every input (--json always does)"),
     ),
     mcp=(
@@ -219,7 +219,7 @@ CHECK = Verb(
         QUICK,
         VERSION_NOTE,
         Option("--no-backup", type=bool, help="keep no checkpoint of what passed"),
-        replace(TIMEOUT, default=120.0, help=f"seconds a call: {COUNTED} (default: 120)"),
+        replace(TIMEOUT, default=120.0, help=f"seconds a call: {TIME_COUNTED} (default: 120)"),
     ),
     mcp=(
         Tool(
