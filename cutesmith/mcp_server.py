@@ -19,19 +19,9 @@ from cutesmith.sandbox.shared_fork_server import lend_fork_server
 from cutesmith.verb_process import Running, VerbError, run_verb
 from cutesmith.verbs.definition import Tool, Verb
 from cutesmith.verbs.generate_verb import GENERATE
-from cutesmith.verbs.kernel_verbs import (
-    BENCHMARK,
-    CHECK,
-    CHECKPOINT,
-    COMPILE,
-    DOCTOR,
-    EMULATE,
-    LINT,
-    NOTE,
-    PROFILE,
-    VERIFY,
-)
+from cutesmith.verbs.kernel_verbs import BENCHMARK, CHECK, COMPILE, EMULATE, LINT, PROFILE, VERIFY
 from cutesmith.verbs.library_verbs import FETCH, FIND, SEARCH
+from cutesmith.verbs.record_verbs import CHECKPOINT, DOCTOR, NOTE
 
 VERBS = (
     SEARCH,

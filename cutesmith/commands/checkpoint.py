@@ -11,7 +11,7 @@ from typing import Any
 from cutesmith.checkpoints import Checkpoint, CheckpointStore
 from cutesmith.commands._run import command, verb_parser
 from cutesmith.errors import UsageError
-from cutesmith.verbs.kernel_verbs import CHECKPOINT
+from cutesmith.verbs.record_verbs import CHECKPOINT
 from cutesmith.verdicts import ExitCode, strict_json
 
 DESCRIPTION = """\

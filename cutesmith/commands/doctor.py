@@ -19,7 +19,7 @@ from cutesmith.compiling.sass import HOW_TO_GET_IT, disassembler
 from cutesmith.devices import SM_VERSIONS, Device, list_devices, sm_of_name
 from cutesmith.errors import UnavailableError
 from cutesmith.references.sections import written_for
-from cutesmith.verbs.kernel_verbs import DOCTOR
+from cutesmith.verbs.record_verbs import DOCTOR
 from cutesmith.verdicts import ExitCode, Verdict
 
 MIN_DRIVER = (575, 51, 3)

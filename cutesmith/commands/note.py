@@ -9,7 +9,7 @@ from pathlib import Path
 from cutesmith.commands._run import command, verb_parser
 from cutesmith.devlog import append_entry
 from cutesmith.errors import UsageError
-from cutesmith.verbs.kernel_verbs import NOTE
+from cutesmith.verbs.record_verbs import NOTE
 from cutesmith.verdicts import ExitCode, strict_json
 
 DESCRIPTION = """\

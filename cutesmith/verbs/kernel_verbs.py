@@ -1,4 +1,4 @@
-"""The verbs on a kernel file and their tools: lint, compile, verify, benchmark and others.
+"""The verbs that judge a kernel file and their tools: lint, compile, verify, benchmark and others.
 
 A tool of an agent's session always acts on that session's kernel.py and problem, so it takes fewer arguments.
 """
@@ -6,7 +6,6 @@ A tool of an agent's session always acts on that session's kernel.py and problem
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 from cutesmith.compiling.compilation import DEFAULT_TIMEOUT
 from cutesmith.devices import DEFAULT_ARCHS
@@ -77,7 +76,9 @@ COMPILE = Verb(
             metavar="DIR",
             help="write PTX, cubins and, where nvdisasm is installed, machine code as text there",
         ),
-        replace(TIMEOUT, default=DEFAULT_TIMEOUT, help=f"seconds an architecture: {TIME_COUNTED} (default: %(default)g)"),
+        replace(
+            TIMEOUT, default=DEFAULT_TIMEOUT, help=f"seconds an architecture: {TIME_COUNTED} (default: %(default)g)"
+        ),
     ),
     mcp=(
         Tool(
@@ -368,61 +369,4 @@ of global requests against the ideal, bank conflicts, the busiest pipe. Call it 
 measurement differ, and before you optimise.""",
         ),
     ),
-)
-
-# ------------------------------------------------------------------------------------------------- checkpoint and note
-
-VERDICT = Option("--verdict", metavar="JSON", help="file with a verdict's JSON to keep with it, - for stdin")
-VERSIONS = Option("versions", nargs="*", metavar="CHECKPOINT", help="number or first characters of the hash")
-ACTION = Option("action", choices=("backup", "list", "diff", "revert"))
-
-CHECKPOINT = Verb(
-    "checkpoint",
-    options=(ACTION, FILE, VERSIONS, VERSION_NOTE, VERDICT),
-    mcp=(
-        Tool(
-            "checkpoint_kernel",
-            "Keep, list, compare or put back versions of a kernel file; nothing is ever lost.",
-            options=(
-                replace(ACTION, help="what to do"),
-                MCP_PATH,
-                replace(VERSIONS, most=2, help="numbers or hashes that `list` gives"),
-                VERSION_NOTE,
-            ),
-            writes=True,
-        ),
-    ),
-)
-
-PREDICTION = Option("--prediction", default="", help="what you expect, with the reason")
-CHANGE = Option("--change", default="", help="what is different from the version before")
-MEASUREMENT = Option("--measurement", default="", help="what was measured, on which machine")
-REMARK = Option("--note", default="", help="anything else: a lesson, an architecture that is not here")
-
-NOTE = Verb(
-    "note",
-    options=(
-        replace(FILE, type=Path),
-        PREDICTION,
-        CHANGE,
-        MEASUREMENT,
-        replace(VERDICT, default="", help="file with a verdict's JSON, - for stdin"),
-        REMARK,
-    ),
-    mcp=(
-        Tool(
-            "note_design",
-            "Append a prediction, a change or a measurement to DEVLOG.md beside the kernel file.",
-            options=(MCP_PATH, PREDICTION, CHANGE, MEASUREMENT, REMARK),
-            writes=True,
-        ),
-    ),
-)
-
-# -------------------------------------------------------------------------------------------------------------- doctor
-
-DOCTOR = Verb(
-    "doctor",
-    options=(Option("--table", type=bool, help="show the SM versions and their limits too"),),
-    mcp=(Tool("doctor", "Say what this machine has and lacks: GPU, driver, packages, emulator."),),
 )

@@ -146,6 +146,24 @@ def test_one_stretch_of_global_memory_may_have_been_swizzled_before():
     assert is_image([pairs(Swizzle.NONE, 128)]) and not is_image([pairs(Swizzle.NONE, 4096)])
 
 
+def test_mbarriers_that_nothing_initialises_at_all_are_told(tmp_path):
+    text = (ROOT / "evals" / "planted_faults" / "bulk_early_release.py").read_text()
+    without = tmp_path / "nothing_initialised.py"
+    without.write_text(re.sub(r"cute\.arch\.mbarrier_init\(.*\)", "pass", text))
+    (report,) = reports(without, lambda module, inputs: module.corrected_fn(*inputs))
+    assert report.findings and {finding.fault for finding in report.findings} == {EngineFault.NOT_INITIALISED}
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_bytes_that_are_expected_in_two_parts_are_not_told(tmp_path, apart):
+    text, once = SPECIMEN.read_text(), "cute.arch.mbarrier_arrive_and_expect_tx(full, expected)"
+    parts = "cute.arch.mbarrier_expect_tx(full, expected // 2)\n" + " " * 16
+    halves = tmp_path / SPECIMEN.name
+    halves.write_text(text.replace(once, parts + once.replace("expected)", "expected // 2)")) if apart else text)
+    (report,) = reports(halves, lambda module, inputs: module.product(*inputs, "none"))
+    assert not report.findings and bool(report.undecided) == apart
+
+
 def arch_of(path):
     match = ARCH.search(path.read_text())
     return match[1] if match else "sm_90a"

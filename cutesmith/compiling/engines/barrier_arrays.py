@@ -63,7 +63,7 @@ def sort_out(sites: Iterable[Site]) -> BarrierArrays:
         known = all(_at(arrays, int(place)) for place in np.unique(site.barrier.known))
         if known and len(found) == 1 and site.barrier.multiple % BARRIER_BYTES == 0:
             next(iter(found.values())).sites.append(site)
-        elif site.barrier.whole and initial and site.barrier.one is not None:
+        elif site.barrier.whole and site.barrier.one is not None:
             never.append(site)
         else:
             unknown.append(site)

@@ -94,7 +94,13 @@ def _bytes_of(site: Site, array: BarrierArray, reach: Reach) -> Iterator[Remark]
         yield Remark(f"the bytes that {array.name} expects: they are computed, or several threads expect them")
         return
     marks = [each.place for each in expecting]
+    if _in_parts(site, array, reach):
+        yield Remark(f"the bytes of {array.name}: some are expected in parts, or for several before a copy")
+        return
     after = [copy for copy in copies if reach.leads(site.place, copy.place, without=marks)]
+    if not after:
+        yield Remark(f"the bytes of {array.name}: which copies bring them")
+        return
     elsewhere = [c for c in copies if not any(reach.leads(e.place, c.place, without=marks) for e in expecting)]
     if elsewhere or any(reach.repeats(copy.place, marks) for copy in after):
         yield Remark(f"the bytes of {array.name}: copies come before they are expected, or in a loop of their own")
@@ -110,13 +116,24 @@ def _bytes_of(site: Site, array: BarrierArray, reach: Reach) -> Iterator[Remark]
     pairs = {2 * total for total in sums} if any(c.copy is not None and c.copy.pair for c in after) else set()
     if expected not in sums | pairs:
         brought = " or ".join(map(str, sorted(sums)[:4])) + (" or …" if len(sums) > 4 else "")
-        boxes = ", ".join(_described(copy) for copy in after) or "no copy"
+        boxes = ", ".join(_described(copy) for copy in after)
         yield Remark(
             f"{array.name} expects {expected} bytes, and its copies bring {brought} ({boxes})",
             "Expect the bytes of all boxes that arrive: `cute.size_in_bytes` of the stage's layout, for each operand",
             EngineFault.WRONG_BYTES,
             site.instruction,
         )
+
+
+def _in_parts(site: Site, array: BarrierArray, reach: Reach) -> bool:
+    """Whether another instruction expects bytes before or after, with no copy between: of this phase or another's."""
+    copies = [copy.place for copy in array.of(Act.COPY)]
+    return any(
+        reach.leads(first.place, second.place, without=copies)
+        for other in array.of(*EXPECTS)
+        if other is not site
+        for first, second in ((site, other), (other, site))
+    )
 
 
 def _size(site: Site, reach: Reach) -> int:
