@@ -52,6 +52,16 @@ def test_bias_and_gelu_move_16_bytes_at_once(arch, tmp_path):
     assert out.shape == (64, 1000)
 
 
+def test_a_tensor_that_is_not_read_decides_about_the_type(tmp_path):
+    function = lambda x: torch.zeros_like(x) + torch.arange(3, device=x.device)  # noqa: E731
+    x = torch.ones(2, 3)
+    with emulated_device("sm_90a"):
+        kernel = first_kernel(plan_kernel(trace_function(function, (x,)), "sm_90a"), tmp_path)
+        assert torch.equal(kernel.kernel_fn(move(x)).cpu(), function(x))
+        with pytest.raises(ValueError, match="float32"):
+            kernel.kernel_fn(move(x.half()))
+
+
 def test_a_dense_kernel_serves_every_length(tmp_path):
     calls = [(normal(3, 7),), (normal(1, 1),), (normal(1000, 33),), (normal(0, 4),)]
     recorded, outs = record(F.relu, (normal(64, 128),), tmp_path, calls=calls)

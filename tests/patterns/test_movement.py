@@ -53,6 +53,7 @@ EASY = {
     "taken_twice": (lambda x: F.pad(x.flip(1), (1, 1)).roll(1, 1), (X,)),
     "table": (lambda x: x + torch.tensor([[2, 2, 0.5, -0.0], [math.nan, 3, 3, 3]], device=x.device)[:1], (X,)),
     "integer_table": (lambda i: i * torch.tensor([0, 0, 4, -4], dtype=torch.int32, device=i.device), (index(3, 4),)),
+    "nothing_padded": (lambda x, y: F.pad(x[:0].flatten(), (1, 3), value=2.0) + y[0], (X, normal(2, 4))),
     "meshgrid": (lambda x: torch.stack(torch.meshgrid(x[0], x[:, 0], indexing="ij")), (X,)),
 }
 

@@ -13,7 +13,7 @@ from cutesmith.patterns.pattern_plan import ScansConfiguration
 from cutesmith.patterns.scans.plan import match
 from cutesmith.patterns.tracing.trace import trace_function
 from tests.patterns.interpret import interpret
-from tests.patterns.running import as_list, close, exactly, load, move, normal
+from tests.patterns.running import as_list, close, exactly, interpret_chain, load, move, normal
 
 BF16, F64, SLOW = torch.bfloat16, torch.float64, pytest.mark.slow
 LONG, ODD, CUBE = normal(2, 1100), normal(3, 131), normal(2, 37, 40)
@@ -282,6 +282,13 @@ def test_what_is_flipped_twice_is_itself_and_other_flips_are_launches():
     assert all(node.op != "take" for node in graph.nodes())
     plan = plan_kernel(trace_function(lambda x: x.flip(0).cumsum(1).flip(0), (ODD,)), "sm_90a")
     assert [launch.plan.pattern for launch in plan.launches] == ["elementwise", "scans", "elementwise"]
+
+
+def test_the_exclusive_sum_of_one_element_is_zero():
+    x = normal(1, 3)
+    function = lambda x: torch.cat((torch.zeros_like(x[:1]), x[:-1])).cumsum(0)  # noqa: E731
+    (zero,) = interpret_chain(plan_kernel(trace_function(function, (x,)), "sm_90a"), (x,))
+    assert torch.equal(zero, torch.zeros_like(zero)) and zero.shape == x.shape
 
 
 def test_scans_of_scans_are_launches_of_their_own():

@@ -105,11 +105,20 @@ class _Writer:
             checks=self._checks(),
             views=self.views.lines + self._laws(),
             allocations=[self._allocation(output) for output in self.outputs],
-            key=launcher_key([t.name for t in (*self.taken, *self.inputs)], sized=self._sized),
+            key=[
+                *launcher_key([t.name for t in (*self.taken, *self.inputs)], sized=self._sized),
+                *self._unread_types(),
+            ],
             returns=returned([self._returned(o) for o in self.outputs], as_tuple=self.graph.returns_tuple),
         )
 
     # Parameters
+
+    def _unread_types(self) -> list[str]:
+        """Of tensors that decide about the result, but of which no element is read."""
+        read = {Input.of(tensor.node).index for tensor in (*self.taken, *self.inputs)}
+        named = enumerate(zip(self.arguments, self.graph.arguments, strict=True))
+        return [f"{name}.dtype" for at, (name, each) in named if each.kind == "tensor" and at not in read]
 
     def _input(self, node: Node) -> Tensor:
         argument = self.arguments[Input.of(node).index]

@@ -48,6 +48,8 @@ class _Taking:
 
     def _of(self, source: Node, indices: tuple[Node, ...]) -> Node:
         build = self.build
+        if math.prod(source.shape) == 0:  # every element lies outside
+            return build.expand(build.constant(0, source.dtype), self.shape)
         if math.prod(source.shape) == 1:
             return build.expand(build.reshape(source, ()), self.shape)
         source = build.settled(source)

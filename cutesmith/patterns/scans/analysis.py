@@ -118,6 +118,8 @@ def analyse(graph: Graph, reserved: Collection[str]) -> ScanProblem:
     element = writer.function(scan.inputs, {})
     given = {id(node): _given(node) for node in scans}
     problem = ScanProblem(graph, tuple(names), tuple(scans), element, writer.epilogue(graph.outputs, given))
+    if not problem.shaping:
+        raise UnmatchedError(f"{scan.where} scans what depends on no input", operation=scan.where)
     if not covers([operand.shape for operand in problem.shaping], problem.scanned_shape):
         raise UnmatchedError(f"{scan.where} scans what is expanded along a dimension", operation=scan.where)
     return problem
