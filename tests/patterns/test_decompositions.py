@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from cutesmith.errors import UnmatchedError
+from cutesmith.patterns.generation.drafting import draft_kernels
 from cutesmith.patterns.tracing.trace import trace_function
 from tests.patterns.interpret import interpret
 from tests.patterns.running import as_list, exactly, normal
@@ -182,3 +183,20 @@ def test_writes_into_views_without_elements_change_nothing():
     x = normal(1, 2, 3).transpose(1, 2)
     (found,) = interpret(trace_function(function, [x]), [x])
     assert torch.equal(as_list(function(x))[0], found)
+
+
+def test_what_is_taken_for_granted_of_values_is_kept_with_the_graph():
+    counts = trace_function(lambda x: torch.bincount(x, minlength=6) + torch.bincount(x, minlength=6), (INDICES,))
+    assert len(counts.assumes) == 1 and "less than minlength" in counts.assumes[0]
+    assert trace_function(torch.relu, (normal(3),)).assumes == ()
+
+
+@pytest.mark.slow
+def test_the_head_of_a_file_says_what_is_taken_for_granted(tmp_path):
+    problem = tmp_path / "counts.py"
+    problem.write_text(
+        "import torch\ndef reference_fn(x): return torch.bincount(x, minlength=9)\n"
+        "def get_inputs(): return [torch.randint(0, 9, (100,), device='cuda')]\n"
+    )
+    head = draft_kernels(problem, "sm_90a", limit=1).kernels[0].source.split('"""')[1]
+    assert "It takes for granted: what `bincount` counts is less than minlength" in " ".join(head.split())

@@ -14,6 +14,8 @@ from cutesmith.patterns.contraction.hopper.legality import copied_factors, obsta
 from cutesmith.patterns.contraction.hopper.prediction import predict
 from cutesmith.patterns.contraction.hopper.proposals import proposals
 from cutesmith.patterns.contraction.plan import match
+from cutesmith.patterns.contraction.proposals import proposals as general_proposals
+from cutesmith.patterns.pattern_plan import ContractionConfiguration as General
 from cutesmith.patterns.pattern_plan import HopperConfiguration as Tiles
 from cutesmith.patterns.tracing.trace import trace_function
 from tests.patterns.running import close, emulated_hopper, exactly, load, move, normal
@@ -260,3 +262,14 @@ def test_a_prediction_follows_flops_and_the_copy_of_an_image():
     assert 140e-6 < predict(last, tiles).seconds < 220e-6
     image_bytes = 32 * 256 * 56 * 56 * 2
     assert predict(first, tiles).seconds - predict(last, tiles).seconds > 2 * image_bytes / 4.8e12
+
+
+@pytest.mark.parametrize(("taps", "groups", "form"), [(1, 32, General), (3, 8, Tiles)])
+def test_grouped_convolutions_take_the_form_that_is_predicted_to_be_faster(taps, groups, form):
+    x = torch.empty(32, 256, 56, 56, dtype=BF16, device="meta")
+    w = torch.empty(256, 256 // groups, taps, taps, dtype=BF16, device="meta")
+    plan = match(trace_function(lambda x, w: F.conv2d(x, w, padding=taps // 2, groups=groups), (x, w)))
+    first, *_ = plan.configurations("sm_90a")
+    by_tma, general = proposals(plan.problem, SM90), general_proposals(plan.problem)
+    assert isinstance(first, form)
+    assert plan.seconds(first) <= min(plan.seconds(by_tma[0]), plan.seconds(general[0]))

@@ -105,7 +105,9 @@ class ContractionPlan(GraphPlan):
         problem, windowed = self.problem, by_windows(self.problem)
         own = BLACKWELL_FORM if "tcgen05.mma" in sm.tensor_cores else HOPPER_FORM
         found = [] if any(own.obstacles(problem, sm)) else [*own.proposals(problem, sm)]
-        if arithmetic_of(problem) is Arithmetic.FLOAT8 or (found and not own.needs_launches(problem, found[0])):
+        if arithmetic_of(problem) is Arithmetic.FLOAT8:
+            return found
+        if found and not own.needs_launches(problem, found[0]) and not self._is_grouped:
             return found
         if windowed is not problem and not any(own.obstacles(windowed, sm)):
             found += [c for c in own.proposals(windowed, sm) if c.joined]
@@ -113,6 +115,12 @@ class ContractionPlan(GraphPlan):
         others = [c for c in proposals(problem) if not any(refusals(problem, c, sm))]
         with_copies = self.seconds(found[0]) if found else math.inf
         return found if with_copies < self.seconds(others[0]) else others
+
+    @property
+    def _is_grouped(self) -> bool:
+        """Whether it is a convolution with weights for each group of channels: few fill little of wgmma's tile."""
+        weights, seen = self.problem.product.inputs
+        return seen.op == "windows" and math.prod(weights.shape[:-2]) > 1
 
     def problem_for(self, configuration: Form) -> ContractionProblem:
         """As a configuration takes it: where images follow each other, their points are windows."""

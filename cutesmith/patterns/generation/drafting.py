@@ -172,6 +172,7 @@ class Drafter:
         except UnmatchedError as refusal:
             return Unmatched(refusal.message, refusal.operation, refusal.hint)
         kernels, rounded = list[Drafted](), ROUNDED if request.precision is Precision.TF32 else ""
+        assumed = f"It takes for granted: {'; '.join(first.graph.assumes)}." if first.graph.assumes else ""
         for section in rendered:
             source = assemble_kernel(
                 section.source,
@@ -180,7 +181,7 @@ class Drafter:
                 pattern=plan.pattern,
                 configuration=section.configuration.to_dict(),
                 arch=request.arch,
-                reasons=f"{_reasons(plan, section, len(kernels))} {rounded}".strip(),
+                reasons=" ".join(filter(None, (_reasons(plan, section, len(kernels)), rounded, assumed))),
             )
             kernels.append(replace(section, source=source))
         return Draft(

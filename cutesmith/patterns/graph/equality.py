@@ -132,7 +132,7 @@ def with_numbers(graph: Graph, numbers: Mapping[int, Number]) -> Graph:
         inputs = [rebuilt[id(child)] for child in node.inputs]
         rebuilt[id(node)] = _rebuilt(build, node, inputs, numbers)
     outputs = tuple(build.materialise(build.expand(rebuilt[id(node)], node.shape)) for node in graph.outputs)
-    return Graph(graph.arguments, outputs, graph.output_strides, graph.returns_tuple)
+    return Graph(graph.arguments, outputs, graph.output_strides, graph.returns_tuple, assumes=graph.assumes)
 
 
 def _rebuilt(build: GraphBuilder, node: Node, inputs: list[Node], numbers: Mapping[int, Number]) -> Node:

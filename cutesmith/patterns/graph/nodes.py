@@ -141,6 +141,8 @@ class Graph:
     """Dimensions of equal sizes, or of sizes in the traced proportion: the graph broadcasts none of them that is 1."""
     free_sizes: bool = False
     """A kernel has to serve other sizes than the traced ones, as far as the graph does."""
+    assumes: tuple[str, ...] = ()
+    """What it takes for granted of the values of its arguments, as clauses for the head of the kernel's file."""
 
     def nodes(self) -> Iterator[Node]:
         """Every node once, inputs before users."""

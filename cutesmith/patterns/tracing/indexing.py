@@ -59,6 +59,11 @@ def _repeated(repeats: torch.Tensor, *, output_size: int | None = None) -> Any:
 
 
 aten = torch.ops.aten
+ASSUMED: dict[Any, str] = {
+    aten.bincount.default: "what `bincount` counts is less than minlength (a larger value would lengthen the result)",
+    aten.repeat_interleave.Tensor: "what `repeat_interleave` repeats comes to its output_size",
+}
+"""What a decomposition takes for granted of values, since the shape of a kernel's result cannot follow from them."""
 DECOMPOSITIONS: dict[Any, Callable[..., Any]] = {
     aten.bincount.default: _bincount,
     aten.masked_scatter.default: _masked_scatter,

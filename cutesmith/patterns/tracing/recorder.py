@@ -19,6 +19,7 @@ from cutesmith.patterns.tracing.aliases import Aliases
 from cutesmith.patterns.tracing.complex_numbers import ComplexNumbers, Unknown
 from cutesmith.patterns.tracing.decompositions import arguments_without_values, decomposition_of
 from cutesmith.patterns.tracing.frames import only_raises, user_frame
+from cutesmith.patterns.tracing.indexing import ASSUMED
 from cutesmith.patterns.tracing.lowering import (
     activations,
     attention,
@@ -109,6 +110,7 @@ class Recorder(LightMode):  # type: ignore[no-untyped-call,unused-ignore]
         self.track = self.aliases.track
         self.complex = ComplexNumbers()
         self.refusals: list[UnmatchedError] = []
+        self.assumes: list[str] = []  # as of `Graph`
 
     def node_of(self, value: torch.Tensor) -> Node:
         """The node of a tensor; a number or a constant tensor that the function made for itself becomes a constant."""
@@ -245,6 +247,7 @@ class Recorder(LightMode):  # type: ignore[no-untyped-call,unused-ignore]
         origin, before = self.build.origin, len(self.refusals)
         with self:
             result = decomposition(*args, **named)
+        self.assumes += [ASSUMED[func]] if func in ASSUMED else []
         refused_inside = len(self.refusals) > before and not composite
         if result is NotImplemented or refused_inside:
             del self.refusals[before:]

@@ -178,7 +178,8 @@ class _Run:
             outputs = list(result) if isinstance(result, (tuple, list)) else [result]
             nodes = tuple(self._output(value, index) for index, value in enumerate(outputs))
             strides = tuple(tuple(value.stride()) for value in outputs)
-        return Graph(self.arguments, nodes, strides, isinstance(result, (tuple, list)))
+        assumes = tuple(dict.fromkeys(self.recorder.assumes))
+        return Graph(self.arguments, nodes, strides, isinstance(result, (tuple, list)), assumes=assumes)
 
     def _value(self, index: int, argument: Argument) -> Any:
         if argument.kind == "scalar":
