@@ -150,7 +150,7 @@ class Drafter:
 
     def handle(self, request: TraceProblem) -> Draft | Unmatched:
         """Trace, match, render and assemble."""
-        from cutesmith.patterns.chains.chain import ChainPlan
+        from cutesmith.patterns.chains.chain import ChainPlan, SinglePlan
         from cutesmith.patterns.chains.variants import VariantsPlan
         from cutesmith.patterns.generation.planning import plan_problem
         from cutesmith.problems.loading import load_file
@@ -164,7 +164,7 @@ class Drafter:
             with cuda_as_cpu(fake=True, arch=request.arch):
                 loaded = load_file(request.path)
                 plan = plan_problem(loaded, request.arch, precision=request.precision)
-            first = plan.first if isinstance(plan, VariantsPlan) else plan
+            first = cast(SinglePlan | ChainPlan, plan.first if isinstance(plan, VariantsPlan) else plan)
             chain = first.launches if isinstance(first, ChainPlan) else ()
             names = Counter(launch.name for launch in chain) or Counter(["one"])
             several = request.timed or len(names) < MANY_KERNELS
