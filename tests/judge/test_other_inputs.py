@@ -172,6 +172,31 @@ def test_labels_that_a_gpu_would_assert_on_never_reach_it(rows):
     assert reached == []
 
 
+def rows_of(table, ids):
+    return table[ids]
+
+
+@pytest.mark.parametrize("rows", [64, 20000])
+def test_a_table_that_is_made_shorter_alone_never_reaches_a_gpu(rows):
+    """Of 64 rows and 64 indices, one of both is drawn shorter, so that an index may be beyond the rows."""
+    reached = []
+
+    def native(values):
+        try:
+            return native_outputs(rows_of, values)
+        except IndexError as error:
+            reached.append(str(error))
+            raise
+
+    inputs = [torch.randn(rows, 500, generator=SEEDED), torch.randint(0, rows, (rows,), generator=SEEDED)]
+    drawn = OtherInputs.of(rows_of, inputs, inputs, native, gpu=True, domain=None, sizes=True)
+    names = [name for name in drawn.shapes.draws if "with another size" in name]
+    assert names
+    for name in names * 3:
+        drawn.draw(name, inputs)
+    assert reached == []
+
+
 def test_labels_that_another_ignore_index_uncovers_never_reach_a_gpu():
     """A fifth of the labels is -100, and none of the two that the CPU tries may be."""
     reached = []
@@ -198,6 +223,11 @@ def test_labels_that_another_ignore_index_uncovers_never_reach_a_gpu():
 
 
 DRAWN_ON_A_GPU = {
+    "indices from the end": (
+        rows_of,
+        [torch.randn(300, 500, generator=SEEDED), torch.randint(0, 300, (64,), generator=SEEDED)],
+        "negative indices",
+    ),
     "lengths that sum to the rows": (
         lambda x, lengths: torch.stack([part.sum(0) for part in x.split(lengths.tolist())]),
         [torch.randn(64, 96, generator=SEEDED), torch.full((8,), 8)],

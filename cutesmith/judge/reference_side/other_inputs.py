@@ -165,9 +165,9 @@ class OtherInputs:
         def trial(way: Way, values: Values) -> Tried:
             refused = ""
             if tried_first:
-                above = name in SAFE_FIRST
                 refused = self._refused_on_the_cpu(way, inputs, values if ranges else ())
-                refused = refused or self._refused_beyond(inputs, values, above=above)
+                if not (ranges and _elements(values) <= ALL_ELEMENTS):  # else all were tried
+                    refused = refused or self._refused_beyond(inputs, values, above=name in SAFE_FIRST)
             return Tried(refused) if refused else self._try(values)
 
         return trial
@@ -185,7 +185,7 @@ class OtherInputs:
             if draw.changes and _same_layout(values, inputs):
                 refused = refused or UNCHANGED
                 continue
-            why = self._refused_as_it_is(inputs, values)
+            why = self._refused_as_it_is(inputs, values, alone=bool(draw.places) and not draw.all_stay)
             tried = Tried(why) if why else self._try(values)
             if not tried.refused and not tried.hollow:
                 return values, ""
@@ -247,7 +247,7 @@ class OtherInputs:
         64 groups do not divide half of 64 channels. Found on an H200 and an H100: probabilities beyond 1 in
         binary_cross_entropy, labels that another `ignore_index` uncovers, labels beyond the classes.
         """
-        if drawn and sum(value.numel() for value in drawn if isinstance(value, torch.Tensor)) <= ALL_ELEMENTS:
+        if drawn and _elements(drawn) <= ALL_ELEMENTS:
             return self._why_refused(_on_the_cpu(drawn))
         why = ""
         ways_to_shrink = list(smaller_sizes(inputs, FEW_ELEMENTS)) or [{}]
@@ -283,12 +283,17 @@ class OtherInputs:
                     return why
         return ""
 
-    def _refused_as_it_is(self, inputs: Values, values: Values) -> str:
-        """Why the CPU, where it takes the inputs, refuses others with integers: so few that it can try them all."""
-        tensors = [value for value in values if isinstance(value, torch.Tensor)]
-        few = sum(tensor.numel() for tensor in tensors) <= FEW_ELEMENTS
-        if not (self.gpu and few and any(map(_is_integer, tensors)) and self._runs_on_the_cpu(inputs)):
+    def _refused_as_it_is(self, inputs: Values, values: Values, *, alone: bool = False) -> str:
+        """Why the CPU, where it takes the inputs, refuses others with integers: so few that it can try them all.
+
+        An input that is made shorter `alone` may lack what indices name: one too large to be tried stays as it is.
+        """
+        if not (self.gpu and any(map(_is_integer, values)) and (alone or _elements(values) <= ALL_ELEMENTS)):
             return ""
+        if not self._runs_on_the_cpu(inputs):
+            return ""
+        if _elements(values) > ALL_ELEMENTS:
+            return f"an index may be beyond another size, and the CPU tries {ALL_ELEMENTS} elements at most"
         return self._why_refused(_on_the_cpu(values))
 
     def _why_refused(self, values: Values) -> str:
@@ -301,6 +306,10 @@ class OtherInputs:
 
 def _on_the_cpu(values: Sequence[Any]) -> Values:
     return [value.cpu() if isinstance(value, torch.Tensor) else value for value in values]
+
+
+def _elements(values: Sequence[Any]) -> int:
+    return sum(value.numel() for value in values if isinstance(value, torch.Tensor))
 
 
 def _is_integer(value: Any) -> bool:
