@@ -231,6 +231,7 @@ def test_scores_that_have_no_digit_after_the_point_give_numbers(arch, tmp_path):
         (lambda q, k, v: causal(q + 1, k, v), heads(), "computed before the products"),
         (lambda q, k, v: causal(q, k, v), heads(width=17), "does not begin at 4 bytes"),
         (lambda q, k, v: (q.float() @ k.float().mT).softmax(-1) @ v.float(), heads(), "multiplies bfloat16, float32"),
+        (lambda q, k, v: causal(q, k, v) > 0, heads(), "leaves as booleans"),
     ],
 )
 def test_what_is_not_one_launch_says_why(function, inputs, because):
