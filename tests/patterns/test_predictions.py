@@ -19,7 +19,7 @@ from cutesmith.patterns.match import whole_or_cut
 from cutesmith.patterns.pattern_plan import HopperConfiguration
 from cutesmith.patterns.tracing.trace import trace_function
 
-MEASURED = Path(__file__).parents[2] / "evals/results/kernelbench/full_size/level2_tf32.json"
+FULL_SIZE = Path(__file__).parents[2] / "evals/results/kernelbench/full_size"
 
 
 @pytest.fixture(autouse=True)
@@ -39,6 +39,7 @@ def convolved(function, *shapes):
 
 RECORDED = {
     "2/1 ": (lambda y, b: y.relu() + b, (128, 64, 128, 128), (128, 64, 3, 3), (128,), (128, 1, 1)),
+    "2/4 ": (lambda y: F.mish(F.mish(y)), (64, 64, 256, 256), (128, 64, 3, 3), (128,)),
     "2/7 ": (
         lambda y, b: F.gelu(F.leaky_relu(F.relu(y))).sigmoid() + b,
         (64, 8, 32, 64, 64), (32, 8, 3, 3, 3), (32,), (32, 1, 1, 1),
@@ -47,12 +48,16 @@ RECORDED = {
     "2/71 ": (lambda y: F.leaky_relu(y / 2), (128, 8, 128, 128), (64, 8, 3, 3), (64,)),
 }  # fmt: skip
 
+LATER = {"2/4 "}  # timed since its function is a loop
+
 
 @pytest.mark.parametrize("name", RECORDED)
 def test_a_prediction_for_an_h200_is_near_what_an_h100_took(name):
     """Whose memory is a quarter slower. Without the instructions of epilogues 7 was predicted 2.7 times too fast."""
-    (case,) = (case for case in json.loads(MEASURED.read_text())["cases"] if case["case"].startswith(name))
-    (kernel,) = case["kernels"]
+    file = "level2_compiled_again.json" if name in LATER else "level2_tf32.json"
+    cases = json.loads((FULL_SIZE / file).read_text())["cases"]
+    (case,) = (case for case in cases if case["case"].startswith(name))
+    kernel, *_ = case["kernels"]
     plan = contraction(convolved(*RECORDED[name]))
     predicted = plan.seconds(HopperConfiguration(*literal_eval(kernel)))
     assert 0.8 < statistics.median(case["samples"][kernel]) * 1e-6 / predicted < 1.6

@@ -71,7 +71,7 @@ def analyse(graph: Graph, reserved: Collection[str]) -> AttentionProblem:
     product = parts.product
     if len(graph.outputs) != 1 or _last_view(graph.outputs[0]).shape != product.shape:
         raise UnmatchedError(f"{product.where} is not followed by pointwise work alone", operation=product.where)
-    if graph.outputs[0].dtype == "bool":  # the kernel's copies have no type for it: comparisons are a launch of their own
+    if graph.outputs[0].dtype == "bool":  # the kernel's copies have no type for it: a launch of its own compares
         raise UnmatchedError(f"{product.where} leaves as booleans", operation=product.where)
     names = safe_names([argument.name for argument in graph.arguments], reserved)
     rank, band = len(product.shape), band_of(parts.scores)
