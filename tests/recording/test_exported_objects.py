@@ -26,6 +26,13 @@ def test_an_exported_function_is_executed_where_it_was_compiled_alone(tmp_path):
         load_module(by_ffi, enable_tvm_ffi=True).increment(torch.zeros(64, device="cuda"))
 
 
+def test_an_architecture_whose_ptx_the_dsl_does_not_keep_is_named(monkeypatch):
+    monkeypatch.setenv("CUTE_DSL_ARCH", "sm_110a")
+    fake = make_fake_compact_tensor(cute.Float32, (64,))
+    with pytest.raises(UnavailableError, match="keeps no PTX of .* for sm_110a"), emulated_device("sm_110a"):
+        cute.compile(increment, fake, options="--enable-tvm-ffi")(torch.zeros(64, device="cuda"))
+
+
 def test_a_shared_library_is_refused_by_name(tmp_path):
     with pytest.raises(UnavailableError, match="shared libraries"), emulated_device("sm_90a"):
         load_module(str(tmp_path / "increment.so"))
