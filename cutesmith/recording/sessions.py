@@ -188,7 +188,7 @@ class Session:
             hint = "An exported object holds machine code alone: compile the function in the same run."
             if any(not module.cubin for module in self.modules):
                 what = f"the DSL keeps no PTX of {launch.kernel} when it compiles for {self.arch}"
-                hint = "The emulated GPU executes PTX: take an architecture with the same instructions, such as sm_100a."
+                hint = "It is PTX that the emulated GPU executes: take a related architecture, such as sm_100a."
             raise UnavailableError(what, hint=hint)
         assert self.executor is not None
         self.executor.launch(launch, kernel, module)
