@@ -153,18 +153,24 @@ def test_a_draw_that_changes_nothing_is_not_counted():
     assert "changes no input" in other_inputs(lambda x: x + 1, [ones]).draw("few values", [ones])[1]
 
 
-@pytest.mark.parametrize("rows", [1, 4096])
-def test_labels_that_a_gpu_would_assert_on_never_reach_it(rows):
-    """Some of many labels are beyond the classes, none of a few; a size that is drawn may have no class at all."""
+def watched(function):
+    """PyTorch's results as on a GPU, and a list of the indices that would have ended its process there."""
     reached = []
 
     def native(values):
         try:
-            return native_outputs(F.cross_entropy, values)
+            return native_outputs(function, values)
         except IndexError as error:
             reached.append(str(error))
             raise
 
+    return native, reached
+
+
+@pytest.mark.parametrize("rows", [1, 4096])
+def test_labels_that_a_gpu_would_assert_on_never_reach_it(rows):
+    """Some of many labels are beyond the classes, none of a few; a size that is drawn may have no class at all."""
+    native, reached = watched(F.cross_entropy)
     inputs = [torch.randn(rows, 300, generator=SEEDED), torch.randint(0, 300, (rows,), generator=SEEDED)]
     drawn = OtherInputs.of(F.cross_entropy, inputs, inputs, native, gpu=True, domain=None, sizes=True)
     for name in dict.fromkeys(name for case in drawn.plan(quick=False).cases for name in case.draws):
@@ -179,15 +185,7 @@ def rows_of(table, ids):
 @pytest.mark.parametrize("rows", [64, 20000])
 def test_a_table_that_is_made_shorter_alone_never_reaches_a_gpu(rows):
     """Of 64 rows and 64 indices, one of both is drawn shorter, so that an index may be beyond the rows."""
-    reached = []
-
-    def native(values):
-        try:
-            return native_outputs(rows_of, values)
-        except IndexError as error:
-            reached.append(str(error))
-            raise
-
+    native, reached = watched(rows_of)
     inputs = [torch.randn(rows, 500, generator=SEEDED), torch.randint(0, rows, (rows,), generator=SEEDED)]
     drawn = OtherInputs.of(rows_of, inputs, inputs, native, gpu=True, domain=None, sizes=True)
     names = [name for name in drawn.shapes.draws if "with another size" in name]
@@ -199,18 +197,11 @@ def test_a_table_that_is_made_shorter_alone_never_reaches_a_gpu(rows):
 
 def test_labels_that_another_ignore_index_uncovers_never_reach_a_gpu():
     """A fifth of the labels is -100, and none of the two that the CPU tries may be."""
-    reached = []
 
     def loss(x, weight, target, ignored):
         return F.cross_entropy(x @ weight.T, target, ignore_index=ignored)
 
-    def native(values):
-        try:
-            return native_outputs(loss, values)
-        except IndexError as error:
-            reached.append(str(error))
-            raise
-
+    native, reached = watched(loss)
     target = torch.randint(0, 100, (40,), generator=SEEDED)
     target[::5] = -100
     inputs = [torch.randn(40, 16384, generator=SEEDED), torch.randn(100, 16384, generator=SEEDED), target, -100]
@@ -219,6 +210,15 @@ def test_labels_that_another_ignore_index_uncovers_never_reach_a_gpu():
     assert any("ignored" in name for name in names)
     for name in names * 3:
         drawn.draw(name, inputs)
+    assert reached == []
+
+
+def test_layouts_of_a_large_table_whose_sizes_stay_are_drawn_on_a_gpu():
+    inputs = [torch.randn(4096, 300, generator=SEEDED), torch.randint(0, 4096, (64,), generator=SEEDED)]
+    native, reached = watched(rows_of)
+    drawn = OtherInputs.of(rows_of, inputs, inputs, native, gpu=True, domain=None, sizes=False)
+    layouts = [name for case in drawn.plan(quick=False).cases if "layouts" in case.name for name in case.draws]
+    assert layouts and all(drawn.draw(name, inputs)[0] for name in layouts)
     assert reached == []
 
 

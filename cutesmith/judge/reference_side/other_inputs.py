@@ -185,7 +185,7 @@ class OtherInputs:
             if draw.changes and _same_layout(values, inputs):
                 refused = refused or UNCHANGED
                 continue
-            why = self._refused_as_it_is(inputs, values, alone=bool(draw.places) and not draw.all_stay)
+            why = self._refused_as_it_is(inputs, values, alone=draw.resizes_alone)
             tried = Tried(why) if why else self._try(values)
             if not tried.refused and not tried.hollow:
                 return values, ""
@@ -286,7 +286,7 @@ class OtherInputs:
     def _refused_as_it_is(self, inputs: Values, values: Values, *, alone: bool = False) -> str:
         """Why the CPU, where it takes the inputs, refuses others with integers: so few that it can try them all.
 
-        An input that is made shorter `alone` may lack what indices name: one too large to be tried stays as it is.
+        An input that is resized `alone` may lack what indices name: one too large to be tried stays as it is.
         """
         if not (self.gpu and any(map(_is_integer, values)) and (alone or _elements(values) <= ALL_ELEMENTS)):
             return ""

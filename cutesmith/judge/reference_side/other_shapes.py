@@ -36,6 +36,7 @@ class ShapeDraw:
     It takes what it needs from torch's global generator. `places`: the inputs that it changes and no other. `smallest`:
     for a reference that refuses free sizes, each of the smallest may stay; `related`: sizes may follow from others;
     `all_stay`: at last all may, where a layout or a type is what changes. `changes`: it has to change something.
+    `resizes_alone`: an input gets another size that the others do not follow, so that an index may be beyond it.
     """
 
     name: str
@@ -45,6 +46,7 @@ class ShapeDraw:
     related: bool = True
     all_stay: bool = False
     changes: bool = True
+    resizes_alone: bool = False
 
     def rules(self, inputs: Sequence[Any], related: Callable[[], SizeRules | None]) -> Iterator[SizeRules]:
         """How sizes may change in it: a point has two coordinates, which a reference refuses to lose.
@@ -137,7 +139,8 @@ class OtherShapes:
         def derive(inputs: Sequence[Any], rules: SizeRules) -> Values:
             return [resize([value], {size: other})[0] if i == place else value for i, value in enumerate(inputs)]
 
-        return _only(ShapeDraw(f"`{self.names[place]}` with another size for {size}", derive, (place,)))
+        name = f"`{self.names[place]}` with another size for {size}"
+        return _only(ShapeDraw(name, derive, (place,), resizes_alone=True))
 
     @cached_property
     def _layouts(self) -> dict[int, tuple[ShapeDraw, ...]]:
