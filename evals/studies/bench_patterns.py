@@ -324,8 +324,8 @@ def summary(results: Sequence[dict[str, Any]]) -> Iterator[str]:
             yield f"    {name}: {mean:.2f}; least {min(found)[0]:.2f} ({min(found)[1]}), most {max(found)[0]:.2f}"
 
 
-def main() -> int:
-    """Run the studies; 1 where a kernel was wrong or a case was refused."""
+def parse() -> argparse.Namespace:
+    """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("studies", nargs="+", choices=list(STUDIES))
     parser.add_argument("--out", type=Path, required=True, help="folder for patterns.json and patterns.md")
@@ -341,7 +341,12 @@ def main() -> int:
     parser.add_argument("--compile-jobs", type=int, default=8, help="processes of torch.compile, which share the GPU")
     parser.add_argument("--time-limit", type=float, default=float("inf"), help="seconds after which no case begins")
     parser.add_argument("--no-gpu", action="store_true", help="render and compile alone")
-    options = parser.parse_args()
+    return parser.parse_args()
+
+
+def main() -> int:
+    """Run the studies; 1 where a kernel was wrong or a case was refused."""
+    options = parse()
     options.out.mkdir(parents=True, exist_ok=True)
     begun = time.monotonic()
     chosen = [(study, case) for study in options.studies for case in STUDIES[study]()]
@@ -369,7 +374,8 @@ def main() -> int:
         if options.no_gpu:
             return 0
         if options.compile:
-            for name, code in compile_baselines([case for _, case in chosen], options.compile_jobs).items():
+            cases, caches = [case for _, case in chosen], Path(scratch) / "inductor"
+            for name, code in compile_baselines(cases, options.compile_jobs, caches).items():
                 print(f"{name}: torch.compile", "ended with" if code else "took too long", code or "", flush=True)
             print(f"torch.compile's kernels compiled after {time.monotonic() - begun:.0f} s", flush=True)
         lines = [f"| {HEADINGS.replace('|', ' | ')} |", "|---" * len(HEADINGS.split("|")) + "|"]

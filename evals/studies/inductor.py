@@ -44,11 +44,13 @@ def _call_once(case: Case) -> None:
     torch.cuda.synchronize()
 
 
-def compile_baselines(cases: Sequence[Case], jobs: int) -> dict[str, int | None]:
-    """Fill Inductor's caches; the exit code of each case that failed by its name, None where its time was over.
+def compile_baselines(cases: Sequence[Case], jobs: int, folder: Path) -> dict[str, int | None]:
+    """Fill caches of Inductor in `folder`, which this process and those that it forks use from now on.
 
-    Modes that tune on the GPU are left to the race's process.
+    Gives the exit code of each case that failed by its name, None where its time was over. Modes that tune on the GPU
+    are left to the race's process.
     """
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(folder)
     waiting = deque(case for case in cases if case.compiled == "default")
     running: dict[Any, tuple[str, float]] = {}
     failed: dict[str, int | None] = {}
@@ -65,7 +67,7 @@ def compile_baselines(cases: Sequence[Case], jobs: int) -> dict[str, int | None]
             if is_over or process.exitcode:
                 failed[name] = None if is_over else process.exitcode
         time.sleep(0.05)
-    _forget_choices()
+    _forget_choices(folder)
     return failed
 
 
@@ -77,9 +79,7 @@ def _ended(running: dict[Any, tuple[str, float]]) -> Iterator[tuple[Any, str, bo
             yield process, name, True
 
 
-def _forget_choices() -> None:
+def _forget_choices(folder: Path) -> None:
     """Remove which configurations were the fastest while several processes shared the GPU."""
-    from torch._inductor.runtime.cache_dir_utils import cache_dir
-
-    for kept in Path(cache_dir()).rglob("*.best_config"):
+    for kept in folder.rglob("*.best_config"):
         kept.unlink()

@@ -30,8 +30,8 @@ on an H100, five of 32 took 1.2 to 1.4 times as long."""
 
 INSTRUCTION_BYTES = 16
 LONGEST_CODE = 96e3
-"""Bytes of the function of all sums of a thread. 101 KB ran as predicted on an H100 (KernelBench 2/4); of 135 KB, in a
-kernel of 150, each instruction came from L2: 2.1 times as long (2/52)."""
+"""Bytes of the function of all sums of a thread. 101 KB ran as predicted on an H100 (KernelBench 2/4); 135 KB, in a
+kernel of 150, took 2.1 times as long, as if each instruction came from L2 (2/52; not profiled)."""
 
 BARRIER_BYTES = 512
 """For the barriers of the ring and for what aligning the tiles to 1024 bytes skips at most beside them."""
