@@ -16,6 +16,7 @@ from cutesmith.patterns.contraction import plan as contraction
 from cutesmith.patterns.cutting.cover import Matcher as LaunchMatcher
 from cutesmith.patterns.cutting.cover import cut
 from cutesmith.patterns.cutting.machine import H200
+from cutesmith.patterns.cutting.phase_reductions import with_reductions_of_phases
 from cutesmith.patterns.cutting.phases import with_phases
 from cutesmith.patterns.cutting.rewriting import with_float8_factors, with_long_sums_in_parts, with_vectors_as_rows
 from cutesmith.patterns.cutting.sharing import with_shared_kernels
@@ -88,10 +89,11 @@ def whole_or_cut(graph: Graph, arch: str = "sm_90a", *, free_sizes: bool = False
     graph = replace(graph, free_sizes=free_sizes)
     if not any(node.op == "contract" for node in graph.nodes()):
         return with_shared_kernels(_one_or_cut(graph))
-    plan, others = _one_or_cut(graph), [with_vectors_as_rows(graph), with_long_sums_in_parts(graph), with_phases(graph)]
-    if parse_arch(arch).sm == contraction.HOPPER:
-        others.append(with_phases(graph, channels_last=True))
-    sm = parse_arch(arch).sm
+    plan, sm = _one_or_cut(graph), parse_arch(arch).sm
+    phases = [with_phases(graph), *([with_phases(graph, for_tma=True)] if sm == contraction.HOPPER else [])]
+    reduced = [with_reductions_of_phases(each) for each in phases if each is not graph]
+    others = [with_vectors_as_rows(graph), with_long_sums_in_parts(graph), *phases]
+    others += [each for each in reduced if each not in phases]
     if {"wgmma", "tcgen05.mma"} & {*sm.tensor_cores}:
         others.append(with_float8_factors(graph))
     if "wgmma" in sm.tensor_cores:

@@ -8,7 +8,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from cutesmith.devices import parse_arch
 from cutesmith.emulator.device import emulated_device
+from cutesmith.patterns.contraction.hopper.legality import moved_outputs
+from cutesmith.patterns.contraction.hopper.proposals import proposals as hopper_proposals
 from cutesmith.patterns.cutting.cover import cut
 from cutesmith.patterns.cutting.phases import with_phases
 from cutesmith.patterns.cutting.sharing import with_shared_kernels
@@ -18,7 +21,7 @@ from cutesmith.patterns.pattern_plan import HopperConfiguration
 from cutesmith.patterns.tracing.trace import trace_function
 from cutesmith.problems.loading import load_file
 from tests.patterns.interpret import interpret
-from tests.patterns.running import close, exactly, load, move, normal
+from tests.patterns.running import close, emulated_hopper, exactly, load, move, normal
 
 
 def turned(dims: int, **options):
@@ -124,14 +127,35 @@ def test_an_image_is_copied_once_for_the_products_of_all_phases():
 
 
 @pytest.mark.slow
-def test_results_of_an_image_with_its_channels_last(tmp_path):
-    function, inputs = turned(2, stride=2, padding=1), drawn((1, 16, 6, 7), (16, 8, 3, 3))
-    graph = with_phases(trace_function(function, inputs), channels_last=True)
-    assert with_phases(graph, channels_last=True) is graph
+@pytest.mark.parametrize("taps", [3, 4])
+def test_results_of_lines_that_tma_stores(taps, tmp_path):
+    """Several products of an image with its channels last; one product of the image as it is."""
+    function, inputs = turned(2, stride=2, padding=1), drawn((1, 16, 6, 7), (16, 8, taps, taps))
+    graph = with_phases(trace_function(function, inputs), for_tma=True)
+    assert with_phases(graph, for_tma=True) is graph
+    assert all(node.shape[-1] % 4 == 0 for node in graph.nodes() if node.op == "contract")
     plan = with_shared_kernels(cut(graph, AROUND_PRODUCTS))
     with emulated_device("sm_90a"):
         out = load(plan.render(plan.configurations("sm_90a")[0]), tmp_path).kernel_fn(*map(move, inputs)).cpu()
     close(3e-6, of_largest=True)(out, *exactly(function, inputs))
+
+
+@pytest.mark.slow
+def test_windows_beyond_the_image_on_hopper(tmp_path):
+    """Lines have places beyond the last position, which see no element."""
+    graph = with_phases(
+        trace_function(turned(2, stride=2, padding=1), drawn((2, 16, 5, 6), (16, 32, 4, 4))), for_tma=True
+    )
+    (product,) = (
+        launch.plan for launch in cut(graph, AROUND_PRODUCTS).launches if launch.plan.pattern == "contraction"
+    )
+    hopper = next(c for c in hopper_proposals(product.problem, parse_arch("sm_90a").sm) if not c.joined)
+    assert not moved_outputs(product.problem, hopper)
+    inputs = [normal(*argument.shape, seed=at) for at, argument in enumerate(product.graph.arguments)]
+    with emulated_hopper():
+        out = load(product.render(hopper), tmp_path).kernel_fn(*map(move, inputs)).cpu()
+    (expected,) = interpret(product.graph, inputs)
+    close(2e-3, of_largest=True)(out, expected.float())
 
 
 PROBLEM = """

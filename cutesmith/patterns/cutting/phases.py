@@ -24,7 +24,10 @@ MOST_POSITIONS = 50
 """Of one block: a thread puts the positions of one in order, in a loop that is unrolled; the DSL warns of 64."""
 
 LEAST_CHANNELS = 16
-"""Of an image that is copied for TMA."""
+"""Of an image that TMA reads."""
+
+LINE_ELEMENTS = 4
+"""Of products of float32 that TMA stores: lines are multiples of 16 bytes."""
 
 
 @dataclass(frozen=True)
@@ -93,18 +96,19 @@ class Group:
     positions: int
 
 
-def with_phases(graph: Graph, *, channels_last: bool = False) -> Graph:
+def with_phases(graph: Graph, *, for_tma: bool = False) -> Graph:
     """The graph with products for the phases of transposed convolutions that stride; right for the traced sizes.
 
-    `channels_last`: images are stored with their channels side by side first, once for all phases, whose products on
-    Hopper would each copy them so. The graph itself where it has no such image.
+    `for_tma`: images are stored with their channels side by side first, once for all phases, whose products on Hopper
+    would each copy them so; and lines of products are as long as TMA can store, which a launch would move together
+    otherwise. The graph itself where it has no such image.
     """
     build, changed = GraphBuilder(), set[int]()
 
     def maybe(node: Node) -> Node:
         build.origin = node.origin
-        if node.op == "contract" and node.inputs[1].op == "windows" and _has_phases(node.inputs[1], channels_last):
-            result = _by_phases(build, node, channels_last)
+        if node.op == "contract" and node.inputs[1].op == "windows" and _has_phases(node.inputs[1], for_tma):
+            result = _by_phases(build, node, for_tma)
         elif not any(id(child) in changed for child in node.inputs):
             return node
         elif node.op == "reshape":
@@ -120,14 +124,12 @@ def with_phases(graph: Graph, *, channels_last: bool = False) -> Graph:
     return replace(rewritten, fixed_shapes=True) if changed else graph
 
 
-def _has_phases(seen: Node, channels_last: bool) -> bool:
-    """Whether windows are of phases; with `channels_last` of an image that several products would copy."""
+def _has_phases(seen: Node, for_tma: bool) -> bool:
+    """Whether windows are of phases; with `for_tma` of an image of many channels."""
     windows, image = Windows.of(seen), seen.inputs[0]
     if not windows.is_spread or math.prod(windows.divisor) > MOST_POSITIONS:
         return False
-    at = len(image.shape) - windows.rank - 1
-    is_copied = image.shape[at] >= LEAST_CHANNELS and Viewed.of(image).stride[at] != 1
-    return not channels_last or (is_copied and math.prod(len(list(s.groups())) for s in _strides(seen)) > 1)
+    return not for_tma or image.shape[-windows.rank - 1] >= LEAST_CHANNELS
 
 
 def _strides(seen: Node) -> list[Stride]:
@@ -139,7 +141,7 @@ def _strides(seen: Node) -> list[Stride]:
     ]
 
 
-def _by_phases(build: GraphBuilder, node: Node, channels_last: bool) -> Node:
+def _by_phases(build: GraphBuilder, node: Node, for_tma: bool) -> Node:
     """The product of weights and windows as those of its phases, put in order."""
     factors, seen = node.inputs
     windows, image = Windows.of(seen), seen.inputs[0]
@@ -149,12 +151,22 @@ def _by_phases(build: GraphBuilder, node: Node, channels_last: bool) -> Node:
     strides = _strides(seen)
     shape = (*lead, node.shape[-2], *(stride.positions for stride in strides))
     groups = [list(stride.groups()) for stride in strides]
-    if channels_last:
-        image = _with_channels_last(build, image, len(lead))
-    products = [_product(build, node, image, whole, strides, chosen) for chosen in itertools.product(*groups)]
+    choices = list(itertools.product(*groups))
+    if for_tma:
+        choices = list(map(_with_whole_lines, choices))
+        if len(choices) > 1 and Viewed.of(image).stride[len(lead)] != 1:
+            image = _with_channels_last(build, image, len(lead))
+    products = [_product(build, node, image, whole, strides, chosen) for chosen in choices]
     order = Interleaving(tuple(map(_phases, strides, groups)))
     result = build.node("interleave", products, shape, compute_dtype(node.dtype), order)
     return build.reshape(build.retype(result, node.dtype), node.shape)
+
+
+def _with_whole_lines(groups: tuple[Group, ...]) -> tuple[Group, ...]:
+    """The groups with a few places more along the last dimension: all places are whole lines of 16 bytes."""
+    *others, last = groups
+    step = LINE_ELEMENTS // math.gcd(LINE_ELEMENTS, *(group.positions for group in others))
+    return (*others, replace(last, positions=-(-last.positions // step) * step))
 
 
 def _phases(stride: Stride, groups: Sequence[Group]) -> tuple[Phase | None, ...]:

@@ -284,14 +284,18 @@ class Interleaving(Attributes):
 
     def sources(self) -> list[tuple[int, tuple[Phase, ...]] | None]:
         """Of each position of a block, row-major: its input, and its phase along each dimension; None for 0."""
-        groups = [1 + max(phase.group for phase in along if phase) for along in self.phases]
         found = list[tuple[int, tuple[Phase, ...]] | None]()
         for place in itertools.product(*self.phases):
             phases = tuple(phase for phase in place if phase)
-            number = 0
-            for phase, count in zip(phases, groups, strict=False):
-                number = number * count + phase.group
-            found.append((number, phases) if len(phases) == self.rank else None)
+            is_met = len(phases) == self.rank
+            found.append((self.number([phase.group for phase in phases]), phases) if is_met else None)
+        return found
+
+    def number(self, groups: Sequence[int]) -> int:
+        """Which input a choice of a group along each dimension is."""
+        found = 0
+        for group, along in zip(groups, self.phases, strict=True):
+            found = found * (1 + max(phase.group for phase in along if phase)) + group
         return found
 
 
