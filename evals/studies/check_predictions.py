@@ -35,7 +35,7 @@ from cutesmith.patterns.pattern_plan import HopperConfiguration  # noqa: E402
 from cutesmith.patterns.tracing.trace import trace_function  # noqa: E402
 
 RESULTS = ROOT / "evals" / "results"
-STUDIES = ("llm", "float8", "blocks", "kernelbench", "unaligned", "points", "taps", "images")
+STUDIES = ("llm", "epilogues", "float8", "blocks", "kernelbench", "unaligned", "points", "taps", "images")
 MOST_LOST = 1.05
 
 

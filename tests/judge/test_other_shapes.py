@@ -55,6 +55,22 @@ def test_each_layout_is_of_one_input_alone(layout, sizes):
         assert sizes or values[place].shape == inputs[place].shape
 
 
+def test_of_many_inputs_each_gets_one_layout_beside_those_of_all():
+    """A network of 150 parameters had seven layouts for each: `verify` compiled for longer than nine minutes."""
+    inputs = [torch.randn(4, 6, 8) if place % 3 else torch.randn(5) for place in range(40)]
+    shapes = OtherShapes(tuple(f"w{place}" for place in range(40)), inputs, sizes=False)
+    (alone,) = (case for case in shapes.cases() if case.name == "layouts of some inputs")
+    assert len(alone.draws) == len(LAYOUTS)
+    moved = [place for name in alone.draws for place in shapes.changed_by(name)]
+    assert len(moved) == len(set(moved)) and all(place in moved for place in range(40) if place % 3)
+    for name in alone.draws:
+        places, values = shapes.changed_by(name), derive(shapes, name)
+        is_so = next(LAYOUTS[layout] for layout in LAYOUTS if name.endswith(layout))
+        assert all(is_so(values[place]) for place in places if inputs[place].ndim == 3)
+        assert all(values[place] is inputs[place] for place in range(40) if place not in places)
+        assert name.startswith(f"`w{places[0]}` and {len(places) - 1} others ")
+
+
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_inputs_of_eight_bits_get_each_layout_too(layout):
     """PyTorch does not flip 8-bit floats: no layout of such an input was drawn."""

@@ -22,6 +22,7 @@ ODD_SIZES = (37, 5, 3, 2)  # of the distinct dimensions, the last one first; sma
 SMALL_SIZES = (48, 24, 4, 2)  # layouts need no large tensors
 SWAPPED_SIZES = (24, 48, 4, 2)
 MOST_ELEMENTS = 1 << 20  # of other sizes beside columns that stay
+MOST_MOVED_ALONE = 8  # tensors; of more each gets one layout beside those of all: each costs another compilation
 FIXED, MOST_FIXED = 16, 3  # a size that the reference may need as it is is at most that, and so many are tried
 OTHER_SIZES, MOST_APART = (37, 29), 4  # of one input alone, and in so many draws
 OTHER_TYPE = {torch.float32: torch.bfloat16, torch.bfloat16: torch.float16, torch.float16: torch.bfloat16}
@@ -90,8 +91,8 @@ class OtherShapes:
             yield _shapes("sizes around powers of two", around, Rule.S2)
         if len(self._tensors) > 1:
             yield of_all
-        for index, draws in self._layouts.items():
-            yield _shapes(f"layouts of `{self.names[index]}`", draws, Rule.S3)
+        for moved, draws in self._layouts.items():
+            yield _shapes(f"layouts of {moved}", draws, Rule.S3)
         yield from self._in_turn()
 
     @cached_property
@@ -143,16 +144,27 @@ class OtherShapes:
         return _only(ShapeDraw(name, derive, (place,), resizes_alone=True))
 
     @cached_property
-    def _layouts(self) -> dict[int, tuple[ShapeDraw, ...]]:
-        """Those of each tensor alone, by its place."""
+    def _layouts(self) -> dict[str, tuple[ShapeDraw, ...]]:
+        """Those of each tensor alone; of many, as a network's parameters, those of a share of them at a time."""
+        places = [*self._tensors]
+        if len(places) > MOST_MOVED_ALONE:
+            shares = {layout: places[first :: len(_LAYOUTS)] for first, layout in enumerate(_LAYOUTS)}
+            return {"some inputs": tuple(self._moved_alone(shares))}
         return {
-            index: tuple(
-                self._moved(f"`{self.names[index]}` {layout}", layout, (index,))
-                for layout in _LAYOUTS
-                if value.ndim >= _LEAST_DIMENSIONS.get(layout, 1) and not (layout == "expanded" and index in self.kept)
-            )
-            for index, value in self._tensors.items()
+            f"`{self.names[place]}`": tuple(self._moved_alone(dict.fromkeys(_LAYOUTS, [place]))) for place in places
         }
+
+    def _moved_alone(self, shares: dict[str, list[int]]) -> Iterator[ShapeDraw]:
+        """The draws that give those inputs of each share the layout which can have it."""
+        for layout, share in shares.items():
+            places = tuple(place for place in share if self._can_have(layout, place))
+            others = f" and {len(places) - 1} other{'s' if len(places) > 2 else ''}" if len(places) > 1 else ""
+            if places:
+                yield self._moved(f"`{self.names[places[0]]}`{others} {layout}", layout, places)
+
+    def _can_have(self, layout: str, place: int) -> bool:
+        enough = self._tensors[place].ndim >= _LEAST_DIMENSIONS.get(layout, 1)
+        return enough and not (layout == "expanded" and place in self.kept)
 
     @cached_property
     def _layouts_of_all(self) -> tuple[ShapeDraw, ...]:
