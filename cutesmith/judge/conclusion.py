@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from textwrap import shorten
 
 from cutesmith.problems import contract
 from cutesmith.verdicts import CaseOutcome, CaseReport, ExitCode, InputKind, Mechanism, Violation, deciding, failed
@@ -25,6 +26,7 @@ BY_A_SET = "one of get_input_sets(), or get_inputs() by EMULATED_SIZES."
 BY_SIZES = "raise EMULATED_SIZES until it does, or give one of get_input_sets() the size."
 BY_THE_KERNEL = "the problem is given, so lower the bound from which the kernel takes it. A GPU verifies at full size."
 TF32_CONVOLUTIONS = "float32 convolutions may round to tf32, as PyTorch's flag for cuDNN lets them"
+MOST_OF_A_REASON = 120  # characters of why a kernel declines
 OTHER_VALUES = "Let get_inputs() draw values for which reference_fn gives finite results."
 
 
@@ -49,6 +51,7 @@ class Conclusion:
     """The cases of one verification and how far they reach: where they ran, at which sizes, for which inputs.
 
     `shrunk` as of `Round`; `idle`: what of the file no case ran; `shapes`: whether the problem promises other sizes.
+    `own_layouts`: the inputs that no case had in another layout, as the kernel declines each, and why it does.
     """
 
     path: Path
@@ -60,6 +63,7 @@ class Conclusion:
     shapes: bool
     kinds: Sequence[InputKind]
     idle: Sequence[str]
+    own_layouts: Mapping[str, str]
     own_problem: bool
     tf32_convolutions: bool
 
@@ -104,7 +108,14 @@ class Conclusion:
     def _qualified(self) -> str:
         whose = ", by the file's own reference" if self.own_problem else ""
         whose += f"; {TF32_CONVOLUTIONS}" if self.tf32_convolutions else ""
-        return whose + (f"; no case {' or '.join(self.idle)}" if self.idle else "")
+        return whose + self._untried_layouts() + (f"; no case {' or '.join(self.idle)}" if self.idle else "")
+
+    def _untried_layouts(self) -> str:
+        if not self.own_layouts:
+            return ""
+        names = " or ".join(f"`{name}`" for name in self.own_layouts)
+        why = shorten(next(iter(self.own_layouts.values())), MOST_OF_A_REASON, placeholder=" …")
+        return f"; no other layout of {names} was tried, as the kernel declines each ({why})"
 
     def _smaller_way(self) -> str:
         """How a small case comes to the code of full size: by the problem, where its author is the kernel's."""

@@ -10,7 +10,7 @@ on `get_inputs()`, as every other case comes after such a call. Then it runs the
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from itertools import chain
@@ -29,7 +29,7 @@ from cutesmith.judge.rounds import Round
 from cutesmith.lint.call_graph import host_functions
 from cutesmith.lint.source import Source
 from cutesmith.sandbox.gpu_lock import gpu_lock
-from cutesmith.verdicts import CaseOutcome, CaseReport, InputKind
+from cutesmith.verdicts import CaseOutcome, CaseReport, InputKind, Rule
 
 Cases = Iterable[CaseReport]
 MOST_LINES = 4  # of host code that no case ran, that are named
@@ -40,7 +40,7 @@ class Course:
     """All cases with values of the kernel file `path`; `ran_on` as in a verdict. `second`: where two processes run.
 
     After the cases: `reduced`, as what the largest input ran; `idle`, what of the file no case ran; `kinds` of the
-    inputs.
+    inputs; `own_layouts`, which of them no case had in another layout, as the kernel declines each, and why.
     """
 
     path: Path
@@ -51,6 +51,7 @@ class Course:
     load_second: Callable[[], object] = tuple  # loads the file in the second's process
     reduced: str = ""
     idle: tuple[str, ...] = ()
+    own_layouts: Mapping[str, str] = field(default_factory=dict)
     kinds: tuple[InputKind, ...] = ()
     whole: FullSize | None = field(init=False)
 
@@ -107,6 +108,7 @@ class Course:
             yield from longer if self.second is not None and self.second.ended_reference else ()  # it raises
             return
         self.kinds = tuple(kind.after(self.first.refused, self.first.declined) for kind in self._planned.kinds)
+        self.own_layouts = self._in_own_layouts()
         for more in (rings, longer, self._not_executed()):
             for case in more if right else ():
                 yield case
@@ -115,6 +117,11 @@ class Course:
             self.idle = self._idle()
         if sizes := self.first.ran_as:  # such as "16384x8192 as 32x8192, 16384x32"
             self.reduced = f"{sizes[0]} as {', '.join(sizes[1:])}"
+
+    def _in_own_layouts(self) -> dict[str, str]:
+        layouts = {name for case in self._planned.cases if case.rule is Rule.S3 for name in case.draws}
+        declined = {kind.name: layouts & {*kind.declined} for kind in self.kinds if not layouts & {*kind.drawn}}
+        return {name: self.first.declined[min(draws)] for name, draws in declined.items() if draws}
 
     def own_set(self, turn: Round, index: int) -> Iterator[CaseReport]:
         """Several draws of one input set, in one buffer and in new ones (rule R1), twice for determinism."""

@@ -31,11 +31,15 @@ POISONS = (NAN_POISON, LARGE_POISON)
 
 @dataclass(frozen=True)
 class Draw:
-    """The inputs of one step: the name of their draw, their key on the reference's side, and their files."""
+    """The inputs of one step: the name of their draw, their key on the reference's side, and their files.
+
+    `own_sizes` as of the request for them.
+    """
 
     name: str
     key: str
     inputs: Drawn
+    own_sizes: bool = False
 
 
 def run_derived(turn: Round, case: DerivedCase) -> CaseReport | None:
@@ -44,7 +48,8 @@ def run_derived(turn: Round, case: DerivedCase) -> CaseReport | None:
     for begin in range(0, len(case.draws), len(KEYS)):
         names = case.draws[begin : begin + len(KEYS)]
         try:
-            drawn = _draws(turn, names)
+            drawn, refused = _draws(turn, names)
+            turn.refused |= refused
         except CutesmithError as error:
             turn.refused |= {name: f"it could not be drawn: {error}" for name in names if name not in turn.refused}
             if turn.reference.alive:
@@ -65,32 +70,44 @@ def run_derived(turn: Round, case: DerivedCase) -> CaseReport | None:
 
 
 def _run_all(turn: Round, case: DerivedCase, drawn: Sequence[Draw]) -> Iterator[CaseReport]:
-    """The draws in one run, or each in its own where the kernel refuses one, as a refusal ends a run."""
+    """The draws in one run, or each in its own where the kernel refuses one, as a refusal ends a run.
+
+    Sizes that change only to be quick are the first that may be refused: then they are those of `get_inputs()`.
+    """
     if not drawn:
         return
     report = _run(turn, case, drawn)
     if report.outcome is not CaseOutcome.DECLINED:
         yield report
-    elif len(drawn) == 1:
-        turn.declined[drawn[0].name] = report.remark
+        return
+    names, own_sizes = [draw.name for draw in drawn], drawn[0].own_sizes
+    if case.resizes_too and not own_sizes:
+        again, refused = _draws(turn, names, own_sizes=True)
+        if not refused:
+            yield from _run_all(turn, case, again)
+            return
+        why = next(iter(refused.values()))
+        report = replace(report, remark=f"{report.remark}; at the sizes of get_inputs(): {why}")
+    if len(drawn) == 1:
+        turn.declined[names[0]] = report.remark
         yield report
-    else:
-        for draw in drawn:  # large inputs were handed over once
-            yield from _run_all(turn, case, _draws(turn, [draw.name]))
+        return
+    for name in names:  # large inputs were handed over once
+        yield from _run_all(turn, case, _draws(turn, [name], own_sizes=own_sizes)[0])
 
 
-def _draws(turn: Round, names: Sequence[str]) -> list[Draw]:
-    """Those draws that the reference takes; the others are noted in `turn.refused`."""
-    drawn: list[Draw] = []
+def _draws(turn: Round, names: Sequence[str], *, own_sizes: bool = False) -> tuple[list[Draw], dict[str, str]]:
+    """Those draws that the reference takes, and why it refuses the others."""
+    drawn, refused = list[Draw](), dict[str, str]()
     seed = new_seed()
     for name in names:
         key = KEYS[len(drawn)]
-        inputs = turn.draw(key, derive=name, begins=not drawn, seed=seed, resized=turn.shorter)
+        inputs = turn.draw(key, derive=name, begins=not drawn, seed=seed, resized=turn.shorter, own_sizes=own_sizes)
         if inputs.accepted:
-            drawn.append(Draw(name, key, inputs))
+            drawn.append(Draw(name, key, inputs, own_sizes))
         else:
-            turn.refused[name] = inputs.why
-    return drawn
+            refused[name] = inputs.why
+    return drawn, refused
 
 
 def _run(turn: Round, case: DerivedCase, drawn: Sequence[Draw]) -> CaseReport:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import ClassVar
@@ -89,6 +90,7 @@ class Judge:
     shapes: bool = True  # whether the problem promises other sizes
     tf32_convolutions: bool = False  # as of `Round`
     idle: tuple[str, ...] = ()  # what of the file no case ran
+    own_layouts: Mapping[str, str] = field(default_factory=dict)  # as of `Course`
     kinds: tuple[InputKind, ...] = ()
     entry: Entry = candidate_entry  # of the kernel's process
     processes: Processes | None = None  # the last that were started
@@ -216,6 +218,7 @@ class Judge:
         rounds = [turn for turn in (course.first, course.second) if turn is not None]
         self.shrunk = dict(sorted(course.first.shrunk.items()))
         self.reduced, self.idle, self.kinds = course.reduced, course.idle, course.kinds
+        self.own_layouts = course.own_layouts
         self.tf32_convolutions = any(turn.tf32_convolutions for turn in rounds)
         verdict = self._conclude("\n".join(filter(None, (turn.candidate.log_tail for turn in rounds))))
         if verdict.passed and self.options.sanitize and device == "cuda":
@@ -248,6 +251,7 @@ class Judge:
             shapes=self.shapes,
             kinds=self.kinds,
             idle=self.idle,
+            own_layouts=self.own_layouts,
             own_problem=self.own_problem,
             tf32_convolutions=self.tf32_convolutions,
         )

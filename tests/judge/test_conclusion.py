@@ -42,7 +42,7 @@ def test_a_tolerance_that_does_not_count_is_told(tmp_path):
     kernel = tmp_path / "relu.py"
     kernel.write_text('TOLERANCE = {"rtol": 1e-2}\ndef kernel_fn(x): return x\n')
     told = {"cases": (CaseReport(name="zeros", inputs="").violated(slip),), "ran_on": "emulator", "device_name": ""}
-    told |= {"path": kernel, "reduced": "", "shrunk": {}, "shapes": True, "kinds": (), "idle": ()}
+    told |= {"path": kernel, "reduced": "", "shrunk": {}, "shapes": True, "kinds": (), "idle": (), "own_layouts": {}}
     told["tf32_convolutions"] = False
     ignored = "TOLERANCE of relu.py does not count: the problem says what is allowed"
     reached = Conclusion(own_problem=False, **told).reached()

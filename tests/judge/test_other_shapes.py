@@ -101,6 +101,33 @@ def test_sizes_around_powers_of_two_are_seen_for_every_dimension():
     assert any(s[2] > s[3] for s in seen) and any(s[2] < s[3] for s in seen)
 
 
+def test_one_input_gets_other_layouts_at_its_own_sizes_first():
+    def added(x, w):
+        return x + w
+
+    inputs = [torch.randn(32, 40), torch.randn(32, 40)]
+    others = OtherInputs.of(added, inputs, inputs, native_of(added), gpu=False, domain=None, sizes=True)
+    for draw, own_sizes, shape in (
+        ("`x` transposed", False, (32, 40)),
+        ("all inputs transposed", False, (24, 48)),
+        ("all inputs transposed", True, (32, 40)),
+    ):
+        (x, _), why = others.draw(draw, inputs, own_sizes=own_sizes)
+        assert why == "" and x.shape == shape and x.stride(0) == 1, draw
+
+
+def test_layouts_of_more_elements_than_a_case_may_have_are_drawn_at_small_sizes():
+    def negative(x):
+        return -x
+
+    inputs = [torch.zeros(1 << 21, 1)]
+    others = OtherInputs.of(negative, inputs, inputs, native_of(negative), gpu=False, domain=None, sizes=True)
+    ((x,), why), (none, too_many) = (others.draw("`x` transposed", inputs, own_sizes=own) for own in (False, True))
+    assert (
+        why == "" and x.numel() < 100 and none == [] and "2,097,152 elements take the emulated GPU too long" in too_many
+    )
+
+
 def test_calls_in_turn_have_as_many_elements_and_another_type():
     shapes = OtherShapes(("x",), [torch.randn(100, 200, dtype=torch.float16)], sizes=True)
     cases = {case.name: case for case in shapes.cases() if case.back}
@@ -125,7 +152,7 @@ def test_a_size_that_the_reference_needs_stays_where_others_change():
 
     inputs = [torch.randn(3, 5, 16, 16), torch.rand(3, 40, 4, 2)]
     others = OtherInputs.of(sampled, inputs, inputs, native_of(sampled), gpu=False, domain=None, sizes=True)
-    for draw in ("`points` transposed", "`value` with gaps between rows", "odd sizes"):
+    for draw in ("all inputs transposed", "all inputs with gaps between rows", "odd sizes"):
         (value, points), why = others.draw(draw, inputs)
         assert why == "" and points.shape[-1] == 2 and value.shape != inputs[0].shape, draw
     assert "size 2" in others.draw("size 1 for 2", inputs)[1]
@@ -162,8 +189,7 @@ def test_sizes_that_belong_together_change_together(name):
     inputs = [torch.randn(shape) for shape in shapes]
     others = OtherInputs.of(reference, inputs, inputs, native_of(reference), gpu=False, domain=None, sizes=True)
     seen = set()
-    layout = f"`{others.shapes.names[0]}` one element past an aligned address"
-    for draw in ("odd sizes", "2^n + 1", "multiples of 4", layout):
+    for draw in ("odd sizes", "2^n + 1", "multiples of 4", "all inputs one element past an aligned address"):
         values, why = others.draw(draw, inputs)
         assert why == "", draw
         reference(*values)

@@ -152,6 +152,37 @@ def test_a_kernel_that_is_silently_wrong_on_odd_sizes_fails(tmp_path):
     assert "odd sizes" in verdict.summary
 
 
+TWENTY_COLUMNS = PROBLEM.replace("torch.randn(4, 6), torch.rand(6)", "torch.randn(4, 20), torch.rand(20)")
+OTHER_COLUMNS = 'if x.shape[-1] != 20:\n    raise ValueError("20 columns")\n'
+PACKED_W = "w = w.as_strided(w.shape, (1,), w.storage_offset())\n"
+NO_STRIDES = "if not (x.is_contiguous() and w.is_contiguous()) or (x.data_ptr() | w.data_ptr()) % 16:\n    "
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("before", "code", "told"),
+    [
+        (OTHER_COLUMNS, ExitCode.PASSED, "declined, by the file's own reference"),
+        (OTHER_COLUMNS + PACKED_W, ExitCode.WRONG_RESULT, "with every second element"),
+        (
+            f"if x.shape[-1] % 4 == 0 and x.shape[-1] != 48: {PACKED_W}",
+            ExitCode.WRONG_RESULT,
+            "with every second element",
+        ),
+        (
+            f"{OTHER_COLUMNS}{NO_STRIDES}raise ValueError('packed')\n",
+            ExitCode.PASSED,
+            "no other layout of `x` or `w` was tried, as the kernel declines each (",
+        ),
+    ],
+    ids=["honest", "one width", "whole tiles", "declines"],
+)
+def test_layouts_are_tried_at_the_sizes_that_a_kernel_takes(tmp_path, before, code, told):
+    """At small sizes, which it declines, a kernel of one width had no input with other strides."""
+    verdict = verdict_of(tmp_path, kernel_returning("y", before + WRITE), TWENTY_COLUMNS)
+    assert verdict.exit_code == code and told in verdict.summary, verdict.summary
+
+
 @pytest.mark.slow
 def test_shapes_are_not_derived_where_the_file_names_one(tmp_path):
     single = PROBLEM.split("def get_input_sets")[0]

@@ -17,7 +17,8 @@ class DerivedCase:
     `may_raise`: by any exception.
     `forgiving`: no wrong value is cheating. `strict`: elements that PyTorch gives NaN for are compared too. `alone`: by
     names of inputs, draws that change one of them and nothing else. `back`: the first draw comes again at the end.
-    `kept`: the rule where a wrong result is, bit for bit, that of an earlier step.
+    `kept`: the rule where a wrong result is, bit for bit, that of an earlier step. `resizes_too`: its draws change
+    layouts or types, and sizes only to be quick: what a kernel declines comes again at the sizes of `get_inputs()`.
     """
 
     name: str
@@ -30,3 +31,4 @@ class DerivedCase:
     alone: dict[str, str] = field(default_factory=dict)
     back: bool = False
     kept: Rule | None = None
+    resizes_too: bool = False

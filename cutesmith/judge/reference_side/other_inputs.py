@@ -104,13 +104,13 @@ class OtherInputs:
         """Whether a draw changes values alone."""
         return name in self.drawing.draws
 
-    def draw(self, name: str, inputs: Values) -> tuple[Values, str]:
+    def draw(self, name: str, inputs: Values, *, own_sizes: bool = False) -> tuple[Values, str]:
         """The inputs of one draw, in the way that gives the fewest NaN; or why the reference takes none.
 
-        If it refuses a draw of several inputs, those are changed that it takes.
+        If it refuses a draw of several inputs, those are changed that it takes. `own_sizes`: sizes stay in any case.
         """
         if not self.keeps_sizes(name):
-            return self._of_another_shape(name, inputs)
+            return self._of_another_shape(name, inputs, own_sizes=own_sizes)
         ways = self.drawing.draws[name]
         if name in (NEGATIVE_INDICES, *ANY_INTEGER):
             larger, why = self.draw("large integers", inputs)
@@ -172,7 +172,7 @@ class OtherInputs:
 
         return trial
 
-    def _of_another_shape(self, name: str, inputs: Values) -> tuple[Values, str]:
+    def _of_another_shape(self, name: str, inputs: Values, *, own_sizes: bool) -> tuple[Values, str]:
         """The inputs of one draw with as many sizes changed as the reference takes; or why it takes none.
 
         Sizes for which some of its results are finite come before those with NaN or Inf alone, which decide nothing.
@@ -180,7 +180,9 @@ class OtherInputs:
         draw, refused, hollow = self.shapes.draws.get(name), "", list[Any]()
         if draw is None:
             return [], UNCHANGED
-        for rules in draw.rules(inputs, partial(self._related_sizes, inputs)):
+        if own_sizes and not self.gpu and (elements := _elements(inputs)) > ALL_ELEMENTS:
+            return [], f"{elements:,} elements take the emulated GPU too long"
+        for rules in draw.rules(inputs, partial(self._related_sizes, inputs), own_sizes=own_sizes):
             values = draw.derive(inputs, rules)
             if draw.changes and _same_layout(values, inputs):
                 refused = refused or UNCHANGED

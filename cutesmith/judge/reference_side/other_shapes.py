@@ -19,9 +19,9 @@ from cutesmith.judge.reference_side.size_rules import FREE, IN_ORDER, SizeRules
 from cutesmith.verdicts import Rule
 
 ODD_SIZES = (37, 5, 3, 2)  # of the distinct dimensions, the last one first; small, so that a case costs nothing
-SMALL_SIZES = (48, 24, 4, 2)  # layouts need no large tensors
+SMALL_SIZES = (48, 24, 4, 2)  # layouts of all inputs need no large tensors
 SWAPPED_SIZES = (24, 48, 4, 2)
-MOST_ELEMENTS = 1 << 20  # of other sizes beside columns that stay
+MOST_ELEMENTS = 1 << 20  # of other sizes beside columns that stay, and of layouts at the problem's own sizes
 MOST_MOVED_ALONE = 8  # tensors; of more each gets one layout beside those of all: each costs another compilation
 FIXED, MOST_FIXED = 16, 3  # a size that the reference may need as it is is at most that, and so many are tried
 OTHER_SIZES, MOST_APART = (37, 29), 4  # of one input alone, and in so many draws
@@ -49,20 +49,29 @@ class ShapeDraw:
     changes: bool = True
     resizes_alone: bool = False
 
-    def rules(self, inputs: Sequence[Any], related: Callable[[], SizeRules | None]) -> Iterator[SizeRules]:
+    def rules(
+        self, inputs: Sequence[Any], related: Callable[[], SizeRules | None], *, own_sizes: bool = False
+    ) -> Iterator[SizeRules]:
         """How sizes may change in it: a point has two coordinates, which a reference refuses to lose.
 
         At first each by itself, then in the order of the old ones, with each of the smallest as it is, and with those
-        that are `related`, which takes a search. At last all of few elements stay.
+        that are `related`, which takes a search. At last all of few elements stay. Of one input alone they do at first:
+        that is what the kernel is for, and a kernel of fixed sizes takes no others. With `own_sizes` nothing else.
         """
+        all_stay = SizeRules(frozenset(distinct_sizes(inputs)))
+        stays = self.all_stay and _are_few(inputs)
+        if own_sizes or (stays and self.places):
+            yield all_stay
+        if own_sizes:
+            return
         yield FREE
         if self.smallest:
             yield IN_ORDER
             yield from (SizeRules(frozenset({size})) for size in sizes_that_may_stay(inputs))
         if self.related and (rules := related()):
             yield rules
-        if self.all_stay and count_elements([v for v in inputs if isinstance(v, Tensor)], {}) <= MOST_ELEMENTS:
-            yield SizeRules(frozenset(distinct_sizes(inputs)))
+        if stays and not self.places:
+            yield all_stay
 
 
 @dataclass(frozen=True)
@@ -81,7 +90,7 @@ class OtherShapes:
         if self.sizes:
             for draw in (ODD, EMPTY, *self._of_size_one):
                 yield DerivedCase(draw.name, (draw.name,), may_decline=True, strict=True)
-        of_all = _shapes("layouts of all inputs", self._layouts_of_all, Rule.S3)
+        of_all = self._of_layouts("layouts of all inputs", self._layouts_of_all)
         if quick:
             yield of_all
             return
@@ -89,10 +98,10 @@ class OtherShapes:
             around = _AROUND if len(distinct_sizes(self.inputs)) > 1 else _AROUND_COLUMNS
             yield _shapes("equal sizes apart", (THREE_OF_ONE, *self._apart), Rule.S2)
             yield _shapes("sizes around powers of two", around, Rule.S2)
-        if len(self._tensors) > 1:
+        if self.sizes or len(self._tensors) > 1:
             yield of_all
         for moved, draws in self._layouts.items():
-            yield _shapes(f"layouts of {moved}", draws, Rule.S3)
+            yield self._of_layouts(f"layouts of {moved}", draws)
         yield from self._in_turn()
 
     @cached_property
@@ -170,6 +179,10 @@ class OtherShapes:
     def _layouts_of_all(self) -> tuple[ShapeDraw, ...]:
         return tuple(self._moved(f"all inputs {layout}", layout) for layout in _LAYOUTS if layout in _OF_ALL)
 
+    def _of_layouts(self, name: str, draws: Sequence[ShapeDraw]) -> DerivedCase:
+        own_sizes = _are_few(self.inputs) and all(draw.places for draw in draws)
+        return replace(_shapes(name, draws, Rule.S3), resizes_too=self.sizes and not own_sizes)
+
     def _moved(self, name: str, layout: str, places: tuple[int, ...] = ()) -> ShapeDraw:
         """The draw that moves the elements of the inputs at these places, of all where none is named."""
 
@@ -206,7 +219,12 @@ class OtherShapes:
             yield DerivedCase(name, draws, Rule.S4, may_decline=True, back=True)
         if any(value.dtype in OTHER_TYPE for value in tensors):
             name, draws = "the same shape in another type", (first, another_type)
-            yield DerivedCase(name, draws, Rule.S4, may_decline=True, may_raise=True, back=True)
+            case = DerivedCase(name, draws, Rule.S4, may_decline=True, may_raise=True, back=True)
+            yield replace(case, resizes_too=self.sizes)
+
+
+def _are_few(inputs: Sequence[Any]) -> bool:
+    return count_elements([value for value in inputs if isinstance(value, Tensor)], {}) <= MOST_ELEMENTS
 
 
 def sizes_that_may_stay(inputs: Sequence[Any]) -> list[int]:

@@ -220,7 +220,7 @@ class Reference:
                 return requests.Drawn(accepted=False, why=why)
         if name:
             assert self.other is not None, "the plan comes first"
-            before, (values, why) = values, self.other.draw(name, values)
+            before, (values, why) = values, self.other.draw(name, values, own_sizes=request.own_sizes)
             if why:
                 return requests.Drawn(accepted=False, why=why)
             changed = self.other.changes(name, before, values)

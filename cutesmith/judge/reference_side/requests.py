@@ -111,7 +111,7 @@ class Draw(Request[Drawn]):
     `longer` keeps that size whole,
     `beyond` has so many elements; then `elements` bounds the inputs, and with `columns` these may change. With
     `some_blocks` the reference may take longer, as not all blocks run. `resized`: sizes of the inputs, and those that
-    they get instead; draws that set sizes themselves leave it out.
+    they get instead; draws that set sizes themselves leave it out. `own_sizes`: a draw of layouts leaves sizes alone.
     """
 
     key: str
@@ -126,6 +126,7 @@ class Draw(Request[Drawn]):
     columns: bool = False
     some_blocks: bool = False
     resized: tuple[tuple[int, int], ...] = ()
+    own_sizes: bool = False
 
 
 @dataclass(frozen=True)
