@@ -4,7 +4,8 @@ Two are one order too: each runs its own cases ahead, and what one of them finds
 are known. So the verdict is that of one process; cases that nothing would have run after an earlier one are dropped.
 
 The first runs `get_inputs()`, its launches at full size, the derived cases and rings. The second begins with one call
-on `get_inputs()`, as every other case comes after such a call. Then it runs the other input sets and the longer cases.
+on `get_inputs()`, as every other case comes after such a call. It runs the other input sets and the longer cases, and
+then derived cases from the last one on, until it meets the first.
 """
 
 from __future__ import annotations
@@ -16,11 +17,14 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 
+from cutesmith.errors import CutesmithError
 from cutesmith.judge.ahead import ahead
+from cutesmith.judge.both_ends import BothEnds
 from cutesmith.judge.candidate_side import requests as of_candidate
 from cutesmith.judge.candidate_side.host_branches import never_taken
 from cutesmith.judge.conclusion import set_name
 from cutesmith.judge.derived import run_derived
+from cutesmith.judge.draws.derived_case import DerivedCase
 from cutesmith.judge.full_size import LAUNCHES, FullSize
 from cutesmith.judge.own_sets import begin, replay
 from cutesmith.judge.reference_side import requests as of_reference
@@ -63,11 +67,13 @@ class Course:
         self.lost = False  # whether a derived draw ended the reference's process
         self._planned = of_reference.Planned((), ())
         self._recorded: Future[FullSize] = Future()  # with the launches at full size
+        self._derived: BothEnds[DerivedCase, CaseReport | None] = BothEnds(())
+        self._shorter: Future[tuple[tuple[int, int], ...]] = Future()  # of the first's round, once a derived case ran
 
     def cases(self) -> Iterator[CaseReport]:
         """In their order, whichever process runs them; raises what ended one."""
         first = [self.own_set(self.first, -1), self._at_full_size(), self.derived(), self._rings()]
-        second = [self._other_sets(), self._longer()]
+        second = [self._other_sets(), self._longer(), self._derived_by_second()]
         if self.second is None:
             yield from self._in_order(first, second)
             return
@@ -81,10 +87,11 @@ class Course:
         assert self.second is not None, "it was started"
         self.second.candidate.kill()
         self._recorded.cancel()
+        self._shorter.cancel()
 
     def _in_order(self, first: Sequence[Cases], second: Sequence[Cases]) -> Iterator[CaseReport]:
         """The cases of both, until one of them ends it: a cheat does, or a call that fails at full size."""
-        (own, at_full_size, derived, rings), (others, longer) = first, second
+        (own, at_full_size, derived, rings), (others, longer, *_) = first, second
         right, decided = True, False
         for case in chain(own, others):
             yield case
@@ -99,16 +106,21 @@ class Course:
             right &= case.passed
             if case.name == LAUNCHES and not (case.passed and self.first.base.steps):
                 return
-        for case in derived:
+        for case in chain(derived, self._behind()):
             yield case
             right &= case.passed
             if cheats(case):
                 return
         if not self.first.reference.alive:
-            yield from longer if self.second is not None and self.second.ended_reference else ()  # it raises
+            if self.second is not None and self.second.ended_reference:
+                yield from longer  # it raises, if it ended the process
+                raise CutesmithError("a derived draw ended the process of the problem")
             return
-        self.kinds = tuple(kind.after(self.first.refused, self.first.declined) for kind in self._planned.kinds)
-        self.own_layouts = self._in_own_layouts()
+        refused, declined = self.first.refused, self.first.declined
+        if self.second is not None:
+            refused, declined = refused | self.second.refused, declined | self.second.declined
+        self.kinds = tuple(kind.after(refused, declined) for kind in self._planned.kinds)
+        self.own_layouts = self._in_own_layouts(declined)
         for more in (rings, longer, self._not_executed()):
             for case in more if right else ():
                 yield case
@@ -118,10 +130,10 @@ class Course:
         if sizes := self.first.ran_as:  # such as "16384x8192 as 32x8192, 16384x32"
             self.reduced = f"{sizes[0]} as {', '.join(sizes[1:])}"
 
-    def _in_own_layouts(self) -> dict[str, str]:
+    def _in_own_layouts(self, declined_draws: Mapping[str, str]) -> dict[str, str]:
         layouts = {name for case in self._planned.cases if case.rule is Rule.S3 for name in case.draws}
         declined = {kind.name: layouts & {*kind.declined} for kind in self.kinds if not layouts & {*kind.drawn}}
-        return {name: self.first.declined[min(draws)] for name, draws in declined.items() if draws}
+        return {name: declined_draws[min(draws)] for name, draws in declined.items() if draws}
 
     def own_set(self, turn: Round, index: int) -> Iterator[CaseReport]:
         """Several draws of one input set, in one buffer and in new ones (rule R1), twice for determinism."""
@@ -152,19 +164,40 @@ class Course:
             yield from self.whole.fewer_blocks_at_once()
 
     def derived(self) -> Iterator[CaseReport]:
-        """Cases that no one wrote down."""
+        """Cases that no one wrote down, of which a second process may take the last ones once the first has run."""
         turn = self.first
         turn.shorter = self.rings.shorter() if self.plan.shapes and self.ran_on == "emulator" else ()
         self._planned = turn.ask(of_reference.Plan(self.plan.shapes, quick=turn.options.quick))
-        for planned in self._planned.cases:
-            with self._sharing():
-                case = run_derived(turn, planned)
+        self._derived = BothEnds(self._planned.cases)
+        for case in self._derived.forwards(lambda planned: self._run_derived(turn, planned)):
+            if not self._shorter.done():
+                self._shorter.set_result(turn.shorter)
             if case is not None:
-                turn.right &= case.passed
                 yield case
             if not turn.reference.alive:
-                self.lost = turn.ended_reference
                 return
+
+    def _derived_by_second(self) -> Iterator[CaseReport]:
+        """The last ones; `_behind` tells them, in their order."""
+        turn = self.second
+        assert turn is not None, "it was started"
+        turn.shorter = self._shorter.result()
+        self._derived.backwards(lambda planned: self._run_derived(turn, planned))
+        yield from ()
+
+    def _behind(self) -> Iterator[CaseReport]:
+        """The derived cases that the second ran."""
+        if self.first.reference.alive:
+            yield from (case for case in self._derived.behind() if case is not None)
+
+    def _run_derived(self, turn: Round, planned: DerivedCase) -> CaseReport | None:
+        with self._sharing():
+            case = run_derived(turn, planned)
+        if case is not None:
+            turn.right &= case.passed
+        if not turn.reference.alive:
+            self.lost |= turn.ended_reference
+        return case
 
     def _rings(self) -> Iterator[CaseReport]:
         if self.ran_on == "emulator" and self.first.right:
