@@ -137,6 +137,15 @@ def test_calls_in_turn_have_as_many_elements_and_another_type():
     assert first.shape == second.shape and second.dtype == OTHER_TYPE[first.dtype]
 
 
+def test_as_many_heads_as_batches_stay_few_and_calls_in_turn_have_as_many_elements():
+    """A size that counts twice had been made 24 and 48: 576 and 2304 blocks, and other numbers of elements."""
+    inputs = [torch.randn(4, 4, 8, 256), torch.rand(4)]
+    shapes = OtherShapes(("x", "decay"), inputs, sizes=True)
+    assert derive(shapes, "small sizes")[0].shape == (4, 4, 24, 48)
+    assert derive(shapes, "sizes swapped")[0].shape == (4, 4, 48, 24)
+    assert derive(shapes, "more than 2^10 rows")[0].shape[2] > 1024
+
+
 def test_quick_draws_change_sizes_and_the_layout_of_all_inputs_where_sizes_are_promised():
     inputs = [torch.randn(32, 48), torch.randn(48)]
     quick = [case.name for case in OtherShapes(("x", "w"), inputs, sizes=True).cases(quick=True)]

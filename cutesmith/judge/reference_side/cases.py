@@ -7,6 +7,7 @@ reference decides what is allowed: a derived case that it refuses is dropped.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -25,14 +26,19 @@ _KEPT = "not shrunk further, as kernels are written for a number of columns"
 
 
 def distinct_sizes(inputs: Sequence[Any]) -> list[int]:
-    """Distinct dimension sizes above 1, those of the last dimensions first."""
+    """Distinct dimension sizes above 1, those of the last dimensions first.
+
+    Those come last that one tensor has twice among its outer dimensions, such as as many heads as batches: there a
+    large size counts twice.
+    """
     found: dict[int, None] = {}
     tensors = [value for value in inputs if isinstance(value, torch.Tensor)]
     for depth in range(1, max((value.ndim for value in tensors), default=0) + 1):
         for value in tensors:
             if value.ndim >= depth and value.shape[-depth] > 1:
                 found[value.shape[-depth]] = None
-    return list(found)
+    twice = {size for value in tensors for size, count in Counter(value.shape[:-2]).items() if count > 1}
+    return sorted(found, key=twice.__contains__)
 
 
 def smaller_sizes(inputs: Sequence[Any], most_elements: int) -> Iterator[dict[int, int]]:
