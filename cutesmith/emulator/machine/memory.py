@@ -315,18 +315,21 @@ class Memory:
         if self.sanitize:
             self.clocks.acquire(np.asarray(lanes, np.int64), key)
 
-    def copies_issued(self, lanes: Array, touched: Array, site: int) -> None:
-        """Copies of these lanes are under way to `touched`, indices (n, size) of bytes of the wave's shared memory."""
-        self._mark(lanes, touched, cells.PENDING, cells.MAX_TIME, site)
+    def copies_issued(self, lanes: Array, pointers: Array, size: int, site: int) -> None:
+        """Copies of these lanes are under way to host addresses (n,) in the wave's shared memory, of 4 to 16 bytes."""
+        self._mark(lanes, pointers, size, cells.PENDING, cells.MAX_TIME, site)
 
-    def copies_landed(self, lanes: Array, touched: Array, site: int) -> None:
+    def copies_landed(self, lanes: Array, pointers: Array, size: int, site: int) -> None:
         """Their bytes have arrived, and count as written now by the threads that issued them."""
-        self._mark(lanes, touched, lanes % self.wave.threads_per_block, self.clocks.time_of(lanes), site)
+        self._mark(lanes, pointers, size, lanes % self.wave.threads_per_block, self.clocks.time_of(lanes), site)
 
-    def _mark(self, lanes: Array, touched: Array, thread: Array | int, time: Array | int, site: int) -> None:
+    def _mark(
+        self, lanes: Array, pointers: Array, size: int, thread: Array | int, time: Array | int, site: int
+    ) -> None:
         if self.sanitize:
+            starts = (pointers - np.uint64(self.wave.shared_start)).astype(np.int64)
             packed = cells.pack(self.clocks.serial_of(lanes), thread, time, site)
-            self._shared_cells.write_bytes(touched, packed[:, None])
+            self._shared_cells.write_rows(starts, size, packed)
 
 
 def _words_of(requests: Sequence[Request], sizes: Sequence[int], space: Space, kind: Access) -> Array:

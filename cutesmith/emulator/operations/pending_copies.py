@@ -18,23 +18,17 @@ _POISON = 0xFF
 
 @dataclass
 class _Copies:
-    """Copies that were issued together; `places` are byte indices into the wave's shared memory, `data` (n, size)."""
+    """Copies that were issued together: host addresses in the wave's shared memory, and their `data` (n, size)."""
 
     lanes: Array
     groups: Array
-    places: Array
+    pointers: Array
     data: Array
     site: int
 
     def select(self, chosen: Array) -> _Copies:
         """Some of them."""
-        return _Copies(self.lanes[chosen], self.groups[chosen], self.places[chosen], self.data[chosen], self.site)
-
-    @property
-    def bytes_touched(self) -> Array:
-        """(n, size): the index of every byte."""
-        touched: Array = self.places[:, None] + np.arange(self.data.shape[1])
-        return touched
+        return _Copies(self.lanes[chosen], self.groups[chosen], self.pointers[chosen], self.data[chosen], self.site)
 
 
 class PendingCopies(Unit):
@@ -43,17 +37,14 @@ class PendingCopies(Unit):
     def __init__(self, machine: Machine) -> None:
         super().__init__(machine)
         self._wave, self._memory = machine.wave, machine.memory
-        self._shared = machine.wave.shared.reshape(-1)
         self._open_group = np.zeros(machine.wave.lane_count, np.int64)
         self._under_way: list[_Copies] = []
 
     def issue(self, lanes: Array, pointers: Array, data: Array, site: int) -> None:
         """Copies of uint8 (n, size) to host addresses in the wave's shared memory."""
-        places = (pointers - np.uint64(self._wave.shared.ctypes.data)).astype(np.int64)
-        copies = _Copies(lanes, self._open_group[lanes], places, data, site)
-        self._shared[copies.bytes_touched] = _POISON
-        self._memory.copies_issued(lanes, copies.bytes_touched, site)
-        self._under_way.append(copies)
+        self._memory.scatter(pointers, np.full_like(data, _POISON))
+        self._memory.copies_issued(lanes, pointers, data.shape[1], site)
+        self._under_way.append(_Copies(lanes, self._open_group[lanes], pointers, data, site))
 
     def commit(self, lanes: Array) -> None:
         """What these lanes have issued since their last commit is a group."""
@@ -77,11 +68,11 @@ class PendingCopies(Unit):
         for copies in self._under_way:
             done = copies.groups < before[copies.lanes]
             if done.any():
-                landed = copies.select(
-                    done
-                )  # from now on the bytes count as written by the thread that issued the copy
-                self._shared[landed.bytes_touched] = landed.data
-                self._memory.copies_landed(landed.lanes, landed.bytes_touched, landed.site)
-            if not done.all():
-                left.append(copies.select(~done))
+                landed = copies if (whole := done.all()) else copies.select(done)
+                self._memory.scatter(landed.pointers, landed.data)  # from now on the bytes count as the thread's own
+                self._memory.copies_landed(landed.lanes, landed.pointers, landed.data.shape[1], landed.site)
+                if whole:
+                    continue
+                copies = copies.select(~done)
+            left.append(copies)
         self._under_way = left

@@ -46,12 +46,20 @@ class SharedCells:
             if writers.max(initial=0) != APART:  # the largest cell
                 writers[:] = np.uint64(cell)
                 return
-        self.write_bytes(np.arange(start, start + size), np.uint64(cell))
+        self._set_apart(np.arange(start // CHUNK, (start + size - 1) // CHUNK + 1))
+        self._of_bytes["writers"][start : start + size] = np.uint64(cell)
 
-    def write_bytes(self, touched: Array, cells: Array | np.uint64) -> None:
-        """The same for bytes anywhere (their places, of any shape)."""
-        self._set_apart(touched // CHUNK)
-        self._of_bytes["writers"][touched] = cells
+    def write_rows(self, starts: Array, size: int, cells: Array) -> None:
+        """The same for rows of `size` bytes, at most a chunk and each within one, with a cell each."""
+        chunks, writers = starts // CHUNK, self._of_chunks["writers"]
+        apart = writers[chunks] == np.uint64(APART)
+        if size == CHUNK:
+            writers[chunks[~apart]] = cells[~apart]
+            starts, cells = starts[apart], cells[apart]
+        else:
+            self._set_apart(chunks[~apart])
+        if len(starts):
+            self._of_bytes["writers"].reshape(-1, size)[starts // size] = cells[:, None]
 
     def of_block(self, block: int) -> tuple[Array, Array]:
         """uint64 (bytes,) each: the writers and the readers of every byte of a block's shared memory."""
@@ -61,8 +69,7 @@ class SharedCells:
         return self._of_bytes["writers"][bytes_of_block], self._of_bytes["readers"][bytes_of_block]
 
     def _set_apart(self, chunks: Array) -> None:
-        whole = np.unique(chunks)
-        whole = whole[self._of_chunks["writers"][whole] != np.uint64(APART)]
+        whole = chunks[self._of_chunks["writers"][chunks] != np.uint64(APART)]
         for name, cells in self._of_chunks.items():
             self._of_bytes[name].reshape(-1, CHUNK)[whole] = cells[whole][:, None]
         self._of_chunks["writers"][whole] = np.uint64(APART)
