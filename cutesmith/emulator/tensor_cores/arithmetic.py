@@ -35,13 +35,13 @@ def decode(format: Format, bits: Array) -> tuple[Array, Array]:
         exponents = np.maximum(kept >> np.uint32(23) & np.uint32(0xFF), 1).astype(np.int16) - np.int16(F32.bias)
         exponents[kept << np.uint32(1) == 0] = NO_EXPONENT
         return kept.view(np.float32).astype(np.float64), exponents
-    values, exponents = _tables(format)
+    values, exponents = tables_of(format)
     return values[bits], exponents[bits]
 
 
 @functools.cache
-def _tables(format: Format) -> tuple[Array, Array]:
-    """Values and exponents of all patterns, by arithmetic on the fields."""
+def tables_of(format: Format) -> tuple[Array, Array]:
+    """The values and exponents of all patterns of at most 16 bits, by arithmetic on the fields."""
     bits = np.arange(1 << format.bits, dtype=np.uint32)
     mantissa = bits & np.uint32((1 << format.mantissa) - 1)
     biased = (bits >> format.mantissa & ((1 << format.exponent_bits) - 1)).astype(np.int64)

@@ -107,10 +107,10 @@ def registers_of(operand: Operand) -> tuple[Operand, ...]:
 def read_registers(warps: Warps, operand: Operand, bits: int = 32) -> Array:
     """uint64 (w, registers, 32) of a vector operand of whole warps, of registers or constants of `bits` bits."""
     parts, lanes = registers_of(operand), warps.members
-    slots = _slots(warps, parts)
-    if slots is not None:
-        rows: Array = warps.wave.frame[slots, lanes[:, None]]
-        return rows
+    rows = rows_of(warps, parts)
+    if rows is not None:
+        held: Array = warps.wave.frame[rows[:, None], lanes[:, None]]
+        return held
     dtype, flat = np.dtype(f"u{bits // 8}"), lanes.ravel()
     columns = [warps.wave.read(part, flat, dtype).reshape(lanes.shape) for part in parts]
     return np.stack(columns, axis=1).astype(np.uint64)
@@ -119,17 +119,17 @@ def read_registers(warps: Warps, operand: Operand, bits: int = 32) -> Array:
 def write_registers(warps: Warps, operand: Operand, values: Array) -> None:
     """Set a vector operand of whole warps from uint64 (w, registers, 32)."""
     parts = registers_of(operand)
-    slots = _slots(warps, parts)
-    if slots is not None:
-        warps.wave.frame[slots, warps.members[:, None]] = values
+    rows = rows_of(warps, parts)
+    if rows is not None:
+        warps.wave.frame[rows[:, None], warps.members[:, None]] = values
         return
     for index, part in enumerate(parts):
         warps.wave.write(part, warps.members.ravel(), values[:, index].ravel())
 
 
-def _slots(warps: Warps, parts: tuple[Operand, ...]) -> Array | None:
-    """Rows of the frame, shape (registers, 1); None where a part is not a register."""
+def rows_of(warps: Warps, parts: tuple[Operand, ...]) -> Array | None:
+    """int64 (registers,): the rows of the frame that have these registers; None where a part is not a register."""
     names = [part.name for part in parts if isinstance(part, Register)]
     if len(names) != len(parts):
         return None
-    return np.array([warps.wave.program.slots[name] for name in names])[:, None]
+    return np.array([warps.wave.program.slots[name] for name in names], np.int64)

@@ -11,22 +11,27 @@ import re
 
 import numpy as np
 
+from cutesmith.emulator.emitters.formats import FORMATS
 from cutesmith.emulator.faults import FaultKind, UnsupportedInstruction
 from cutesmith.emulator.machine.lanes import Warps
 from cutesmith.emulator.machine.suspensions import warp_operation
 from cutesmith.emulator.program.abi import WARP, Array
 from cutesmith.emulator.ptx.syntax import Immediate, Instruction, Operand, bits_of
-from cutesmith.emulator.tensor_cores.arithmetic import tensor_core_of
+from cutesmith.emulator.tensor_cores.arithmetic import TensorCore, tables_of, tensor_core_of
 from cutesmith.emulator.tensor_cores.fragments import (
     N,
     fragment_order,
     pack,
     read_registers,
+    registers_of,
+    rows_of,
     unpack,
     whole_warps,
     write_registers,
 )
 from cutesmith.emulator.tensor_cores.multiplication import FAMILIES, Multiplication, compute
+from cutesmith.emulator.tensor_cores.native_registers import read_floats, read_halves, write_floats
+from cutesmith.emulator.tensor_cores.native_sums import fused_sums
 from cutesmith.emulator.tensor_cores.sparsity import (
     DIFFERENT,
     ORDERED,
@@ -59,6 +64,8 @@ _SPARSE_SHAPES = {
     "8-bit": ("m16n8k32", "m16n8k64"),
     "4-bit": ("m16n8k64", "m16n8k128"),
 }
+_IN_REGISTERS = {("f16", "f32"), ("bf16", "f32")}  # families and results of native_registers.py
+_SIDE_BY_SIDE = 128  # warps whose decoded elements, 6 KB each, lie in the cache together
 _FORM = re.compile(
     r"mma(?P<sparse>\.sp(?P<ordered>::ordered_metadata)?)?\.sync\.aligned\.(?P<shape>m(?P<m>\d+)n8k(?P<k>\d+))\.row\.col(?P<satfinite>\.satfinite)?"
     r"\.(?P<d>\w+)\.(?P<a>\w+)\.(?P<b>\w+)\.(?P<c>\w+)(?P<bitwise>\.(xor|and)\.popc)?(?P<rounding>\.rn)?"
@@ -107,7 +114,8 @@ def multiply(warps: Warps) -> None:
     form = parse_multiplication(instruction.full_opcode)
     assert form is not None
     warps = whole_warps(warps)
-    if not len(warps.members):
+    core = tensor_core_of(warps.wave.tensor_core_sm or warps.wave.program.module.sm)
+    if not len(warps.members) or _multiply_registers(warps, form, core):
         return
     d, a, b, c, *sparse = instruction.operands
     bits, result_bits = bits_of(form.a), bits_of(form.result)
@@ -115,7 +123,6 @@ def multiply(warps: Warps) -> None:
     left = _matrix(warps, a, fragment_order("a", form.m, form.stored, bits), bits).reshape(-1, form.m, form.stored)
     right = _matrix(warps, b, fragment_order("b", form.k, N, bits), bits).reshape(-1, form.k, N)
     addend = _matrix(warps, c, order, result_bits).reshape(-1, form.m, N)
-    core = tensor_core_of(warps.wave.tensor_core_sm or warps.wave.program.module.sm)
     if form.sparse:
         product = compute_sparse(form, left, right, addend, core, _chosen(warps, form, *sparse))
     else:
@@ -124,6 +131,25 @@ def multiply(warps: Warps) -> None:
     elements[:, order] = product.reshape(elements.shape)
     per = max(1, 32 // result_bits)
     write_registers(warps, d, pack(elements.reshape(len(product), -1, per, WARP), result_bits))
+
+
+def _multiply_registers(warps: Warps, form: Multiplication, core: TensorCore) -> bool:
+    """The product by machine code from registers to registers, where it has one; False where nothing was done."""
+    operands = [rows_of(warps, registers_of(operand)) for operand in warps.instruction.operands]
+    rows = [each for each in operands if each is not None]
+    if form.sparse or (form.family, form.result) not in _IN_REGISTERS or len(rows) < len(operands):
+        return False
+    d, a, b, c = rows
+    m, k, tables = form.m, form.k, tables_of(FORMATS[form.a])
+    of_a, of_b, of_c = (fragment_order(*one) for one in (("a", m, k, 16), ("b", k, N, 16), ("c", m, N, 32)))
+    firsts = np.ascontiguousarray(warps.members[:, 0])
+    for begin in range(0, len(firsts), _SIDE_BY_SIDE):
+        where = warps.wave.frame, firsts[begin : begin + _SIDE_BY_SIDE]
+        left = read_halves(*where, a, of_a, (m, k), tables)
+        right = read_halves(*where, b, of_b, (k, N), tables)
+        addend = read_floats(*where, c, of_c, (m, N))
+        write_floats(*where, d, of_c, fused_sums(left, right, addend, core.chunk // 2, core.fraction, 0))
+    return True
 
 
 def _chosen(warps: Warps, form: Multiplication, metadata: Operand, selector: Operand) -> Array:

@@ -8,6 +8,7 @@ import pytest
 from cutesmith.emulator.faults import UnsupportedInstruction
 from cutesmith.emulator.machine.settings import Settings
 from cutesmith.emulator.tensor_cores.arithmetic import tensor_core_of
+from cutesmith.emulator.tensor_cores.fragments import fragment_order, unpack
 from cutesmith.emulator.tensor_cores.multiplication import Multiplication, compute
 from cutesmith.emulator.tensor_cores.warp_multiply import parse_multiplication
 from tests.emulator.machine.launches import run_warps
@@ -87,6 +88,35 @@ def test_constants_and_shared_registers_as_operands():
     code = f"{BF16} {{%r0, %r1, %r2, %r3}}, {{%r4, %r5, %r6, %r7}}, {{%r8, %r9}}, {{0f3F800000, 0f40000000, 0, %r3}};"
     found = run_warps(code, values, "%r0", "%r1", "%r2", "%r3")
     assert [float(bits[0, 5].astype(np.uint32).view(np.float32)) for bits in found] == [17, 18, 16, 16]
+
+
+@pytest.mark.parametrize("kind", ["f16", "bf16"])
+@pytest.mark.parametrize("k", [8, 16])
+@pytest.mark.parametrize("exponents", ["any", "close"])
+def test_the_code_for_registers_gives_every_bit_of_the_general_product(kind, k, exponents):
+    """Of four warps with all kinds of numbers, or with numbers of similar size."""
+    random = np.random.default_rng(k)
+    form = Multiplication(16, k, kind, kind, "f32")
+    sizes = {"a": k // 4, "b": k // 8, "c": 4}
+    held = {name: random.integers(0, 1 << 32, (4, count, 32), np.uint64) for name, count in sizes.items()}
+    if exponents == "close":  # no NaN, no Inf, and factors of similar size
+        held = {name: words & np.uint64(0x8FFF_8FFF) | np.uint64(0x3000_3000) for name, words in held.items()}
+    names = {"a": [4, 5, 6, 7][: k // 4], "b": [8, 9][: k // 8], "c": [10, 11, 12, 13]}
+    values = {f"%r{name}": held[side][:, index] for side, them in names.items() for index, name in enumerate(them)}
+    code = BF16.replace("bf16", kind).replace("k16", f"k{k}") + " {%r0, %r1, %r2, %r3}"
+    for them in names.values():
+        code += ", {" + ", ".join(f"%r{name}" for name in them) + "}"
+    found = np.stack(run_warps(f"{code};", values, "%r0", "%r1", "%r2", "%r3"), axis=1)
+
+    def matrix(side, rows, columns, bits):
+        elements = unpack(held[side], bits).reshape(4, -1)
+        order = fragment_order(side, rows, columns, bits)
+        return elements.take(order, axis=1).reshape(4, rows, columns)
+
+    matrices = matrix("a", 16, k, 16), matrix("b", k, 8, 16), matrix("c", 16, 8, 32)
+    expected = compute(form, *matrices, tensor_core_of(90)).reshape(4, -1)
+    assert (found.reshape(4, -1)[:, fragment_order("c", 16, 8, 32)] == expected).all()
+    assert (expected == 0x7FFF_FFFF).any() == (exponents == "any")
 
 
 def test_the_target_chooses_the_tensor_cores():
