@@ -102,7 +102,10 @@ class Watch:
         if usage.processes > limits.processes:
             return Excess(f"started more than {limits.processes} processes", "Start none: compute it in one process.")
         if usage.held_bytes > limits.memory_bytes:
-            hint = "Return fewer elements from get_inputs(), or hold less at once."
+            hint = (
+                "Return fewer elements from get_inputs(), or hold less at once. If it compiled, a loop is unrolled "
+                "too often: make the outer one cutlass.range(n, unroll=1)."
+            )
             text = f"used more than {limits.memory_bytes / GIB:.1f} GiB of host memory"
             return Excess(text, hint, Mechanism.MEMORY_LIMIT)
         content, most_bytes = content_of(self.folder, limits.files), min(limits.folder_bytes, self.room)

@@ -180,6 +180,12 @@ def test_other_values_of_a_scalar_are_others_of_its_type(value):
     assert others and value not in others and {type(other) for other in others} == {type(value)}
 
 
+def test_draws_of_a_scalar_are_named_by_its_values():
+    """The numbers of draws read as values: "`k` in 6 more ways: value 1, 2, 3" was taken for small ones alone."""
+    drawing = Drawing(kinds_of(lambda x, k, scale: x, [ROWS, 8, 0.75]), Seen())
+    assert {"`k` = 9", "`k` = 64", "`k` = -8", "`scale` = 9", "`scale` = 0.858333"} <= set(drawing.draws)
+
+
 def test_other_numbers_of_groups_divide_as_many_channels_and_sizes_stay_affordable():
     assert {16, 64} <= set(v.scalar_values(8)) and max(v.scalar_values(4096)) == 8192
 

@@ -234,7 +234,9 @@ def _count_of_others(kind: Kind) -> int:
 
 
 def _scalar_draw(kind: Kind, number: int) -> str:
-    return f"`{kind.name}` value {number + 1}"
+    assert kind.value is not None
+    other = v.scalar_values(kind.value)[number]
+    return f"`{kind.name}` = {f'{other:.6g}' if isinstance(other, float) else other}"
 
 
 def is_free(kind: Kind) -> bool:

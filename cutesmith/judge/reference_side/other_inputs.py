@@ -20,6 +20,7 @@ from cutesmith.judge.reference_side.problem_calls import native_outputs
 from cutesmith.judge.reference_side.requests import Planned
 from cutesmith.judge.reference_side.size_rules import SizeRules, possible_rules
 from cutesmith.judge.transfer.tensors import copy_of, finite
+from cutesmith.sandbox.failures import out_of_host_memory
 from cutesmith.verdicts import InputKind
 
 Native = Callable[[Sequence[Any]], tuple[list[torch.Tensor], bool]]
@@ -227,6 +228,8 @@ class OtherInputs:
             with Watching() as watching:
                 outputs, _ = self.native(values)
         except Exception as error:  # noqa: BLE001 - whatever it is, the reference refuses these inputs
+            if out_of_host_memory(error):
+                return Tried("the reference needs more memory for it than there is here")
             return Tried(f"{type(error).__name__}: {str(error)[:300]}")
         if not outputs:
             return Tried("it returns nothing")
