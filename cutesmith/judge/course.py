@@ -3,9 +3,9 @@
 Two are one order too: each runs its own cases ahead, and what one of them finds counts only when all cases before it
 are known. So the verdict is that of one process; cases that nothing would have run after an earlier one are dropped.
 
-The first runs `get_inputs()`, its launches at full size, the derived cases and rings. The second begins with one call
-on `get_inputs()`, as every other case comes after such a call. It runs the other input sets and the longer cases, and
-then derived cases from the last one on, until it meets the first.
+The first runs `get_inputs()`, its launches at full size, other input sets from the last one on, rings, and the derived
+cases. The second begins with one call on `get_inputs()`, as every other case comes after such a call. It goes through
+the other input sets until it meets the first, runs the longer cases, and then derived cases from the last one on.
 """
 
 from __future__ import annotations
@@ -66,13 +66,15 @@ class Course:
         self.rings = RingCases(first, resizable=plan.resizable, fresh=not plan.shapes)
         self.lost = False  # whether a derived draw ended the reference's process
         self._planned = of_reference.Planned((), ())
+        self._sets: BothEnds[int, list[CaseReport]] = BothEnds(range(plan.sets))
         self._recorded: Future[FullSize] = Future()  # with the launches at full size
         self._derived: BothEnds[DerivedCase, CaseReport | None] = BothEnds(())
         self._shorter: Future[tuple[tuple[int, int], ...]] = Future()  # of the first's round, once a derived case ran
 
     def cases(self) -> Iterator[CaseReport]:
         """In their order, whichever process runs them; raises what ended one."""
-        first = [self.own_set(self.first, -1), self._at_full_size(), self.derived(), self._rings()]
+        own = self.own_set(self.first, -1)
+        first = [own, self._at_full_size(), self._sets_by_first(), self._rings(), self.derived()]
         second = [self._other_sets(), self._longer(), self._derived_by_second()]
         if self.second is None:
             yield from self._in_order(first, second)
@@ -91,9 +93,9 @@ class Course:
 
     def _in_order(self, first: Sequence[Cases], second: Sequence[Cases]) -> Iterator[CaseReport]:
         """The cases of both, until one of them ends it: a cheat does, or a call that fails at full size."""
-        (own, at_full_size, derived, rings), (others, longer, *_) = first, second
+        (own, at_full_size, _, rings, derived), (others, longer, _) = first, second
         right, decided = True, False
-        for case in chain(own, others):
+        for case in chain(own, others, chain.from_iterable(self._sets.behind())):
             yield case
             right &= case.passed
             decided |= case.outcome is not CaseOutcome.NOT_DECIDED
@@ -146,13 +148,17 @@ class Course:
                 return
 
     def _other_sets(self) -> Iterator[CaseReport]:
-        """Those of `get_input_sets()`; a second process comes to them as the first does, after `get_inputs()`."""
+        """Those of `get_input_sets()`, which two processes share; a second comes to them after `get_inputs()` too."""
         turn = self.second or self.first
         if self.second is not None:
             self.load_second()
             begin(turn, set_name(-1))
-        for index in range(self.plan.sets):
-            yield from self.own_set(turn, index)
+        yield from chain.from_iterable(self._sets.forwards(lambda index: list(self.own_set(turn, index))))
+
+    def _sets_by_first(self) -> Iterator[CaseReport]:
+        """The last ones, where a second process goes through them too; they are told behind those."""
+        self._sets.backwards(lambda index: list(self.own_set(self.first, index)))
+        yield from ()
 
     def _at_full_size(self) -> Iterator[CaseReport]:
         if self.whole is None:

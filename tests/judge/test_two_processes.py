@@ -83,7 +83,8 @@ def test_two_processes_say_what_one_says(tmp_path, name):
 @pytest.mark.slow
 def test_a_second_process_that_is_killed_is_a_crash_and_no_pass(tmp_path):
     path = tmp_path / "kernel.py"
-    path.write_text(KERNEL.replace("{fault}", "if x.shape == (4, 6): time.sleep(1000)"))
+    in_the_second = "if len(CALLS) == 2 and x.shape != (33, 20): time.sleep(1000)"  # the first begins with three calls
+    path.write_text(KERNEL.replace("{fault}", in_the_second))
     judge = Judge(path=path, problem=path, options=VerifyOptions(processes=2, timeout=120))
 
     def kill():
