@@ -28,7 +28,7 @@ from cutesmith.judge.draws.derived_case import DerivedCase
 from cutesmith.judge.full_size import LAUNCHES, FullSize
 from cutesmith.judge.own_sets import begin, replay
 from cutesmith.judge.reference_side import requests as of_reference
-from cutesmith.judge.ring_cases import RingCases
+from cutesmith.judge.ring_cases import RingCases, not_wrapped
 from cutesmith.judge.rounds import Round
 from cutesmith.lint.call_graph import host_functions
 from cutesmith.lint.source import Source
@@ -240,9 +240,11 @@ class Course:
         lines = [str(line) for line in never_taken(host_functions(source), branches)]
         more = f" and {len(lines) - MOST_LINES} more" if len(lines) > MOST_LINES else ""
         at = f"line{'s' * (len(lines) > 1)} {', '.join(lines[:MOST_LINES])}{more}"
+        rings = self.second.rings if self.second is not None else set()
         return (
             *([f"launched {', '.join(missed)}"] if missed else []),
             *([f"took the branch of host code at {at}"] if lines else []),
+            *([unused] if (unused := not_wrapped(self.first.rings | rings)) else []),
         )
 
     def _sharing(self) -> contextlib.AbstractContextManager[None]:

@@ -3,12 +3,13 @@
 Which size decides the trips is not known beforehand: the emulated GPU counts the phases of the ring's mbarriers
 (`emulator/machine/rings.py`), one size after another is changed, and what the trips then do says how long it has to
 be. Each case also runs with the first warps of a block ahead of the others, and with the last. Where no size adds
-trips, as blocks of a persistent kernel share what there is, a case runs on a GPU with few multiprocessors.
+trips, as blocks of a persistent kernel share what there is, a case runs on a GPU with few multiprocessors, and so does
+one of a persistent kernel without a ring.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
 
 from cutesmith.judge.candidate_side.requests import Run
@@ -49,9 +50,11 @@ class RingCases:
     seen: dict[int, MbarrierRing] = field(default_factory=dict)
 
     def cases(self) -> Iterator[CaseReport]:
-        """None where no ring has several stages; a failed one is the last."""
+        """None where no ring has several stages and blocks share no work; a failed one is the last."""
         base = self.turn.base.ring
         if base is None:
+            if self.turn.base.persistent:
+                yield self._on_a_small_gpu()
             return
         for size in self._sizes()[:MOST_PROBES] if self.resizable else ():
             other = _another(size, base)
@@ -66,7 +69,7 @@ class RingCases:
         own = self._tried({})  # its own trips at least, in other orders
         yield own.case
         if own.case.passed and not base.wrapped:
-            yield from self._on_a_small_gpu("no size that was changed adds to its trips")
+            yield self._on_a_small_gpu()
 
     def shorter(self) -> tuple[tuple[int, int], ...]:
         """A size that no output has, and the length with 2 stages + 1 trips where it has more than twice as many.
@@ -94,15 +97,11 @@ class RingCases:
                 break
             self.seen[wanted] = tried.ring
         if not self._wrapped:
-            yield from self._on_a_small_gpu("more trips take too long or are declined")
+            yield self._on_a_small_gpu()
 
-    def _on_a_small_gpu(self, why: str) -> Iterator[CaseReport]:
-        """The sizes of `get_inputs()` where fewer blocks share them; `why` no size alone showed a ring that wraps."""
-        tried = self._tried({}, FEW * self.turn.base.cluster)
-        yield tried.case
-        if tried.case.passed and (tried.ring is None or not tried.ring.wrapped):
-            name = "ring of mbarriers: more trips than stages"
-            yield CaseReport(name=name, inputs="", outcome=CaseOutcome.NOT_RUN, remark=why)
+    def _on_a_small_gpu(self) -> CaseReport:
+        """The sizes of `get_inputs()` where fewer blocks share them."""
+        return self._tried({}, FEW * self.turn.base.cluster).case
 
     @property
     def _wrapped(self) -> list[MbarrierRing]:
@@ -140,7 +139,7 @@ class RingCases:
         turn = self.turn
         changed = ", ".join(f"size {old} as {new}" for old, new in sizes.items()) or "the sizes of get_inputs()"
         changed += f" on {multiprocessors} multiprocessors" if multiprocessors else ""
-        name = f"ring of mbarriers: {changed}"
+        name = f"{'ring of mbarriers' if turn.base.ring else 'more tiles for each block'}: {changed}"
         drawn = turn.draw(DERIVED, resized=tuple(sizes.items()))
         case = CaseReport(name=name, inputs=drawn.summary)
         if not drawn.accepted:
@@ -152,13 +151,34 @@ class RingCases:
         steps = (turn.step(0, drawn, reuse=False, poison=NAN_POISON),)
         others = bool(sizes or multiprocessors)
         fresh = bool(sizes) and self.fresh or multiprocessors > 0
-        call = Run(steps, may_decline=others, limited=True, fresh=fresh, orders=ORDERS, multiprocessors=multiprocessors)
+        call = Run(
+            steps,
+            may_decline=others,
+            may_raise=turn.base.ring is None,
+            limited=True,
+            fresh=fresh,
+            orders=ORDERS,
+            multiprocessors=multiprocessors,
+        )
         reply = turn.run_named(name, drawn, call)
         judged = DerivedCase(name, (name,), strict=True)
         trips = f"{reply.ring.trips} trips of {reply.ring.stages} stages, " if reply.ring else ""
+        trips = trips or f"{', '.join(map(str, reply.blocks))} blocks, "
         note = f"{trips}in {ORDERS} orders"
         report = judge_derived(turn, case, reply, judged, draws=[Draw(name, DERIVED, drawn)], note=note)
         return _Tried(report, reply.ring)
+
+
+def not_wrapped(rings: Collection[MbarrierRing]) -> str:
+    """What the kernel did not do with a ring in any case, of those `rings`; empty where it did, or has none.
+
+    An array whose mbarriers serve once each, as one for each factor, has as many trips as stages in all cases.
+    """
+    if any(ring.wrapped for ring in rings) or all(ring.trips == ring.stages for ring in rings):
+        return ""
+    most = max(rings, key=lambda ring: ring.trips)
+    trips = f"{most.trips} trip{'s' * (most.trips > 1)}"
+    return f"used a stage of its ring of {most.stages} mbarriers again ({trips} at most)"
 
 
 def _another(size: int, ring: MbarrierRing) -> int:

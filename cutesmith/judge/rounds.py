@@ -25,7 +25,7 @@ from cutesmith.sandbox.messages import R, Request
 from cutesmith.sandbox.readable import INPUTS
 from cutesmith.sandbox.scratch import content_of, remove_folder, scratch_folder
 from cutesmith.sandbox.worker import GIB, Worker
-from cutesmith.verdicts import ExitCode, Mechanism, Precision, Rule, Violation
+from cutesmith.verdicts import ExitCode, MbarrierRing, Mechanism, Precision, Rule, Violation
 
 NAN_POISON, LARGE_POISON = 0xFF, 0x5A  # as in transfer.tensors, which imports torch
 TOO_EARLY = "nothing that this call wrote stayed: let every stream that you use wait for the current one first"
@@ -80,7 +80,8 @@ class Round:
 
     `name` tells rounds that share a reference apart, `turns` is held by the one that talks to it, and
     `ended_reference` is of the one whose request that process did not survive. `keys`: of the inputs that it holds.
-    `right`: every case passed so far. `refusal` of the call that `begin` makes.
+    `right`: every case passed so far. `refusal` of the call that `begin` makes. `rings`: of mbarriers, as of `Ran`, of
+    all cases.
     """
 
     folder: Path
@@ -103,6 +104,7 @@ class Round:
     keys: set[str] = field(default_factory=set)
     right: bool = True
     refusal: CandidateError | None = None
+    rings: set[MbarrierRing] = field(default_factory=set)
 
     def another(self, folder: Path, candidate: Worker, name: str) -> Round:
         """Another round with the same reference, for another process of the kernel."""
@@ -151,6 +153,7 @@ class Round:
                     self.options.largest_file,
                 )
             reply = self.candidate.call(request, timeout=timeout)
+            self.rings |= {reply.ring} if reply.ring else set()
             for step, report in zip(request.steps, reply.steps):
                 require_own(report.outputs, Path(step.outputs))
             return reply

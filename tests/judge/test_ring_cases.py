@@ -6,9 +6,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from cutesmith.judge.ring_cases import RingCases
+from cutesmith.judge.ring_cases import RingCases, not_wrapped
 from cutesmith.judge.verification import VerifyOptions, verify_kernel
-from cutesmith.verdicts import MbarrierRing
+from cutesmith.verdicts import ExitCode, MbarrierRing
 from tests.judge.in_process import ShortJudge, verdict_here
 
 FAULTS = Path(__file__).resolve().parents[2] / "evals" / "planted_faults"
@@ -98,6 +98,91 @@ def test_blocks_of_a_persistent_product_have_several_tiles_on_a_small_gpu(tmp_pa
         assert verdict.passed and name in [case.name for case in verdict.cases], verdict.summary
     else:
         assert not verdict.passed and f"{name}: " in verdict.summary, verdict.summary
+
+
+SHARED_ROWS = """
+import functools
+
+import cutlass
+import cutlass.cute as cute
+import torch
+from cutlass.cute.runtime import make_fake_compact_tensor
+
+COLUMNS = 512
+WARP = 32
+
+
+@cute.kernel
+def sums_kernel(x: cute.Tensor, y: cute.Tensor):
+    lane, _, _ = cute.arch.thread_idx()
+    block, _, _ = cute.arch.block_idx()
+    blocks, _, _ = cute.arch.grid_dim()
+    total = cutlass.Float32(0.0)
+    for row in range(block, x.shape[0], blocks):
+        for column in range(lane, COLUMNS, WARP):
+            total += x[row, column]
+        total = cute.arch.warp_reduction(total, lambda a, b: a + b)
+        if lane == 0:
+            y[row] = total
+
+
+@cute.jit
+def sums_host(x: cute.Tensor, y: cute.Tensor, blocks: cutlass.Int32):
+    sums_kernel(x, y).launch(grid=(blocks, 1, 1), block=(WARP, 1, 1))
+
+
+@functools.cache
+def compiled():
+    rows = cute.sym_int()
+    x = make_fake_compact_tensor(cutlass.Float32, (rows, COLUMNS), stride_order=(1, 0))
+    y = make_fake_compact_tensor(cutlass.Float32, (rows,))
+    return cute.compile(sums_host, x, y, cutlass.Int32(1), options="--enable-tvm-ffi")
+
+
+def kernel_fn(x):
+    if x.ndim != 2 or x.shape[1] != COLUMNS or x.numel() == 0:
+        raise ValueError(f"a matrix of {COLUMNS} columns is wanted")
+    y = torch.empty(x.shape[0], dtype=x.dtype, device=x.device)
+    multiprocessors = torch.cuda.get_device_properties(x.device).multi_processor_count
+    compiled()(x, y, min(x.shape[0], multiprocessors))
+    return y
+
+
+def reference_fn(x):
+    return x.sum(dim=-1)
+
+
+def get_inputs():
+    return [torch.randn(64, 512, device="cuda")]
+
+
+def get_input_sets():
+    yield [torch.randn(3, 512, device="cuda")]
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("reset", ["total = cutlass.Float32(0.0)", "pass"], ids=["right", "sums go on"])
+def test_blocks_that_share_rows_have_several_on_a_small_gpu(tmp_path, reset):
+    """Of 132 blocks none has a second one of 64 rows, nor of 129 that are drawn; it declines other columns."""
+    first = "    for row in range(block, x.shape[0], blocks):\n"
+    assert first in SHARED_ROWS
+    path = tmp_path / "kernel.py"
+    path.write_text(SHARED_ROWS.replace(first, f"{first}        {reset}\n"))
+    verdict = verify_kernel(path, OPTIONS, on="emulator")
+    name = "more tiles for each block: the sizes of get_inputs() on 2 multiprocessors"
+    if reset == "pass":
+        assert verdict.exit_code == ExitCode.WRONG_RESULT and name in verdict.summary, verdict.summary
+    else:
+        assert verdict.passed, verdict.summary
+        assert "2 blocks" in next(case.remark for case in verdict.cases if case.name == name)
+
+
+def test_a_ring_that_never_wrapped_is_named_where_that_is_sure():
+    rings = [MbarrierRing(0, 3, True, trips) for trips in range(6)]
+    assert not_wrapped([]) == "" and not_wrapped(rings) == "" and not_wrapped(rings[4:]) == ""
+    assert not_wrapped(rings[3:4]) == "", "each of three mbarriers served once"
+    assert not_wrapped(rings[1:3]) == "used a stage of its ring of 3 mbarriers again (2 trips at most)"
 
 
 @dataclass(frozen=True)
