@@ -28,7 +28,7 @@ from cutesmith.recording.host_calls import register_host_calls, surfacing
 from cutesmith.recording.patches import Patches
 from cutesmith.recording.ptx import PtxasNote, Spills, read_notes, read_remarks
 from cutesmith.recording.sessions import Module, Session, UnstableName
-from cutesmith.recording.tvm_ffi_calls import hook_tvm_ffi
+from cutesmith.recording.tvm_ffi_calls import hook_tvm_ffi, register_errors
 
 _PLACE_IN_LOCATION = re.compile(r'"([^"]+\.py)":(\d+):\d+')
 _UNSTABLE = re.compile(r"has type `([^`]+)` on one path and `([^`]+)`")
@@ -303,6 +303,7 @@ def _with_host_calls(original: Any) -> Any:
     def jit(compiler: Any, module: Any, opt_level: int = 2, *args: Any, **kwargs: Any) -> Any:
         engine = original(compiler, module, 0, *args, **kwargs)
         register_host_calls(engine)
+        register_errors(engine)
         return engine
 
     return jit

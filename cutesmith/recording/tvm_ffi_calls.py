@@ -2,11 +2,15 @@
 
 The DSL otherwise moves a TVM-FFI function into a second engine that knows no callbacks, and TVM-FFI reads torch tensors
 through a C interface that no Python code sees.
+
+Errors that host code raises, such as of an argument's shape, are made here without the C++ frames that TVM-FFI looks
+up: for the first one it reads the symbols of every library of the process, 0.4 s.
 """
 
 from __future__ import annotations
 
 import ctypes
+import functools
 from typing import Any
 
 import torch
@@ -18,6 +22,8 @@ from cutesmith.recording.patches import Patches
 _POINTER, _INT = ctypes.c_void_p, ctypes.c_int32
 _ENTRY = ctypes.CFUNCTYPE(_INT, _POINTER, _POINTER, _INT, _POINTER)  # TVMFFISafeCallType: handle, args, count, result
 _PACKED = ctypes.CFUNCTYPE(None, _POINTER)
+
+_RAISE = ctypes.CFUNCTYPE(None, ctypes.c_char_p, ctypes.POINTER(ctypes.c_char_p), _INT)
 
 _entries: list[Any] = []  # the functions that TVM-FFI holds raw pointers to
 
@@ -45,6 +51,38 @@ def stay_in_engine(patches: Patches) -> None:
     except ImportError:
         return
     patches.set(provider.TVMFFIJitCompiledFunctionBase, "_create_tvm_ffi_function", _function_in_engine)
+
+
+def register_errors(engine: Any) -> None:
+    """Let the host code of an MLIR engine raise its errors through us (before its first look-up)."""
+    if (raising := _raising()) is not None:
+        engine.raw_register_runtime("TVMFFIErrorSetRaisedFromCStrParts", ctypes.cast(raising, _POINTER))
+
+
+class _Bytes(ctypes.Structure):
+    """TVMFFIByteArray."""
+
+    _fields_ = (("data", ctypes.c_char_p), ("size", ctypes.c_size_t))
+
+
+@functools.cache
+def _raising() -> Any:
+    """`TVMFFIErrorSetRaisedFromCStrParts` without a backtrace; None where tvm_ffi is not installed."""
+    try:
+        from tvm_ffi.libinfo import find_libtvm_ffi
+    except ImportError:
+        return None
+    library = ctypes.CDLL(find_libtvm_ffi())
+
+    def set_raised(kind: bytes, parts: Any, count: int) -> None:
+        message = b"".join(parts[index] or b"" for index in range(count))
+        error = _POINTER()
+        texts = [_Bytes(text, len(text)) for text in (kind, message, b"")]
+        library.TVMFFIErrorCreate(*map(ctypes.byref, texts), ctypes.byref(error))
+        library.TVMFFIErrorSetRaised(error)
+        library.TVMFFIObjectDecRef(error)
+
+    return _RAISE(set_raised)
 
 
 def _with_engine(original: Any) -> Any:

@@ -43,3 +43,20 @@ def test_tensors_in_a_tuple_reach_the_kernel(host, kind):
         compiled(kind(source, target))
         assert torch.equal(target.cpu(), torch.arange(32.0))
     assert device.findings == ()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error", "message"),
+    [
+        (lambda: torch.zeros(31, device="cuda"), ValueError, r"sides\[0\].*shape\[0\].*expected to be 32"),
+        (lambda: torch.zeros(32, device="cuda", dtype=torch.float16), ValueError, r"sides\[0\].*expected dtype=float32"),
+        (lambda: 3, TypeError, r"sides\[0\].*expected Tensor"),
+    ],
+)
+def test_what_host_code_says_of_an_argument_arrives_whole(wrong, error, message):
+    with emulated_device("sm_90a"):
+        fakes = [make_fake_compact_tensor(cute.Float32, (32,)) for _ in range(2)]
+        compiled = cute.compile(copy_tuple, tuple(fakes), options="--enable-tvm-ffi")
+        for _ in range(2):
+            with pytest.raises(error, match=message):
+                compiled((wrong(), torch.zeros(32, device="cuda")))
