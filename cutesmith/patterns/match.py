@@ -90,7 +90,9 @@ def whole_or_cut(graph: Graph, arch: str = "sm_90a", *, free_sizes: bool = False
     if not any(node.op == "contract" for node in graph.nodes()):
         return with_shared_kernels(_one_or_cut(graph))
     plan, sm = _one_or_cut(graph), parse_arch(arch).sm
-    phases = [with_phases(graph), *([with_phases(graph, for_tma=True)] if sm == contraction.HOPPER else [])]
+    phases = [with_phases(graph)]
+    if sm == contraction.HOPPER:
+        phases += [with_phases(graph, for_tma=True), with_phases(graph, for_tma=True, in_order=True)]
     reduced = [with_reductions_of_phases(each) for each in phases if each is not graph]
     others = [with_vectors_as_rows(graph), with_long_sums_in_parts(graph), *phases]
     others += [each for each in reduced if each not in phases]

@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from cutesmith.patterns.graph.attributes import (
     Blocks,
     Constant,
+    DepthToSpace,
     Gather,
     Input,
     Interleaving,
@@ -120,10 +121,12 @@ def _evaluate(node: Node, operands: list[torch.Tensor], inputs: Sequence[Any], p
         return _pooled(Pooling.of(node), operands[0]).to(kind)
     if node.op == "interleave":
         return _interleaved(Interleaving.of(node), operands, node.shape)
+    if node.op == "depth_to_space":
+        return _in_space(DepthToSpace.of(node), operands[0], node.shape)
     if node.op == "contract":
         return (operands[0].to(kind) @ operands[1].to(kind)).expand(node.shape)
     if node.op == "stored":
-        return viewed(operands[0], Viewed.of(node).views, inputs)
+        return viewed(operands[0].contiguous(), Viewed.of(node).views, inputs)
     if node.op == "take":
         sizes = zip(operands[1:], operands[0].shape, strict=True)
         places = [place.clamp(0, max(size - 1, 0)) for place, size in sizes]
@@ -175,6 +178,19 @@ def viewed(value: torch.Tensor, views: Sequence[View], inputs: Sequence[Any]) ->
     for view in views:
         value = eval(view.code("x", list(names)), {"x": value, **names})
     return value
+
+
+def _in_space(order: DepthToSpace, x: torch.Tensor, shape: Dims) -> torch.Tensor:
+    """Every element at its position, where there is one."""
+    found = torch.zeros(shape, dtype=x.dtype)
+    x = x.reshape(*shape[: -order.rank], *order.strides, *order.places)
+    for phases in itertools.product(*map(range, order.strides)):
+        for places in itertools.product(*map(range, order.places)):
+            steps = zip(places, order.strides, phases, order.apart, order.first, strict=True)
+            at = tuple(place * stride + phase * apart + first for place, stride, phase, apart, first in steps)
+            if all(0 <= each < size for each, size in zip(at, shape[-order.rank :], strict=True)):
+                found[(..., *at)] = x[(..., *phases, *places)]
+    return found
 
 
 def _interleaved(order: Interleaving, phases: list[torch.Tensor], shape: Dims) -> torch.Tensor:

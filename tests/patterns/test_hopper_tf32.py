@@ -220,13 +220,6 @@ def test_factors_in_registers_count_beside_the_sums():
     assert not [*refusals(problem, replace(tiles, tile_n=128), SM90)]
 
 
-def test_a_transposed_convolution_has_few_sums_a_thread():
-    problem = plan_of(turned, TURNED_FLOAT32).problem
-    tiles = replace(WINDOWS, tile_m=192, tile_n=128, pingpong=True)
-    assert ["192 sums a thread" in why for why in refusals(problem, tiles, SM90)] == [True]
-    assert not [*refusals(problem, replace(tiles, tile_m=128, pingpong=False), SM90)]
-
-
 def test_channels_beyond_the_image_s_are_predicted_to_take_time():
     seconds = []
     for channels in (8, 6):
@@ -278,3 +271,18 @@ def test_a_transposed_convolution_that_does_not_stride_sums_nothing_again():
     plan = match(with_tf32(trace_function(lambda x, w: F.conv_transpose2d(x, w), inputs)))
     assert plan.problem.windows.is_transposed
     assert "plain_sum" not in plan.render(proposals(plan.problem, HOPPER)[0])
+
+
+def test_many_sums_a_thread_are_refused_where_each_would_be_made_again():
+    inputs = [normal(2, 64, 8, 9), normal(128, 64, 3, 3, seed=1).transpose(0, 1)]
+    rounded, halves = (
+        match(with_tf32(trace_function(F.conv_transpose2d, [x.to(dtype) for x in inputs])))
+        for dtype in (torch.float32, torch.float16)
+    )
+    large = replace(
+        proposals(rounded.problem, HOPPER)[0], tile_m=192, tile_n=128, pingpong=True, columns=32, cluster_m=1
+    )
+    assert large.sums_per_thread == 192
+    again = "192 sums a thread, with code to make each again"
+    assert not any(again in wrong for wrong in refusals(rounded.problem, large, SM90))
+    assert any(again in wrong for wrong in refusals(halves.problem, large, SM90))

@@ -9,7 +9,16 @@ from dataclasses import dataclass, replace
 
 from cutesmith.errors import UnmatchedError
 from cutesmith.patterns.contraction.epilogue import Epilogue, write_epilogue
-from cutesmith.patterns.graph.attributes import TRANSPOSED, Blocks, Contraction, Input, ShortSums, TensorCode, Windows
+from cutesmith.patterns.graph.attributes import (
+    TRANSPOSED,
+    Blocks,
+    Contraction,
+    DepthToSpace,
+    Input,
+    ShortSums,
+    TensorCode,
+    Windows,
+)
 from cutesmith.patterns.graph.dtypes import COMPUTE_TYPE, ITEM_BYTES, STORAGE_TYPE
 from cutesmith.patterns.graph.instructions import instructions
 from cutesmith.patterns.graph.nodes import LEAVES, Graph, Node, in_memory
@@ -105,9 +114,9 @@ class ContractionProblem:
     """A[…, m, k] times B[…, k, n], and a function of each sum; sizes are the traced ones.
 
     `b` may be what windows over an image see, each window a column; `image` is then the code of that, also where they
-    are points and B is the image itself. `scales` are those of the blocks of
-    A and B, which are float8 then. `batch` are the leading dimensions of the result. `tf32`: PyTorch's flags allow
-    float32 factors to be rounded so.
+    are points and B is the image itself. `scales` are those of the blocks of A and B, which are float8 then. `batch`
+    are the leading dimensions of the result; `order` says where its elements lie, if not there. `tf32`: PyTorch's flags
+    allow float32 factors to be rounded so.
     """
 
     graph: Graph
@@ -123,6 +132,7 @@ class ContractionProblem:
     tf32: bool
     epilogue: Epilogue
     image: TensorCode | None
+    order: DepthToSpace | None
 
     @property
     def accumulator(self) -> str:
@@ -174,8 +184,11 @@ def analyse(graph: Graph, reserved: Collection[str]) -> ContractionProblem:
     for given in itertools.chain.from_iterable(map(in_memory, product.inputs)):
         if given.op != "input":
             raise UnmatchedError(f"{given.where} is computed before the product", operation=given.where)
+    placed = [output for output in graph.outputs if output.op == "depth_to_space"]
+    if placed and len(graph.outputs) > 1:
+        raise UnmatchedError(f"{placed[0].where} is in another order than an output beside it", operation="")
     for output in graph.outputs:
-        value = output.inputs[0] if output.op == "reshape" else output
+        value = output.inputs[0] if output.op in ("reshape", "depth_to_space") else output
         if value.shape != product.shape:
             raise UnmatchedError(f"{output.where} has another shape than the product", operation=output.where)
     names = safe_names([argument.name for argument in graph.arguments], reserved)
@@ -195,6 +208,7 @@ def analyse(graph: Graph, reserved: Collection[str]) -> ContractionProblem:
         tf32=Contraction.of(product).tf32,
         epilogue=write_epilogue(graph, product, names, reserved),
         image=Input.of(right.inputs[0]).code(names) if right.op == "windows" else None,
+        order=DepthToSpace.of(placed[0]) if placed else None,
     )
 
 
@@ -240,7 +254,7 @@ def _check_node(graph: Graph, product: Node, node: Node) -> None:
     """Whether a node can be part of the kernel: pointwise, no larger than the result."""
     if node in (product, *product.inputs) or node.op in LEAVES:
         return
-    if node.op == "reshape" and any(node is output for output in graph.outputs):
+    if node.op in ("reshape", "depth_to_space") and any(node is output for output in graph.outputs):
         return
     if not node.is_pointwise:
         raise UnmatchedError(f"{node.where} ({node.op}) is not pointwise work on the product", operation=node.where)

@@ -200,8 +200,9 @@ class FunctionWriter:
         self.coordinates: set[str] = set()
 
     def epilogue(self, outputs: Sequence[Node], given: Mapping[int, Given]) -> Epilogue:
-        """The function of what is given that returns an element of each output, whose last reshape is left out."""
-        values = [output.inputs[0] if output.op == "reshape" else output for output in outputs]
+        """The function of what is given that returns an element of each output, whose last view is left out."""
+        views = ("reshape", "depth_to_space")
+        values = [output.inputs[0] if output.op in views else output for output in outputs]
         return replace(self.function(values, given), outputs=self._outputs(outputs, values))
 
     def function(self, values: Sequence[Node], given: Mapping[int, Given]) -> Epilogue:

@@ -95,7 +95,9 @@ class ContractionPlan(GraphPlan):
 
     def _configurations(self, arch: str) -> Sequence[Form]:
         tiled, direct = self._tiled(arch), direct_proposals(self.problem, parse_arch(arch).sm)
-        if not direct or (tiled and self.problem.graph.free_sizes):  # channels and taps are part of a direct kernel
+        if (
+            self.problem.order or not direct or (tiled and self.problem.graph.free_sizes)
+        ):  # channels and taps are part of a direct kernel
             return tiled
         return direct if not tiled or self.seconds(direct[0]) < self.seconds(tiled[0]) else tiled
 
@@ -105,7 +107,7 @@ class ContractionPlan(GraphPlan):
         problem, windowed = self.problem, by_windows(self.problem)
         own = BLACKWELL_FORM if "tcgen05.mma" in sm.tensor_cores else HOPPER_FORM
         found = [] if any(own.obstacles(problem, sm)) else [*own.proposals(problem, sm)]
-        if arithmetic_of(problem) is Arithmetic.FLOAT8:
+        if arithmetic_of(problem) is Arithmetic.FLOAT8 or problem.order:
             return found
         if found and not own.needs_launches(problem, found[0]) and not self._is_grouped:
             return found
@@ -225,7 +227,7 @@ def _parameters(passed: Sequence[str], taken: Collection[str]) -> list[str]:
 
 def _returned(problem: ContractionProblem, output: Output) -> str:
     code = f"{output.name}.view(torch.bool)" if output.dtype == "bool" else output.name
-    if output.viewed is None:
+    if output.viewed is None or problem.order:
         return code
     if _is_image(problem, output.viewed.shape):
         return f"{code}.view({output.name}.shape[0], -1, *sizes)"
@@ -262,6 +264,8 @@ def _allocations(
         shape = f"{b}.shape[0], {outputs}, {columns}"
     elif problem.batch:
         shape = f"*torch.broadcast_shapes({a}.shape[:-2], {b}.shape[:-{drop}]), {a}.shape[-2], {columns}"
+    if problem.order:
+        shape = f"{', '.join(map(str, problem.graph.outputs[0].shape))},"
     for output in problem.epilogue.outputs:
         dtype = "torch.uint8" if output.dtype == "bool" else f"torch.{output.dtype}"
         yield f"{output.name} = torch.empty(({shape}), dtype={dtype}, device={a}.device)"
@@ -311,4 +315,7 @@ def match(graph: Graph) -> ContractionPlan:
     problem = analyse(graph, RESERVED)
     if arithmetic_of(problem) is Arithmetic.FLOAT8 and (wrong := next(obstacles(problem, HOPPER), None)):
         raise UnmatchedError(wrong, operation=problem.product.where)
-    return ContractionPlan(graph, problem)
+    plan = ContractionPlan(graph, problem)
+    if problem.order and not plan.configurations():
+        raise UnmatchedError("only Hopper's product of windows puts positions in order", operation="depth_to_space")
+    return plan

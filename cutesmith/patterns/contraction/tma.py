@@ -89,6 +89,7 @@ def tma_context(
         "floating": {output.name: _is_rounded(output) for output in epilogue.outputs},
         "majors": ["K" if along_k else "MN" for along_k in contiguous_k][:: -1 if swapped else 1],
         "dims": dims,
+        "order": problem.order,
     }
 
 

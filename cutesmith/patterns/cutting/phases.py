@@ -13,7 +13,8 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from cutesmith.patterns.graph.attributes import Interleaving, Phase, View, Viewed, Windows
+from cutesmith.patterns.cutting.order import before_order
+from cutesmith.patterns.graph.attributes import DepthToSpace, Interleaving, Phase, View, Viewed, Windows
 from cutesmith.patterns.graph.builder import GraphBuilder
 from cutesmith.patterns.graph.dtypes import compute_dtype
 from cutesmith.patterns.graph.node_table import IN_MEMORY
@@ -96,25 +97,27 @@ class Group:
     positions: int
 
 
-def with_phases(graph: Graph, *, for_tma: bool = False) -> Graph:
+def with_phases(graph: Graph, *, for_tma: bool = False, in_order: bool = False) -> Graph:
     """The graph with products for the phases of transposed convolutions that stride; right for the traced sizes.
 
     `for_tma`: images are stored with their channels side by side first, once for all phases, whose products on Hopper
     would each copy them so; and lines of products are as long as TMA can store, which a launch would move together
-    otherwise. The graph itself where it has no such image.
+    otherwise. `in_order`: where all phases are one product, whose outputs each have their phases side by side; its own
+    kernel can put them in order, with the work on each position before that. The graph itself where it has no such
+    image.
     """
     build, changed = GraphBuilder(), set[int]()
 
     def maybe(node: Node) -> Node:
         build.origin = node.origin
-        if node.op == "contract" and node.inputs[1].op == "windows" and _has_phases(node.inputs[1], for_tma):
-            result = _by_phases(build, node, for_tma)
+        if node.op == "contract" and node.inputs[1].op == "windows" and _has_phases(node.inputs[1], for_tma, in_order):
+            result = _by_phases(build, node, for_tma, in_order)
         elif not any(id(child) in changed for child in node.inputs):
             return node
         elif node.op == "reshape":
             result = build.reshape(node.inputs[0], node.shape)
         elif node.is_pointwise:
-            result = build.materialise(build(node.op, *node.inputs, dtype=node.dtype))
+            result = before_order(build, build.materialise(build(node.op, *node.inputs, dtype=node.dtype)))
         else:
             return node
         changed.add(id(result))
@@ -124,10 +127,12 @@ def with_phases(graph: Graph, *, for_tma: bool = False) -> Graph:
     return replace(rewritten, fixed_shapes=True) if changed else graph
 
 
-def _has_phases(seen: Node, for_tma: bool) -> bool:
+def _has_phases(seen: Node, for_tma: bool, in_order: bool) -> bool:
     """Whether windows are of phases; with `for_tma` of an image of many channels."""
     windows, image = Windows.of(seen), seen.inputs[0]
     if not windows.is_spread or math.prod(windows.divisor) > MOST_POSITIONS:
+        return False
+    if in_order and any(stride.taps % stride.stride or stride.common > 1 for stride in _strides(seen)):
         return False
     return not for_tma or image.shape[-windows.rank - 1] >= LEAST_CHANNELS
 
@@ -141,7 +146,7 @@ def _strides(seen: Node) -> list[Stride]:
     ]
 
 
-def _by_phases(build: GraphBuilder, node: Node, for_tma: bool) -> Node:
+def _by_phases(build: GraphBuilder, node: Node, for_tma: bool, in_order: bool) -> Node:
     """The product of weights and windows as those of its phases, put in order."""
     factors, seen = node.inputs
     windows, image = Windows.of(seen), seen.inputs[0]
@@ -156,10 +161,30 @@ def _by_phases(build: GraphBuilder, node: Node, for_tma: bool) -> Node:
         choices = list(map(_with_whole_lines, choices))
         if len(choices) > 1 and Viewed.of(image).stride[len(lead)] != 1:
             image = _with_channels_last(build, image, len(lead))
-    products = [_product(build, node, image, whole, strides, chosen) for chosen in choices]
-    order = Interleaving(tuple(map(_phases, strides, groups)))
-    result = build.node("interleave", products, shape, compute_dtype(node.dtype), order)
+    kind = compute_dtype(node.dtype)
+    if in_order:
+        product = _product(build, node, image, whole, strides, choices[0], outputs_first=True)
+        result = build.node("depth_to_space", (product,), shape, kind, _in_space(strides, choices[0]))
+    else:
+        products = list[Node]()
+        for chosen in choices:
+            product = build.stored(_product(build, node, image, whole, strides, chosen))
+            counts, places = ([getattr(group, name) for group in chosen] for name in ("count", "positions"))
+            products.append(build.reshape(product, (*lead, *counts, node.shape[-2], *places)))
+        order = Interleaving(tuple(map(_phases, strides, groups)))
+        result = build.node("interleave", products, shape, kind, order)
     return build.reshape(build.retype(result, node.dtype), node.shape)
+
+
+def _in_space(strides: Sequence[Stride], groups: Sequence[Group]) -> DepthToSpace:
+    """Where the places of all phases are; with one group of phases the first is that of tap 0."""
+    pairs = list(zip(strides, groups, strict=True))
+    return DepthToSpace(
+        places=tuple(group.positions for group in groups),
+        strides=tuple(stride.stride for stride in strides),
+        apart=tuple(stride.apart for stride in strides),
+        first=tuple(stride.stride * group.begin - stride.padding for stride, group in pairs),
+    )
 
 
 def _with_whole_lines(groups: tuple[Group, ...]) -> tuple[Group, ...]:
@@ -192,14 +217,22 @@ def _with_channels_last(build: GraphBuilder, image: Node, at: int) -> Node:
 
 
 def _product(
-    build: GraphBuilder, node: Node, image: Node, weight: Node, strides: Sequence[Stride], groups: Sequence[Group]
+    build: GraphBuilder,
+    node: Node,
+    image: Node,
+    weight: Node,
+    strides: Sequence[Stride],
+    groups: Sequence[Group],
+    *,
+    outputs_first: bool = False,
 ) -> Node:
-    """The stored product of the phases of a group along each dimension: (…, phases, outputs, places)."""
+    """The product of the phases of a group along each dimension: (…, phases * outputs, places)."""
     rank, first = len(groups), len(weight.shape) - len(groups)
     for dim, (stride, group) in enumerate(zip(strides, groups, strict=True), first):
         weight = _of_phases(build, weight, dim, stride.taps_apart, group)
     *lead, outputs, channels = weight.shape[:first]
-    order = [*range(len(lead)), *range(first + rank, first + 2 * rank), *range(len(lead), first + rank)]
+    order, phases = [*range(len(lead), first + rank)], [*range(first + rank, first + 2 * rank)]
+    order = [*range(len(lead)), *(order[:1] + phases + order[1:] if outputs_first else phases + order)]
     weight = push_permute(build, weight, order)
     count, taps = math.prod(group.count for group in groups), tuple(group.taps for group in groups)
     depth, positions = channels * math.prod(taps), [group.positions for group in groups]
@@ -221,8 +254,7 @@ def _product(
     factors = build.reshape(weight, (*lead, count * outputs, depth))
     factors = factors if factors.op in IN_MEMORY else build.stored(factors)
     shape = (*batch, count * outputs, math.prod(positions))
-    product = build.node("contract", (factors, of_phases), shape, compute_dtype(node.dtype), node.attrs)
-    return build.reshape(build.stored(product), (*batch, *(group.count for group in groups), outputs, *positions))
+    return build.node("contract", (factors, of_phases), shape, compute_dtype(node.dtype), node.attrs)
 
 
 def _of_phases(build: GraphBuilder, weight: Node, dim: int, apart: int, group: Group) -> Node:

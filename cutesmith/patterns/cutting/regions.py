@@ -63,7 +63,8 @@ class Regions:
             del self.owners[id(region.nodes.pop())]
 
     def _fits(self, node: Node, region: Region) -> bool:
-        if not node.is_pointwise or node.shape != region.product.shape:
+        is_last = node.op == "depth_to_space" and node.inputs[0].shape == region.product.shape
+        if not is_last and (not node.is_pointwise or node.shape != region.product.shape):
             return False
         if not any(self.owners.get(id(child)) is region for child in node.inputs):
             return False

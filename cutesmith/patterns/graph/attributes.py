@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import itertools
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -297,6 +298,30 @@ class Interleaving(Attributes):
         for group, along in zip(groups, self.phases, strict=True):
             found = found * (1 + max(phase.group for phase in along if phase)) + group
         return found
+
+
+@dataclass(frozen=True)
+class DepthToSpace(Attributes):
+    """Where the elements of (…, outputs * phases, places) are among the positions of (…, outputs, *positions).
+
+    Along each dimension phase p of place q is position q * stride + p * apart + first, of as many phases as the
+    stride; all of them make each position once, and some lie outside.
+    """
+
+    places: Shape
+    strides: Shape
+    apart: Shape
+    first: Shape
+
+    @property
+    def rank(self) -> int:
+        """How many dimensions have positions."""
+        return len(self.places)
+
+    @property
+    def phases(self) -> int:
+        """Elements of each output that a place has."""
+        return math.prod(self.strides)
 
 
 @dataclass(frozen=True)

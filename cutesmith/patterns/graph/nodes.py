@@ -16,6 +16,7 @@ The other operations are the leaves and
   a product takes it;
 - `pool`: what becomes of each window over an image (`windows.Pooling`);
 - `interleave`: the positions of a transposed convolution, each from the product of its phase (`Interleaving`);
+- `depth_to_space`: the positions of (…, outputs * phases, places), where no other product has some (`DepthToSpace`);
 - `scan`: what is combined of the elements up to each along a dimension (`Scan`);
 - `sort`: the first elements along a dimension in sorted order, or their places (`Sort`);
 - `scatter`: inputs (index, x), which broadcast: what is combined of the elements of x that have one index (`Scatter`);

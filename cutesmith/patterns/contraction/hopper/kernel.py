@@ -52,7 +52,8 @@ HOPPER_NAMES = frozenset(
     "top seen y for_tma lines_of before after apart passed split tensor dim item aligned alignment is_one "
     "launch_on_parts launch_split split_kernel turn_kernel launch_turn pitch dtype kept most_bytes images_of "
     "scales scales_A scales_B mine_A mine_B load_scales_A load_scales_B add_scaled written_now "
-    "channel_tiles MmaTF32Op op matrices group groups".split()
+    "PLACES PHASES POSITIONS APART FIRST inside further phases phase store_in_order strip first_row first_output "
+    "is_place channel_tiles MmaTF32Op op matrices group groups".split()
 )
 """What the template binds, so that an argument of the problem needs another name."""
 
@@ -99,6 +100,7 @@ def hopper_context(problem: ContractionProblem, c: HopperConfiguration) -> dict[
             "turned": bool(turned_factors(problem, c)),
             "registers": from_registers(problem, c),
             "looped": looped,
+            "positions": problem.graph.outputs[0].shape[-problem.order.rank :] if problem.order else (),
             "call": epilogue.call(total, loaded, list(epilogue.coordinates)),
         }
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from cutesmith.devices import RESERVED_SMEM_PER_BLOCK, SmVersion
@@ -23,6 +24,9 @@ from cutesmith.patterns.pattern_plan import HopperConfiguration
 
 SPLIT_STAGES = 2
 """Tiles of the right factor in parts of bfloat16."""
+
+MOST_UNROLLED = 63
+"""Turns of a loop; the DSL warns of 64."""
 
 MOST_SUMS_AGAIN = 64
 """Of a transposed convolution, whose code is that long for each. Two of 192 took 2.8 and 3.8 times as long as predicted
@@ -53,6 +57,10 @@ def obstacles(problem: ContractionProblem, sm: SmVersion) -> Iterator[str]:
         yield "there is nothing to sum up"
     if isinstance(problem.b, Seen):
         yield from obstacles_of_windows(problem, problem.b)
+    if problem.order and not isinstance(problem.b, Seen):
+        yield "only products of windows are put in order"
+    if problem.order and math.prod(problem.graph.outputs[0].shape[len(problem.batch) :]) >= 2**31:
+        yield "positions of an image have numbers of more than 31 bits"
     if len(problem.batch) > MOST_TMA_BATCH_DIMS:
         yield f"{len(problem.batch)} batch dimensions: a tensor map has room for {MOST_TMA_BATCH_DIMS}"
     for output in problem.epilogue.outputs:
@@ -88,6 +96,8 @@ def turned_factors(problem: ContractionProblem, c: HopperConfiguration) -> list[
 
 def moved_outputs(problem: ContractionProblem, c: HopperConfiguration) -> list[Output]:
     """The outputs whose rows do not start where TMA can write: a launch moves rows together after the product."""
+    if problem.order:  # no output leaves by TMA
+        return []
     return list(problem.epilogue.outputs) if c.joined else outputs_apart(problem)
 
 
@@ -117,7 +127,7 @@ def in_a_loop(problem: ContractionProblem, c: HopperConfiguration) -> bool:
     (output, *others), epilogue = problem.epilogue.outputs, problem.epilogue
     plain = output.dtype == "float32" and output.computed == "Float32" and not others and not epilogue.coordinates
     by_columns = all(varies_over(operand, swapped=c.swapped) == "n" for operand in epilogue.operands)
-    if not (plain and by_columns) or c.split > 1 or sums_again(problem, c):
+    if not (plain and by_columns) or c.split > 1 or problem.order or sums_again(problem, c):
         return False
     return INSTRUCTION_BYTES * c.sums_per_thread * problem.epilogue_instructions > LONGEST_CODE
 
@@ -160,6 +170,10 @@ def refusals(problem: ContractionProblem, c: HopperConfiguration, sm: SmVersion)
     """A sentence for each reason why the template cannot be rendered so, or would not run."""
     if isinstance(problem.b, Seen) and (not c.swapped or c.cluster_n > 1):
         yield "positions of windows are rows of tiles, which no other block shares"
+    if problem.order and (c.joined or c.split > 1 or c.columns % problem.order.phases):
+        yield "phases are put in order by images, each phase of an output in one strip"
+    if problem.order and c.columns // problem.order.strides[-1] > MOST_UNROLLED:
+        yield f"a loop that stores {c.columns} columns is too long"
     if c.joined and not can_join(problem):
         yield "positions of several images cannot follow each other"
     a_contiguous_k, b_contiguous_k = k_major(problem, c)[:: -1 if c.swapped else 1]
@@ -197,7 +211,8 @@ def refusals(problem: ContractionProblem, c: HopperConfiguration, sm: SmVersion)
     registers += c.rows * c.tile_k // 128 if from_registers(problem, c) else 0
     if registers > (128 if c.splits else 208):
         yield f"{registers} registers a thread for sums, their scales and factors spill"
-    if problem.windows is not None and problem.windows.is_transposed and c.sums_per_thread > MOST_SUMS_AGAIN:
+    again = problem.windows is not None and problem.windows.is_transposed and sums_again(problem, c)
+    if again and c.sums_per_thread > MOST_SUMS_AGAIN:
         yield f"{c.sums_per_thread} sums a thread, with code to make each again: more than {MOST_SUMS_AGAIN} are slow"
     if c.stages < 2:
         yield "loads need a second stage"

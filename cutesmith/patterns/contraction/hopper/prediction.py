@@ -64,6 +64,9 @@ LOOP_INSTRUCTIONS = 4
 SUM_INSTRUCTIONS = 10
 """Of each sum beside the function's own: it is converted, and stored to shared memory. Where warpgroups share a tile,
 ROUND_CYCLES has as many."""
+ORDER_INSTRUCTIONS = 7
+"""More for each sum that is put in order: it is read from shared memory and stored, if it has a position. As compiled
+for 2 x 2 phases; not measured."""
 SPLIT_CYCLES = 1000.0
 """For each doubling of the blocks that add up a tile."""
 BANDWIDTH = 4.33e12
@@ -132,7 +135,8 @@ def predict(problem: ContractionProblem, c: Tiles) -> Prediction:
 
 def _with_epilogue(problem: ContractionProblem, c: Tiles, products: float, columns: int) -> float:
     """Cycles of a tile, with those of its epilogue: beside the other warpgroup's tile, or after the products."""
-    count, bytes_of_sum = problem.epilogue_instructions, sum(ITEM_BYTES[o.dtype] for o in problem.epilogue.outputs)
+    count = problem.epilogue_instructions + (ORDER_INSTRUCTIONS if problem.order else 0)
+    bytes_of_sum = sum(ITEM_BYTES[o.dtype] for o in problem.epilogue.outputs)
     if c.pingpong:
         leaving = c.tile_m * min(c.tile_n, columns) * bytes_of_sum / STORED_BYTES
         return max(products, (products + leaving + _instruction_cycles(problem, c, count + SUM_INSTRUCTIONS)) / 2)
@@ -225,6 +229,8 @@ def reasons(problem: ContractionProblem, c: Tiles) -> list[str]:
     ]
     if c.cluster_m * c.cluster_n > 1:
         lines.append("Two blocks of a cluster load what they share once: less traffic from L2, and less power.")
+    if problem.order:
+        lines.append("Sums are stored at their positions: no launch after it puts phases in order.")
     if c.joined:
         lines.append("Images follow each other in tiles: the rows of one alone would leave them half empty.")
     if moved_outputs(problem, c):
