@@ -71,6 +71,7 @@ def meta(*shape):
     return torch.empty(shape, device="meta")
 
 
+FEW_OUTPUTS = normal(2, 8, 19, 16), weights(24, 8, 3, 3, dtype=torch.float32), normal(24)
 CASES = {
     "linear": (linear_gelu, LINEAR, replace(TILES, tile_n=96)),
     "turns": (linear_gelu, LINEAR, replace(TILES, tile_n=128, pingpong=True, cluster_m=2)),
@@ -103,6 +104,12 @@ CASES = {
     "strided": (strided, FLOAT32, replace(WINDOWS, split=2)),
     "joined": (strided, FLOAT32, replace(WINDOWS, joined=True, split=2)),
     "few_channels": (padded, (normal(2, 8, 9, 16), *(x for x in (weights(24, 8, 3, 3).float(), normal(24)))), WINDOWS),
+    "few_outputs": (padded, FEW_OUTPUTS, replace(WINDOWS, tile_m=256, tile_n=32, tile_k=8)),
+    "few_outputs_in_turns": (
+        padded,
+        FEW_OUTPUTS,
+        replace(WINDOWS, tile_m=192, tile_n=32, tile_k=8, pingpong=True),
+    ),
     "points": (points, POINTS, TILES),
     "points_joined": (points, POINTS, replace(WINDOWS, joined=True)),
     "line": (line, LINE_FLOAT32, WINDOWS),
@@ -271,6 +278,12 @@ def test_a_transposed_convolution_that_does_not_stride_sums_nothing_again():
     plan = match(with_tf32(trace_function(lambda x, w: F.conv_transpose2d(x, w), inputs)))
     assert plan.problem.windows.is_transposed
     assert "plain_sum" not in plan.render(proposals(plan.problem, HOPPER)[0])
+
+
+@pytest.mark.parametrize("outputs", [16, 24])
+def test_windows_of_few_outputs_have_narrow_tiles(outputs):
+    inputs = meta(64, 8, 130, 130), meta(outputs, 8, 3, 3)
+    assert proposals(plan_of(F.conv2d, inputs).problem, SM90)[0].tile_n == 32
 
 
 def test_many_sums_a_thread_are_refused_where_each_would_be_made_again():

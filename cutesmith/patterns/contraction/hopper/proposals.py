@@ -29,6 +29,9 @@ FEW_ROWS = 128
 WIDE = 64
 """Columns of a tile that leave at once, where 32 are not all."""
 
+NARROW = 32
+"""Columns of tiles for windows of no more outputs. By 16, eight channels of float32 deep, a load is misaligned."""
+
 MOST_STAGES = 10
 MOST_CANDIDATES = 14
 
@@ -52,7 +55,8 @@ def _candidates(problem: ContractionProblem) -> Iterator[tuple[Tiles, int]]:
         channels = problem.k // math.prod(problem.b.windows.taps)
         unit = 1 if ITEM_BYTES[problem.a.dtype] == 2 else 2
         depths = [d for d in (64, 32, 16) if d == 64 or channels % (2 * d // unit)]  # the taps are loaded apart
-        for tiles, joined, depth in itertools.product((*_square(), *_few_columns()), joins, depths):
+        shapes = (*_square(), *_few_columns(), *_few_outputs(problem.m))
+        for tiles, joined, depth in itertools.product(shapes, joins, depths):
             if tiles.cluster_n == 1:
                 yield replace(tiles, swapped=True, joined=joined, tile_k=depth), 1
         return
@@ -111,6 +115,13 @@ def _few_columns() -> Iterator[Tiles]:
         tiles = Tiles(128, n, 64, 0)
         yield from (tiles, replace(tiles, cluster_m=2), replace(tiles, cluster_n=2))
         yield from (replace(tiles, split=split) for split in (2, 4))
+
+
+def _few_outputs(outputs: int) -> Iterator[Tiles]:
+    """Narrow tiles where windows have few outputs: TMA takes long to fill lines beyond those with zeros."""
+    for m, pingpong in ((256, False), (256, True), (192, True), (128, False), (128, True)):
+        if outputs <= NARROW:
+            yield Tiles(m, NARROW, 64, 0, pingpong=pingpong)
 
 
 def _few_rows(rows: int) -> Iterator[Tiles]:
