@@ -23,6 +23,7 @@ SMALL_SIZES = (48, 24, 4, 2)  # layouts of all inputs need no large tensors
 SWAPPED_SIZES = (24, 48, 4, 2)
 MOST_ELEMENTS = 1 << 20  # of other sizes beside columns that stay, and of layouts at the problem's own sizes
 MOST_MOVED_ALONE = 8  # tensors; of more each gets one layout beside those of all: each costs another compilation
+MOST_DRAWN = 4  # times for sizes that follow others: 24 times a width of 513 in 127 rows are too many, of 63 not
 FIXED, MOST_FIXED = 16, 3  # a size that the reference may need as it is is at most that, and so many are tried
 OTHER_SIZES, MOST_APART = (37, 29), 4  # of one input alone, and in so many draws
 OTHER_TYPE = {torch.float32: torch.bfloat16, torch.bfloat16: torch.float16, torch.float16: torch.bfloat16}
@@ -285,8 +286,14 @@ def _odd(low: int, high: int) -> int:
 
 
 def _around(name: str, new: Callable[[], tuple[int | None, ...]]) -> ShapeDraw:
-    """Sizes of the distinct dimensions, the last one first, others 2; None: as it is."""
-    return ShapeDraw(name, lambda inputs, rules: _beside(inputs, rules, *new()))
+    """Sizes of the distinct dimensions, the last one first, others 2; None: as it is; too many are drawn again."""
+
+    def derive(inputs: Sequence[Any], rules: SizeRules) -> Values:
+        drawn = (_beside(inputs, rules, *new()) for _ in range(MOST_DRAWN))
+        changed = (values for values in drawn if any(v is not old for v, old in zip(values, inputs)))
+        return next(changed, list(inputs))
+
+    return ShapeDraw(name, derive)
 
 
 # Each number of columns beside those of other cases costs one more compilation, a third of a second or more.
