@@ -34,6 +34,7 @@ os.environ.setdefault("CUTE_DSL_ARCH", "sm_90a")
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
+import convolution_cases  # noqa: E402
 import kernelbench_cases  # noqa: E402
 import memory_cases  # noqa: E402
 import pattern_cases  # noqa: E402
@@ -74,12 +75,13 @@ MOST_OF_EAGERS = 2.0
 """Times eager's own error, which is that of tf32 where it convolves float32, as PyTorch's flag for cuDNN lets it."""
 
 PARTS = (memory_cases.columns, memory_cases.scans, memory_cases.pooling, memory_cases.moves)
-WHOLE = (
-    "products attention convolutions examples kernelbench unaligned points taps llm epilogues float8 blocks images "
-    "depthwise majors float32 tf32"
-)
+WHOLE = "products attention examples kernelbench unaligned llm epilogues float8 blocks majors float32"
+CONVOLUTIONS = "convolutions points taps images depthwise"
+TF32 = (pattern_cases.tf32_products, convolution_cases.tf32_images)
 STUDIES: dict[str, Callable[[], Iterator[Case]]] = {
     **{name: getattr(pattern_cases, name) for name in WHOLE.split()},
+    **{name: getattr(convolution_cases, name) for name in CONVOLUTIONS.split()},
+    "tf32": lambda: chain.from_iterable(part() for part in TF32),
     **{part.__name__: part for part in PARTS},
     "memory": lambda: chain.from_iterable(part() for part in PARTS),
     "level1": kernelbench_cases.level(1),

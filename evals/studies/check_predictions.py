@@ -24,6 +24,7 @@ os.environ.setdefault("CUTE_DSL_ARCH", "sm_90a")
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
+import convolution_cases  # noqa: E402
 import pattern_cases  # noqa: E402
 import torch  # noqa: E402
 from pattern_cases import Case  # noqa: E402
@@ -35,7 +36,10 @@ from cutesmith.patterns.pattern_plan import HopperConfiguration  # noqa: E402
 from cutesmith.patterns.tracing.trace import trace_function  # noqa: E402
 
 RESULTS = ROOT / "evals" / "results"
-STUDIES = ("llm", "epilogues", "float8", "blocks", "kernelbench", "unaligned", "points", "taps", "images")
+STUDIES = {
+    **{name: getattr(pattern_cases, name) for name in "llm epilogues float8 blocks kernelbench unaligned".split()},
+    **{name: getattr(convolution_cases, name) for name in "points taps images".split()},
+}
 MOST_LOST = 1.05
 
 
@@ -81,7 +85,7 @@ def plan_of(case: Case) -> Any:
 
 def main() -> int:
     """Print a line for each study of a run."""
-    cases = {(study, case.name): case for study in STUDIES for case in getattr(pattern_cases, study)()}
+    cases = {(study, case.name): case for study, of_study in STUDIES.items() for case in of_study()}
     plans: dict[tuple[str, str], Any] = {}
     lines: dict[tuple[str, str], list[tuple[float, str, list[float]]]] = {}
     for race in races():
