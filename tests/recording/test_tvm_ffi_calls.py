@@ -49,7 +49,7 @@ def test_tensors_in_a_tuple_reach_the_kernel(host, kind):
     ("wrong", "error", "message"),
     [
         (lambda: torch.zeros(31, device="cuda"), ValueError, r"sides\[0\].*shape\[0\].*expected to be 32"),
-        (lambda: torch.zeros(32, device="cuda", dtype=torch.float16), ValueError, r"sides\[0\].*expected dtype=float32"),
+        (lambda: torch.zeros(32, device="cuda", dtype=torch.half), ValueError, r"sides\[0\].*expected dtype=float32"),
         (lambda: 3, TypeError, r"sides\[0\].*expected Tensor"),
     ],
 )
