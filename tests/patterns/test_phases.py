@@ -180,6 +180,15 @@ def test_a_problem_of_several_sizes_keeps_the_kernel_that_serves_all(more, fixed
     assert any(launch.plan.graph.fixed_shapes for launch in plan.launches) == fixed
 
 
+def test_where_no_position_has_a_product_there_are_no_phases():
+    """All positions lie between the elements that are moved apart; there was a launch without inputs."""
+    function = turned(3, stride=2, padding=1, dilation=2, groups=2)
+    inputs = drawn((1, 4, 2, 5, 4), (4, 2, 1, 2, 1))
+    assert function(*inputs).shape == (1, 4, 1, 9, 5) and not function(*inputs).any()
+    graph = trace_function(function, inputs)
+    assert with_phases(graph) is graph
+
+
 def test_a_convolution_that_does_not_stride_stays_one_product():
     graph = trace_function(turned(2, padding=1), drawn((1, 3, 5, 5), (3, 2, 3, 3)))
     assert with_phases(graph) is graph

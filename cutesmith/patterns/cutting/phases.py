@@ -134,6 +134,8 @@ def _has_phases(seen: Node, for_tma: bool, in_order: bool) -> bool:
         return False
     if in_order and any(stride.taps % stride.stride or stride.common > 1 for stride in _strides(seen)):
         return False
+    if not all(any(stride.groups()) for stride in _strides(seen)):
+        return False  # no position has a product
     return not for_tma or image.shape[-windows.rank - 1] >= LEAST_CHANNELS
 
 
