@@ -180,6 +180,16 @@ def test_other_values_of_a_scalar_are_others_of_its_type(value):
     assert others and value not in others and {type(other) for other in others} == {type(value)}
 
 
+def test_integer_ends_stay_within_their_type_where_a_size_of_another_input_is_beyond_it():
+    """Packed weights from 0 to 255 beside 384 columns: the draw raised, and was left out."""
+    packed, columns = torch.arange(256, dtype=torch.uint8).repeat(2, 1), torch.randn(2, 384)
+    (kind,) = kinds_of(lambda packed: packed, [packed])
+    assert with_ends_of(kind, packed, [packed, columns]).high == 255
+    assert v.integer_ends(packed, with_ends_of(kind, packed, [packed, columns])).max() == 255
+    places = packed.long()
+    assert with_ends_of(kind, places, [places, columns]).high == 383
+
+
 def test_draws_of_a_scalar_are_named_by_its_values():
     """The numbers of draws read as values: "`k` in 6 more ways: value 1, 2, 3" was taken for small ones alone."""
     drawing = Drawing(kinds_of(lambda x, k, scale: x, [ROWS, 8, 0.75]), Seen())

@@ -82,13 +82,15 @@ def kinds_of(reference_fn: Callable[..., Any], values: Sequence[Any]) -> tuple[K
 def with_ends_of(kind: Kind, tensor: Any, inputs: Sequence[Any]) -> Kind:
     """The kind of integers with the ends of those at hand, which index fewer elements where inputs were made smaller.
 
-    The upper one is that of the sizes of other inputs which the integers come near to. Any other kind stays.
+    The upper one is that of the sizes of other inputs which the integers come near to, if their type holds it. Kinds
+    of anything else stay.
     """
     if kind.role is not Role.INTEGER or not tensor.numel():
         return kind
     low, high = _ends(tensor)
     others = [value for value in inputs if isinstance(value, torch.Tensor) and value is not tensor]
-    sizes = [size for value in others for size in value.shape if high < size <= 2 * (high + 1)]
+    most = min(2 * (high + 1), torch.iinfo(tensor.dtype).max + 1)
+    sizes = [size for value in others for size in value.shape if high < size <= most]
     return replace(kind, low=low, high=float(min(sizes) - 1) if sizes else high)
 
 
