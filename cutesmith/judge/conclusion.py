@@ -26,7 +26,7 @@ BY_A_SET = "one of get_input_sets(), or get_inputs() by EMULATED_SIZES."
 BY_SIZES = "raise EMULATED_SIZES until it does, or give one of get_input_sets() the size."
 BY_THE_KERNEL = "the problem is given, so lower the bound from which the kernel takes it. A GPU verifies at full size."
 TF32_CONVOLUTIONS = "float32 convolutions may round to tf32, as PyTorch's flag for cuDNN lets them"
-MOST_OF_A_REASON = 120  # characters of why a kernel declines
+MOST_OF_A_REASON = 120  # characters of why a kernel declines; the case has all of it
 OTHER_VALUES = "Let get_inputs() draw values for which reference_fn gives finite results."
 
 

@@ -95,9 +95,8 @@ class ContractionPlan(GraphPlan):
 
     def _configurations(self, arch: str) -> Sequence[Form]:
         tiled, direct = self._tiled(arch), direct_proposals(self.problem, parse_arch(arch).sm)
-        if (
-            self.problem.order or not direct or (tiled and self.problem.graph.free_sizes)
-        ):  # channels and taps are part of a direct kernel
+        sizes_stay_free = tiled and self.problem.graph.free_sizes  # channels and taps are part of a direct kernel
+        if self.problem.order or not direct or sizes_stay_free:
             return tiled
         return direct if not tiled or self.seconds(direct[0]) < self.seconds(tiled[0]) else tiled
 
