@@ -75,7 +75,7 @@ MOST_OF_EAGERS = 2.0
 """Times eager's own error, which is that of tf32 where it convolves float32, as PyTorch's flag for cuDNN lets it."""
 
 PARTS = (memory_cases.columns, memory_cases.scans, memory_cases.pooling, memory_cases.moves)
-WHOLE = "products attention examples kernelbench unaligned llm epilogues float8 blocks majors float32"
+WHOLE = "products attention examples kernelbench unaligned llm epilogues layers float8 blocks majors float32"
 CONVOLUTIONS = "convolutions points taps images depthwise"
 TF32 = (pattern_cases.tf32_products, convolution_cases.tf32_images)
 STUDIES: dict[str, Callable[[], Iterator[Case]]] = {

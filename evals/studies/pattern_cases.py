@@ -81,31 +81,46 @@ def llm() -> Iterator[Case]:
 
 def epilogues() -> Iterator[Case]:
     """Products with bias and GELU, gated ones, and ones with a residual."""
-    tuned = "max-autotune-no-cudagraphs"
-    gelu = _quack(
-        lambda q, x, w, b: q.gemm_act(x, w.t(), bias=b, activation="gelu_tanh_approx", store_preact=False, tuned=False)[
-            1
-        ]
-    )
-    added = _quack(lambda q, x, w, r: q.gemm_add(x, w.t(), r, tuned=False))
-    for m, n, k in ((8192, 16384, 4096), (2048, 16384, 4096), (512, 16384, 4096)):
-        yield Case(
-            f"bias and gelu {m} {n} {k}", lambda x, w, b: F.gelu(F.linear(x, w, b), approximate="tanh"),
-            (Tensor((m, k)), Tensor((n, k), half, k**-0.5), Tensor((n,))), 2, 2 * m * n * k,
-            baselines=gelu, compiled=tuned,
-        )  # fmt: skip
-    for m, n, k in ((8192, 14336, 4096), (2048, 14336, 4096)):
-        weights = Tensor((n, k), half, k**-0.5)
-        yield Case(
-            f"swiglu {m} {n} {k}", lambda x, g, u: F.silu(x @ g.t()) * (x @ u.t()),
-            (Tensor((m, k)), weights, weights), 2, 4 * m * n * k, compiled=tuned,
-        )  # fmt: skip
-    for m, n, k in ((8192, 4096, 14336), (8192, 4096, 4096), (2048, 4096, 4096)):
-        tensors = (Tensor((m, k)), Tensor((n, k), half, k**-0.5), Tensor((m, n)))
-        yield Case(
-            f"residual {m} {n} {k}", lambda x, w, r: x @ w.t() + r, tensors, 2, 2 * m * n * k,
-            baselines=added, compiled=tuned,
-        )  # fmt: skip
+    yield from (_biased(m, 16384, 4096) for m in (8192, 2048, 512))
+    yield from (_gated(m, 14336, 4096) for m in (8192, 2048))
+    yield from (_with_residual(*shape) for shape in ((8192, 4096, 14336), (8192, 4096, 4096), (2048, 4096, 4096)))
+
+
+def layers() -> Iterator[Case]:
+    """Those three of the feed-forward layers of two language models, from one token to 16384 of them.
+
+    The widths are those of Llama 3.2 1B (2048 and 8192) and of Llama 3.1 8B (4096 and 14336), from the configurations
+    that Hugging Face publishes. A residual is added to the projection back to the narrow width.
+    """
+    for wide, narrow in ((8192, 2048), (14336, 4096)):
+        for m in (1, 16, 64, 256, 1024, 4096, 16384):
+            yield _biased(m, wide, narrow)
+            yield _gated(m, wide, narrow)
+            yield _with_residual(m, narrow, wide)
+
+
+TUNED = "max-autotune-no-cudagraphs"
+
+
+def _biased(m: int, n: int, k: int) -> Case:
+    function = lambda x, w, b: F.gelu(F.linear(x, w, b), approximate="tanh")  # noqa: E731
+    act = {"activation": "gelu_tanh_approx", "store_preact": False, "tuned": False}
+    quack = _quack(lambda q, x, w, b: q.gemm_act(x, w.t(), bias=b, **act)[1])
+    tensors = (Tensor((m, k)), Tensor((n, k), half, k**-0.5), Tensor((n,)))
+    return Case(f"bias and gelu {m} {n} {k}", function, tensors, 2, 2 * m * n * k, baselines=quack, compiled=TUNED)
+
+
+def _gated(m: int, n: int, k: int) -> Case:
+    weights = Tensor((n, k), half, k**-0.5)
+    function = lambda x, g, u: F.silu(x @ g.t()) * (x @ u.t())  # noqa: E731
+    return Case(f"swiglu {m} {n} {k}", function, (Tensor((m, k)), weights, weights), 2, 4 * m * n * k, compiled=TUNED)
+
+
+def _with_residual(m: int, n: int, k: int) -> Case:
+    tensors = (Tensor((m, k)), Tensor((n, k), half, k**-0.5), Tensor((m, n)))
+    quack = _quack(lambda q, x, w, r: q.gemm_add(x, w.t(), r, tuned=False))
+    name = f"residual {m} {n} {k}"
+    return Case(name, lambda x, w, r: x @ w.t() + r, tensors, 2, 2 * m * n * k, baselines=quack, compiled=TUNED)
 
 
 def majors() -> Iterator[Case]:
