@@ -15,6 +15,7 @@ from cutesmith.patterns.columns import plan as columns
 from cutesmith.patterns.contraction import plan as contraction
 from cutesmith.patterns.cutting.cover import Matcher as LaunchMatcher
 from cutesmith.patterns.cutting.cover import cut
+from cutesmith.patterns.cutting.dual_products import with_dual_products
 from cutesmith.patterns.cutting.machine import H200
 from cutesmith.patterns.cutting.phase_reductions import with_reductions_of_phases
 from cutesmith.patterns.cutting.phases import with_phases
@@ -96,6 +97,8 @@ def whole_or_cut(graph: Graph, arch: str = "sm_90a", *, free_sizes: bool = False
     reduced = [with_reductions_of_phases(each) for each in phases if each is not graph]
     others = [with_vectors_as_rows(graph), with_long_sums_in_parts(graph), *phases]
     others += [each for each in reduced if each not in phases]
+    if sm == contraction.HOPPER:
+        others.append(with_dual_products(graph))
     if {"wgmma", "tcgen05.mma"} & {*sm.tensor_cores}:
         others.append(with_float8_factors(graph))
     if "wgmma" in sm.tensor_cores:

@@ -147,7 +147,8 @@ class HopperConfiguration(Configuration):
     float32 number is the sum of `parts` numbers of bfloat16; the products of a k-tile are summed apart.
     A launch splits the factors `ahead`, or the kernel itself does. `promoted`: sums of one k-tile of float8 are added
     up outside of the tensor core, whose own are short. `joined`: the positions of all images follow each other in
-    tiles, which small images would not fill; a launch moves the result to its place.
+    tiles, which small images would not fill; a launch moves the result to its place. `dual`: a tile has the sums of two
+    products that share the left factor, and a stage a tile of each right one.
     """
 
     tile_m: int
@@ -166,6 +167,7 @@ class HopperConfiguration(Configuration):
     ahead: bool = False
     joined: bool = False
     promoted: bool = False
+    dual: bool = False
 
     @property
     def rows(self) -> int:
@@ -174,8 +176,14 @@ class HopperConfiguration(Configuration):
 
     @property
     def sums_per_thread(self) -> int:
-        """Registers for the sums of a tile, and for those of one k-tile where they are apart."""
-        return self.rows * self.tile_n // 128 * (2 if self.sums_apart else 1)
+        """Registers for the sums of a tile, those of both products, and of one k-tile where they are apart."""
+        return self.rows * self.tile_n // 128 * (2 if self.sums_apart or self.dual else 1)
+
+    @property
+    def lines(self) -> int:
+        """Of all factors, in a stage."""
+        twice = self.tile_m if self.swapped else self.tile_n
+        return self.tile_m + self.tile_n + (twice if self.dual else 0)
 
     @property
     def sums_apart(self) -> bool:

@@ -102,7 +102,7 @@ def analyse(graph: Graph, reserved: Collection[str]) -> AttentionProblem:
         scale=score(scaled, sums) if scaled else None,
         band=band,
         empty_rows=0.0 if parts.safe else float("nan"),
-        output=write_epilogue(graph, product, names, taken),
+        output=write_epilogue(graph, [product], names, taken),
     )
 
 

@@ -113,6 +113,7 @@ class Scales:
 class ContractionProblem:
     """A[…, m, k] times B[…, k, n], and a function of each sum; sizes are the traced ones.
 
+    `second`, where there are two products of A: the right factor of the other one, of whose sums the function is too.
     `b` may be what windows over an image see, each window a column; `image` is then the code of that, also where they
     are points and B is the image itself. `scales` are those of the blocks of A and B, which are float8 then. `batch`
     are the leading dimensions of the result; `order` says where its elements lie, if not there. `tf32`: PyTorch's flags
@@ -128,6 +129,7 @@ class ContractionProblem:
     k: int
     a: Matrix
     b: Matrix | Seen
+    second: Matrix | None
     scales: tuple[Scales | None, Scales | None]
     tf32: bool
     epilogue: Epilogue
@@ -143,6 +145,11 @@ class ContractionProblem:
     def short_sums(self) -> ShortSums:
         """What the function allows of sums of float8."""
         return Contraction.of(self.product).short_sums
+
+    @property
+    def right(self) -> tuple[Matrix | Seen, ...]:
+        """The right factors of all products."""
+        return (self.b,) if self.second is None else (self.b, self.second)
 
     @property
     def scaled_k(self) -> int:
@@ -171,17 +178,20 @@ class ContractionProblem:
 
 
 def analyse(graph: Graph, reserved: Collection[str]) -> ContractionProblem:
-    """The problem of a graph with one product of arguments and pointwise work on its result.
+    """The problem of a graph with a product of arguments, or two of the same left one, and pointwise work on the result.
 
     `reserved` are the names that the template binds. Raises UnmatchedError naming the first node in the way.
     """
     products = [node for node in graph.nodes() if node.op == "contract"]
-    if len(products) != 1:
+    product, *others = products or [None]
+    if product is None or len(products) > (2 if Contraction.of(product).dual else 1):
         raise UnmatchedError(f"the graph has {len(products)} products", operation="")
-    (product,) = products
+    for other in others:
+        _check_dual(product, other)
     for node in graph.nodes():
-        _check_node(graph, product, node)
-    for given in itertools.chain.from_iterable(map(in_memory, product.inputs)):
+        _check_node(graph, products, node)
+    factors = [side for each in products for side in each.inputs]
+    for given in itertools.chain.from_iterable(map(in_memory, factors)):
         if given.op != "input":
             raise UnmatchedError(f"{given.where} is computed before the product", operation=given.where)
     placed = [output for output in graph.outputs if output.op == "depth_to_space"]
@@ -203,16 +213,17 @@ def analyse(graph: Graph, reserved: Collection[str]) -> ContractionProblem:
         n=product.shape[-1],
         k=left.shape[-1],
         a=matrix_of(in_memory(left)[0], names, rank),
-        b=_second_of(right, names, rank),
+        b=_right_of(right, names, rank),
+        second=matrix_of(others[0].inputs[1], names, rank) if others else None,
         scales=(_scales_of(left, names, rank, k_at=1), _scales_of(right, names, rank, k_at=0)),
         tf32=Contraction.of(product).tf32,
-        epilogue=write_epilogue(graph, product, names, reserved),
+        epilogue=write_epilogue(graph, products, names, reserved),
         image=Input.of(right.inputs[0]).code(names) if right.op == "windows" else None,
         order=DepthToSpace.of(placed[0]) if placed else None,
     )
 
 
-def _second_of(operand: Node, names: list[str], rank: int) -> Matrix | Seen:
+def _right_of(operand: Node, names: list[str], rank: int) -> Matrix | Seen:
     if operand.op != "windows":
         return matrix_of(in_memory(operand)[0], names, rank)
     windows, image = Windows.of(operand), operand.inputs[0]
@@ -250,9 +261,17 @@ def by_windows(problem: ContractionProblem) -> ContractionProblem:
     return problem if operand.op != "windows" else replace(problem, b=_seen(operand, problem.arguments))
 
 
-def _check_node(graph: Graph, product: Node, node: Node) -> None:
+def _check_dual(first: Node, second: Node) -> None:
+    """Whether one kernel can sum up both products: they share the left factor, and differ in the right one alone."""
+    same = first.inputs[0] is second.inputs[0] and first.shape == second.shape and first.attrs == second.attrs
+    if not same:
+        raise UnmatchedError(f"{second.where} is another product than {first.where}", operation=second.where)
+
+
+def _check_node(graph: Graph, products: Sequence[Node], node: Node) -> None:
     """Whether a node can be part of the kernel: pointwise, no larger than the result."""
-    if node in (product, *product.inputs) or node.op in LEAVES:
+    product = products[0]
+    if any(node in (each, *each.inputs) for each in products) or node.op in LEAVES:
         return
     if node.op in ("reshape", "depth_to_space") and any(node is output for output in graph.outputs):
         return

@@ -143,17 +143,19 @@ class Epilogue:
 
 
 def write_epilogue(
-    graph: Graph, product: Node, arguments: list[str], reserved: Collection[str], *, fast: bool | None = None
+    graph: Graph, products: Sequence[Node], arguments: list[str], reserved: Collection[str], *, fast: bool | None = None
 ) -> Epilogue:
-    """The epilogue of the only product of a graph whose other nodes are pointwise.
+    """The epilogue of the one product of a graph whose other nodes are pointwise, or of two of the same shape.
 
     `arguments` are the names of the graph's arguments, `reserved` what the template binds. `fast`: approximate
     instructions are good enough (None: where all outputs have 16 bits). Raises UnmatchedError for what has no form
     inside an element.
     """
     fast = is_fast(graph) if fast is None else fast
-    writer = FunctionWriter(arguments, reserved, len(product.shape), {-2: "at_m", -1: "at_n"}, fast=fast, suffix="mn")
-    return writer.epilogue(graph.outputs, {id(product): Given.of(product)})
+    rank = len(products[0].shape)
+    writer = FunctionWriter(arguments, reserved, rank, {-2: "at_m", -1: "at_n"}, fast=fast, suffix="mn")
+    given = {id(each): Given.of(each, name) for each, name in zip(products, ("acc", "acc_2"), strict=False)}
+    return writer.epilogue(graph.outputs, given)
 
 
 class FunctionWriter:

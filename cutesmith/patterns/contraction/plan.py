@@ -96,7 +96,7 @@ class ContractionPlan(GraphPlan):
     def _configurations(self, arch: str) -> Sequence[Form]:
         tiled, direct = self._tiled(arch), direct_proposals(self.problem, parse_arch(arch).sm)
         sizes_stay_free = tiled and self.problem.graph.free_sizes  # channels and taps are part of a direct kernel
-        if self.problem.order or not direct or sizes_stay_free:
+        if self.problem.order or self.problem.second or not direct or sizes_stay_free:
             return tiled
         return direct if not tiled or self.seconds(direct[0]) < self.seconds(tiled[0]) else tiled
 
@@ -106,7 +106,7 @@ class ContractionPlan(GraphPlan):
         problem, windowed = self.problem, by_windows(self.problem)
         own = BLACKWELL_FORM if "tcgen05.mma" in sm.tensor_cores else HOPPER_FORM
         found = [] if any(own.obstacles(problem, sm)) else [*own.proposals(problem, sm)]
-        if arithmetic_of(problem) is Arithmetic.FLOAT8 or problem.order:
+        if arithmetic_of(problem) is Arithmetic.FLOAT8 or problem.order or problem.second:
             return found
         if found and not own.needs_launches(problem, found[0]) and not self._is_grouped:
             return found
@@ -179,7 +179,7 @@ def _context(problem: ContractionProblem, configuration: Form) -> dict[str, obje
     own = {*(operand.name for operand in epilogue.operands), *(output.name for output in epilogue.outputs)}
     views = ViewNames({*problem.arguments, *RESERVED, *own})
     by_tma = isinstance(configuration, HopperConfiguration | BlackwellConfiguration)
-    codes = [problem.a.code, (given_by_columns(problem) if by_tma else None) or problem.b.code]
+    codes = [problem.a.code, *((given_by_columns(side) if by_tma else None) or side.code for side in problem.right)]
     by_taps = problem.windows is not None and by_tma
     if problem.windows and by_taps:
         count = math.prod(problem.windows.taps)
@@ -281,7 +281,7 @@ def _block_checks(
     problem: ContractionProblem, matrices: Sequence[str], names: Sequence[str], codes: Sequence[TensorCode]
 ) -> Iterator[str]:
     """Statements that refuse scales of other blocks; a factor may be passed as the transposed one."""
-    sides = zip(matrices, codes, (problem.a, problem.b), problem.scales, ((-2, -1), (-1, -2)), strict=True)
+    sides = zip(matrices[:2], codes[:2], (problem.a, problem.b), problem.scales, ((-2, -1), (-1, -2)), strict=True)
     scaled = [(name, code, side, each, dims) for name, code, side, each, dims in sides if each is not None]
     for (matrix, code, side, blocks, dims), scales in zip(scaled, names, strict=True):
         found = dims if code == side.code else dims[::-1]
@@ -317,4 +317,6 @@ def match(graph: Graph) -> ContractionPlan:
     plan = ContractionPlan(graph, problem)
     if problem.order and not plan.configurations():
         raise UnmatchedError("only Hopper's product of windows puts positions in order", operation="depth_to_space")
+    if problem.second and not plan.configurations():
+        raise UnmatchedError("no tile has room for the sums of two products", operation=problem.product.where)
     return plan

@@ -50,9 +50,9 @@ def outputs_apart(problem: ContractionProblem) -> list[Output]:
     return [output for output in problem.epilogue.outputs if problem.n * ITEM_BYTES[output.dtype] % TMA_BYTES]
 
 
-def given_by_columns(problem: ContractionProblem) -> TensorCode | None:
-    """The code of B as the kernel reads it, (n, k), where that is what an argument is."""
-    return problem.b.transposed if isinstance(problem.b, Matrix) else None
+def given_by_columns(right: Matrix | Seen) -> TensorCode | None:
+    """The code of a right factor as the kernel reads it, (n, k), where that is what an argument is."""
+    return right.transposed if isinstance(right, Matrix) else None
 
 
 def varies_over(operand: Operand, *, swapped: bool) -> str:
@@ -76,8 +76,8 @@ def tma_context(
     epilogue = problem.epilogue
     dtypes = [problem.a.dtype, problem.b.dtype, *(o.dtype for o in epilogue.operands)]
     dtypes += [*(o.dtype for o in epilogue.outputs), *others]
-    by_columns = given_by_columns(problem) is not None
-    dims = [-1 if contiguous_k[0] else -2, -1 if contiguous_k[1] == by_columns else -2]
+    by_columns = given_by_columns(problem.b) is not None
+    dims = [-1 if contiguous_k[0] else -2, *[-1 if contiguous_k[1] == by_columns else -2] * len(problem.right)]
     if problem.windows:  # channels
         dims = [-2, -1 - problem.windows.rank]
     return {

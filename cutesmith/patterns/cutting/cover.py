@@ -127,7 +127,7 @@ class _Cover:
         for region in self.regions.found:
             outputs = self.regions.outputs_of(region)
             if not self._matched(outputs, [windows, contraction]):
-                self.refused.append(region.product)
+                self.refused.append(region.products[0])
         self._cover_together([node for node in self.stored.values() if id(node) not in made])
         if self.refused:
             raise _unmatched(self.refused)

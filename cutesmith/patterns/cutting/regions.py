@@ -1,4 +1,4 @@
-"""The region of each product: the pointwise work that its kernel does before anything is stored.
+"""The region of each product, or pair of them: the pointwise work that its kernel does before anything is stored.
 
 A region grows from its product along pointwise nodes of the product's shape. What else such a node reads is computed in
 the same place when it is pointwise work on arguments, and otherwise comes from memory. A region takes a node only where
@@ -11,6 +11,8 @@ import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from cutesmith.patterns.cutting.dual_products import pairs_of
+from cutesmith.patterns.graph.attributes import Contraction
 from cutesmith.patterns.graph.node_table import IN_MEMORY
 from cutesmith.patterns.graph.nodes import LEAVES, Graph, Node, in_memory, nodes_of
 
@@ -20,9 +22,9 @@ MOST_OUTPUTS = 4
 
 @dataclass(eq=False)
 class Region:
-    """A product and the nodes that its kernel computes after it, in the graph's order."""
+    """Products and the nodes that their kernel computes after them, in the graph's order."""
 
-    product: Node
+    products: tuple[Node, ...]
     nodes: list[Node]
 
 
@@ -45,17 +47,19 @@ class Regions:
         for node in self.order:
             for child in node.inputs:
                 self.users[id(child)].append(node)
+        marked = [node for node in self.order if node.op != "contract" or Contraction.of(node).dual]
+        pairs = {id(first): (first, second) for first, second in pairs_of(marked)}
         for node in self.order:
-            if node.op == "contract" and not any(node is each for each in self.taken):
-                self._claim(node)
+            if node.op == "contract" and id(node) not in self.owners and not any(node is each for each in self.taken):
+                self._claim(pairs.get(id(node), (node,)))
 
-    def _claim(self, product: Node) -> None:
-        region = Region(product, [product])
+    def _claim(self, products: tuple[Node, ...]) -> None:
+        region = Region(products, list(products))
         self.found.append(region)
-        self.owners[id(product)] = region
+        self.owners |= {id(product): region for product in products}
         if not self.fused:
             return
-        for node in self.order[self.order.index(product) + 1 :]:
+        for node in self.order[self.order.index(products[0]) + 1 :]:
             if id(node) not in self.owners and self._fits(node, region):
                 region.nodes.append(node)
                 self.owners[id(node)] = region
@@ -63,8 +67,9 @@ class Regions:
             del self.owners[id(region.nodes.pop())]
 
     def _fits(self, node: Node, region: Region) -> bool:
-        is_last = node.op == "depth_to_space" and node.inputs[0].shape == region.product.shape
-        if not is_last and (not node.is_pointwise or node.shape != region.product.shape):
+        shape = region.products[0].shape
+        is_last = node.op == "depth_to_space" and node.inputs[0].shape == shape
+        if not is_last and (not node.is_pointwise or node.shape != shape):
             return False
         if not any(self.owners.get(id(child)) is region for child in node.inputs):
             return False
@@ -98,9 +103,10 @@ class Regions:
 
     def read_by(self, region: Region) -> Iterator[Node]:
         """The values that a region's kernel reads from memory, arguments apart."""
-        sides = itertools.chain.from_iterable(map(in_memory, region.product.inputs))
+        factors = [side for product in region.products for side in product.inputs]
+        sides = itertools.chain.from_iterable(map(in_memory, factors))
         yield from (base_of(side) for side in sides if side.op != "input")
-        for node in region.nodes[1:]:
+        for node in region.nodes[len(region.products) :]:
             for child in node.inputs:
                 if self.owners.get(id(child)) is not region and not is_pointwise_on_arguments(child):
                     yield base_of(child)

@@ -53,7 +53,8 @@ HOPPER_NAMES = frozenset(
     "launch_on_parts launch_split split_kernel turn_kernel launch_turn pitch dtype kept most_bytes images_of "
     "scales scales_A scales_B mine_A mine_B load_scales_A load_scales_B add_scaled written_now "
     "PLACES PHASES POSITIONS APART FIRST inside further phases phase store_in_order strip first_row first_output "
-    "is_place channel_tiles MmaTF32Op op matrices group groups".split()
+    "is_place channel_tiles MmaTF32Op op matrices group groups A_2 B_2 mA_2 mB_2 tma_A_2 tma_B_2 tA_2 tB_2 "
+    "acc_2 sums_2 strips_2".split()
 )
 """What the template binds, so that an argument of the problem needs another name."""
 
@@ -74,6 +75,7 @@ def hopper_context(problem: ContractionProblem, c: HopperConfiguration) -> dict[
     places = PLACES_IN_A_LOOP if looped else PLACES
     loaded = [o.loaded(f"r_{o.name}[{places[over[o.name]]}]") for o in epilogue.operands]
     total = "own[at]" if looped else "total" if c.split > 1 or precise else "sums[v]"
+    total += ", sums_2[v]" if c.dual else ""
     return (
         shared
         | im2col_context(problem.windows)
@@ -86,6 +88,7 @@ def hopper_context(problem: ContractionProblem, c: HopperConfiguration) -> dict[
             "joined": c.joined,
             "grouped": problem.windows is not None and len(problem.batch) > 1,
             "ahead": c.ahead,
+            "twice": ("A" if c.swapped else "B") if c.dual else "",
             "scales": scales,
             "precise": precise,
             "read_bytes": [

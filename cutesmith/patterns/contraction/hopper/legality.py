@@ -61,12 +61,24 @@ def obstacles(problem: ContractionProblem, sm: SmVersion) -> Iterator[str]:
         yield "only products of windows are put in order"
     if problem.order and math.prod(problem.graph.outputs[0].shape[len(problem.batch) :]) >= 2**31:
         yield "positions of an image have numbers of more than 31 bits"
+    if problem.second is not None:
+        yield from _obstacles_of_second(problem, problem.second)
     if len(problem.batch) > MOST_TMA_BATCH_DIMS:
         yield f"{len(problem.batch)} batch dimensions: a tensor map has room for {MOST_TMA_BATCH_DIMS}"
     for output in problem.epilogue.outputs:
         item = ITEM_BYTES[output.dtype]
         if item > 4:
             yield f"{output.name} has elements of {item} bytes"
+
+
+def _obstacles_of_second(problem: ContractionProblem, second: Matrix) -> Iterator[str]:
+    alike = isinstance(problem.b, Matrix) and second.contiguous == problem.b.contiguous
+    if not (alike and (second.transposed is None) == (problem.b.transposed is None)):
+        yield "both right factors are loaded in the same way"
+    if not tma_reaches(second):
+        yield "the second right factor is copied"
+    if arithmetic_of(problem) is not Arithmetic.HALF:
+        yield "two products are summed up beside each other of 16-bit factors alone"
 
 
 def is_tf32(problem: ContractionProblem, c: HopperConfiguration) -> bool:
@@ -127,7 +139,7 @@ def in_a_loop(problem: ContractionProblem, c: HopperConfiguration) -> bool:
     (output, *others), epilogue = problem.epilogue.outputs, problem.epilogue
     plain = output.dtype == "float32" and output.computed == "Float32" and not others and not epilogue.coordinates
     by_columns = all(varies_over(operand, swapped=c.swapped) == "n" for operand in epilogue.operands)
-    if not (plain and by_columns) or c.split > 1 or problem.order or sums_again(problem, c):
+    if not (plain and by_columns) or c.split > 1 or c.dual or problem.order or sums_again(problem, c):
         return False
     return INSTRUCTION_BYTES * c.sums_per_thread * problem.epilogue_instructions > LONGEST_CODE
 
@@ -139,7 +151,7 @@ def from_registers(problem: ContractionProblem, c: HopperConfiguration) -> bool:
 
 def stage_bytes(problem: ContractionProblem, c: HopperConfiguration) -> int:
     """What one stage of the ring holds."""
-    return (c.tile_m + c.tile_n) * c.tile_k * item_bytes(problem, c)
+    return c.lines * c.tile_k * item_bytes(problem, c)
 
 
 def item_bytes(problem: ContractionProblem, c: HopperConfiguration) -> int:
@@ -177,6 +189,10 @@ def refusals(problem: ContractionProblem, c: HopperConfiguration, sm: SmVersion)
     if c.joined and not can_join(problem):
         yield "positions of several images cannot follow each other"
     a_contiguous_k, b_contiguous_k = k_major(problem, c)[:: -1 if c.swapped else 1]
+    if c.dual != (problem.second is not None):
+        yield "a tile has the sums of each product"
+    if c.dual and (c.split > 1 or c.parts > 1):
+        yield "blocks that divide k, and parts, have sums of one product"
     if is_tf32(problem, c) and not problem.tf32:
         yield "PyTorch's flags do not allow numbers rounded to tf32"
     if c.tile_m % (64 * c.warpgroups if not c.pingpong else 64):

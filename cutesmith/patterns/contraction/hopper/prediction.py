@@ -111,21 +111,22 @@ def predict(problem: ContractionProblem, c: Tiles) -> Prediction:
     registers = from_registers(problem, c)
     first = 32 if registers and c.pingpong else 0
     multiply = first + max(c.tile_n / 2, (32 - first if registers else 16) + c.tile_n / 4)
-    multiply *= c.tile_m / 64 * c.tile_k / depth * len(c.products)
+    multiply *= c.tile_m / 64 * c.tile_k / depth * len(c.products) * len(problem.right)
     load = _load_cycles(problem, c, rows, columns)
     waits = (multiply * at_once + STEP_CYCLES, load * at_once, LATENCY_CYCLES / max(1, c.stages - 1))
     step = _norm(waits, STEP_SHARPNESS) + (PARTS_CYCLES if c.splits else 0.0)
     if c.cluster_n > 1 or (c.cluster_m > 1 and not is_float8):
         step += CLUSTER_CYCLES["n" if c.cluster_n > 1 else "m"]
-    products = _steps(problem, c) / c.split * step + TILE_CYCLES + SPLIT_CYCLES * math.log2(c.split)
-    own = _with_epilogue(problem, c, products, columns)
-    within = "its epilogue" if own > 2 * products else "loads from L2" if load > multiply else "multiplications"
+    sums = _steps(problem, c) / c.split * step + TILE_CYCLES + SPLIT_CYCLES * math.log2(c.split)
+    own = _with_epilogue(problem, c, sums, columns)
+    within = "its epilogue" if own > 2 * sums else "loads from L2" if load > multiply else "multiplications"
+    products = problem.batches * len(problem.right) * len(c.products)
     moved = problem.graph.moved_bytes + sum(_more_bytes(problem, c))
     most_flops = MOST_FLOPS_OF_FLOAT8 if is_float8 else MOST_FLOPS_OF_TF32 if tf32 else MOST_FLOPS
     work = {
         within: waves * own / CLOCK,
         "bytes of device memory": moved / BANDWIDTH * (1 + LINE_SHARE * 128 / (c.tile_k * factor_bytes(problem, c))),
-        "the card's power": 2 * problem.m * problem.n * problem.k * problem.batches * len(c.products) / most_flops,
+        "the card's power": 2 * problem.m * problem.n * problem.k * products / most_flops,
     }
     seconds = LAUNCH_SECONDS + _norm(work.values(), SHARPNESS)
     seconds += sum(COPY_SECONDS + moved / BANDWIDTH for moved in _bytes_beside(problem, c))
@@ -168,7 +169,9 @@ def _load_cycles(problem: ContractionProblem, c: Tiles, rows: int, columns: int)
     """Of a k-tile for a multiprocessor; lines outside of the matrices are those of the last tile, shared among all."""
     bytes_of_line = c.tile_k * item_bytes(problem, c)
     boxes = math.ceil(c.tile_k * factor_bytes(problem, c) / 128) * (c.parts if c.ahead else 1)
-    load = (c.tile_m / c.cluster_n + c.tile_n / c.cluster_m) * bytes_of_line / LOADED_BYTES
+    twice = 2 if c.dual else 1  # tiles of right factors, which are the left ones where the result is transposed
+    down, across = (twice, 1) if c.swapped else (1, twice)
+    load = (c.tile_m * down / c.cluster_n + c.tile_n * across / c.cluster_m) * bytes_of_line / LOADED_BYTES
     load += OUTSIDE_CYCLES * boxes * _outside(columns, c.tile_n) / c.cluster_m
     if isinstance(problem.b, Seen):  # there is a position in each row, of another image or of none
         channels = problem.k // math.prod(problem.b.windows.taps)

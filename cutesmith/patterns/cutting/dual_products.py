@@ -1,0 +1,51 @@
+"""Pairs of products with the same left factor that one kernel sums up: a gate and what it is multiplied by."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from cutesmith.patterns.graph.attributes import Contraction
+from cutesmith.patterns.graph.nodes import Graph, Node, nodes_of, with_nodes
+
+
+def with_dual_products(graph: Graph) -> Graph:
+    """The graph whose pairs of products are summed up in one kernel each; itself where it has none."""
+    paired = {id(product) for pair in pairs_of(graph.nodes()) for product in pair}
+    if not paired:
+        return graph
+
+    def marked(node: Node) -> Node:
+        return replace(node, attrs=replace(Contraction.of(node), dual=True))
+
+    originals = iter(list(graph.nodes()))  # with_nodes changes them in the same order
+    return with_nodes(graph, lambda node: marked(node) if id(next(originals)) in paired else node)
+
+
+def pairs_of(nodes: Iterable[Node]) -> list[tuple[Node, Node]]:
+    """Products of 16-bit matrices that share the left one and that a pointwise value is made of; each in one pair."""
+    pairs: list[tuple[Node, Node]] = []
+    waiting: dict[int, Node] = {}
+    before: dict[int, frozenset[int]] = {}  # the products that pointwise work of their shape makes a node of
+    for node in nodes:
+        if node.op == "contract":
+            waiting[id(node)] = node
+            before[id(node)] = frozenset({id(node)})
+        elif node.is_pointwise:
+            alike = (child for child in node.inputs if child.shape == node.shape)
+            before[id(node)] = frozenset().union(*(before.get(id(child), frozenset()) for child in alike))
+            met = [product for key, product in waiting.items() if key in before[id(node)]]
+            pair = next(((a, b) for at, a in enumerate(met) for b in met[at + 1 :] if _can_pair(a, b)), None)
+            if pair:
+                pairs.append(pair)
+                for product in pair:
+                    del waiting[id(product)]
+    return pairs
+
+
+def _can_pair(first: Node, second: Node) -> bool:
+    (left, right), (other_left, other_right) = first.inputs, second.inputs
+    alike = left is other_left and right.shape == other_right.shape and right.dtype == other_right.dtype
+    plain = all(side.dtype in ("float16", "bfloat16") and side.op not in ("windows", "scaled") for side in first.inputs)
+    is_apart = not any(node is first for node in nodes_of((other_right,)))
+    return alike and plain and is_apart and first.attrs == second.attrs and first.dtype == second.dtype
