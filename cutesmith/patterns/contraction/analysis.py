@@ -178,14 +178,15 @@ class ContractionProblem:
 
 
 def analyse(graph: Graph, reserved: Collection[str]) -> ContractionProblem:
-    """The problem of a graph with a product of arguments, or two of the same left one, and pointwise work on the result.
+    """The problem of a graph with one product of arguments, or two of the same left one, and pointwise work on it.
 
     `reserved` are the names that the template binds. Raises UnmatchedError naming the first node in the way.
     """
     products = [node for node in graph.nodes() if node.op == "contract"]
-    product, *others = products or [None]
-    if product is None or len(products) > (2 if Contraction.of(product).dual else 1):
+    most = 2 if products and Contraction.of(products[0]).dual else 1
+    if not 1 <= len(products) <= most:
         raise UnmatchedError(f"the graph has {len(products)} products", operation="")
+    product, *others = products
     for other in others:
         _check_dual(product, other)
     for node in graph.nodes():

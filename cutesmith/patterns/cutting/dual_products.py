@@ -48,4 +48,4 @@ def _can_pair(first: Node, second: Node) -> bool:
     alike = left is other_left and right.shape == other_right.shape and right.dtype == other_right.dtype
     plain = all(side.dtype in ("float16", "bfloat16") and side.op not in ("windows", "scaled") for side in first.inputs)
     is_apart = not any(node is first for node in nodes_of((other_right,)))
-    return alike and plain and is_apart and first.attrs == second.attrs and first.dtype == second.dtype
+    return alike and plain and is_apart and first.attrs == second.attrs

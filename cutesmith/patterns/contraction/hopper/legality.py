@@ -13,6 +13,7 @@ from cutesmith.patterns.contraction.hopper.scales import tile_scales
 from cutesmith.patterns.contraction.im2col import can_join, copied_of_windows, obstacles_of_windows
 from cutesmith.patterns.contraction.tma import (
     MOST_TMA_BATCH_DIMS,
+    given_by_columns,
     lie_along_k,
     outputs_apart,
     tma_reaches,
@@ -72,8 +73,8 @@ def obstacles(problem: ContractionProblem, sm: SmVersion) -> Iterator[str]:
 
 
 def _obstacles_of_second(problem: ContractionProblem, second: Matrix) -> Iterator[str]:
-    alike = isinstance(problem.b, Matrix) and second.contiguous == problem.b.contiguous
-    if not (alike and (second.transposed is None) == (problem.b.transposed is None)):
+    loads = {(side.contiguous, given_by_columns(side) is None) for side in problem.right}
+    if len(loads) > 1:
         yield "both right factors are loaded in the same way"
     if not tma_reaches(second):
         yield "the second right factor is copied"
