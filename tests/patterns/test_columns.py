@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from cutesmith.emulator.device import emulated_device
 from cutesmith.errors import UnmatchedError
 from cutesmith.patterns.columns.plan import match
-from cutesmith.patterns.columns.spread import spread_columns
+from cutesmith.patterns.columns.spread import spread_columns, widest_lanes
 from cutesmith.patterns.match import plan_kernel
 from cutesmith.patterns.pattern_plan import ColumnsConfiguration
 from cutesmith.patterns.tracing.trace import trace_function
@@ -128,19 +128,32 @@ def test_a_kernel_plans_as_its_tiling_says(tmp_path):
         again = function is softmax
         for configuration in plan.configurations():
             module = load(plan.render(configuration), tmp_path)
-            for columns, outer, neighbours in [
-                (33, 4, 5),
-                (4096, 128, 1024),
-                (16384, 1, 512),
-                (1, 1, 1),
-                (64, 1, 70000),
-            ]:
+            enough = widest_lanes(math.prod(X.shape[::2]), configuration.vector)
+            for columns, neighbours in [(33, 5), (4096, 1024), (16384, 512), (1, 1), (64, 70000)]:
                 for vector in (1, 2, 4):
-                    planned = module.plan_columns(columns, outer, neighbours, vector)
-                    spread = spread_columns(columns, outer, neighbours, vector, configuration, again=again)
+                    planned = module.plan_columns(columns, neighbours, vector)
+                    spread = spread_columns(columns, neighbours, vector, enough, configuration, again=again)
                     assert {name: getattr(planned, name) for name in vars(spread)} == vars(spread)
                     assert planned.parts * planned.chunks * planned.blocks >= columns
                     assert 32 <= spread.threads <= 1024 and planned.groups <= 32 and spread.threads % 32 == 0
+
+
+@pytest.mark.parametrize("function", [softmax, lambda x: x.sum(1)])
+def test_fewer_rows_take_the_code_of_the_many_that_a_kernel_was_written_for(function, tmp_path):
+    many = torch.empty(16384, 64, 64, device="meta")
+    plan = match(trace_function(function, [many]))
+    assert plan.tiling(plan.configurations()[0]).tile == (64, 64)  # 16 lanes: of 16 matrices alone there would be 4
+    module = load(plan.render(plan.configurations()[0]), tmp_path)
+    with session("sm_90a") as recorded:
+        for count in (16384, 16):
+            module.kernel_fn(like(torch.empty(count, 64, 64, device="meta")))
+    assert [(launch.grid, launch.block) for launch in recorded.launches] == [
+        ((n, 1, 1), (128, 1, 1)) for n in (16384, 16)
+    ]
+
+
+def test_lanes_are_the_fewer_the_fewer_rows_there_are():
+    assert [widest_lanes(rows, 4) for rows in (0, 1055, 1056, 2111, 2112, 1 << 30)] == [0, 0, 1, 1, 2, 1024]
 
 
 def test_rows_that_are_not_aligned_have_blocks_as_wide_as_others(tmp_path):

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from cutesmith.devices import parse_arch
 from cutesmith.errors import UnmatchedError
-from cutesmith.patterns.columns.spread import ENOUGH_BLOCKS, columns_tiling, spread_columns
+from cutesmith.patterns.columns.spread import columns_tiling, spread_columns, widest_lanes
 from cutesmith.patterns.columns.steps import steps_of
 from cutesmith.patterns.graph.attributes import Input
 from cutesmith.patterns.graph.dtypes import ITEM_BYTES
@@ -64,7 +64,7 @@ class ColumnsPlan(GraphPlan):
             "c": configuration,
             "type_check": type_check(self.kernel.arguments, self.graph.arguments),
             "again": self._is_read_again,
-            "enough_blocks": ENOUGH_BLOCKS,
+            "enough": widest_lanes(self.analysis.rows, configuration.vector),
             "steps": steps,
             "ending": ending,
             "row_outputs": [t for t in self.kernel.tensors[-len(self.graph.outputs) :] if t.name not in elements],
@@ -80,8 +80,9 @@ class ColumnsPlan(GraphPlan):
         """How the traced rows are spread over threads."""
         neighbours = _neighbours(self.analysis)
         vector = math.gcd(neighbours, configuration.vector)
-        columns, outer, again = self.analysis.columns, self.analysis.rows // neighbours, self._is_read_again
-        spread = spread_columns(columns, outer, neighbours // vector, vector, configuration, again=again)
+        columns, enough = self.analysis.columns, widest_lanes(self.analysis.rows, configuration.vector)
+        again = self._is_read_again
+        spread = spread_columns(columns, neighbours // vector, vector, enough, configuration, again=again)
         return columns_tiling(spread, columns, vector, self._smallest, configuration)
 
     @property

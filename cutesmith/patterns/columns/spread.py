@@ -19,6 +19,18 @@ for which a block has more threads. Sums of single float32, 4096 in rows of 4095
 ENOUGH_BLOCKS = 264
 """Two for each SM of an H200: with fewer, blocks are made narrower and get more threads."""
 
+MOST_LANES = 1024
+"""Of a block."""
+
+
+def widest_lanes(rows: int, vector: int) -> int:
+    """How many lanes side by side leave `ENOUGH_BLOCKS` blocks of vectors of `rows`; 0 where no number does.
+
+    The traced rows decide it, not those of a call: they are the ones that a kernel is timed with, and a call with fewer
+    of them, as an emulated GPU executes it, takes the same code.
+    """
+    return min(MOST_LANES, power_of_two(rows // (ENOUGH_BLOCKS * vector) + 1) // 2)
+
 
 @dataclass(frozen=True)
 class Spread:
@@ -36,24 +48,23 @@ class Spread:
 
 
 def spread_columns(
-    columns: int, outer: int, neighbours: int, vector: int, c: ColumnsConfiguration, *, again: bool
+    columns: int, neighbours: int, vector: int, enough: int, c: ColumnsConfiguration, *, again: bool
 ) -> Spread:
-    """`outer` times `neighbours` vectors of rows, these side by side; `again`: several visits read something.
+    """Of `neighbours` vectors of rows side by side; `enough`: `widest_lanes`; `again`: several visits read something.
 
     The template `columns.py.j2` holds the same rules for the sizes of a call.
     """
-    held, vectors, widest = max(1, c.resident_elements // vector), outer * neighbours, power_of_two(neighbours)
-    shorter = c.vector // vector
+    held, widest, shorter = max(1, c.resident_elements // vector), power_of_two(neighbours), c.vector // vector
     needed, lanes, narrowest = power_of_two(-(-columns // held)), min(c.lanes * shorter, widest), NARROWEST * shorter
-    while lanes > narrowest and vectors < ENOUGH_BLOCKS * lanes:
+    while lanes > narrowest and lanes > enough * shorter:
         lanes //= 2
-    threads = c.threads if vectors >= ENOUGH_BLOCKS * lanes else c.max_threads
+    threads = c.threads if lanes <= enough * shorter else c.max_threads
     parts = min(needed, min(1024, threads * shorter) // lanes)
     if again:
         while lanes > narrowest and lanes * needed > c.max_threads:
             lanes //= 2
         parts = needed if lanes * needed <= c.max_threads else threads // lanes
-    while lanes < widest and lanes * parts < c.threads and vectors >= 2 * ENOUGH_BLOCKS * lanes:
+    while lanes < widest and lanes * parts < c.threads and lanes < enough * shorter:
         lanes *= 2
     parts = max(parts, 32 // lanes)
     chunks, blocks = max(1, -(-columns // parts)), 1

@@ -125,6 +125,15 @@ class RowsAnalysis:
         aligned = (1,) * (self.rank - len(shape)) + tuple(shape)[-self.rank :]
         return tuple(aligned[dim] for dim in dims)
 
+    def run_of(self, use: TensorUse) -> int | None:
+        """How many columns side by side have one value of a tensor that is expanded along them; None of another."""
+        sizes, columns = self.sizes(use.node.shape, self.reduced), self.columns_shape
+        kept = [place for place, size in enumerate(columns) if size > 1]
+        if use.role not in ("element", "column") or not kept or sizes[kept[-1]] > 1:
+            return None
+        last = max(place for place in kept if sizes[place] > 1)
+        return math.prod(columns[last + 1 :])
+
     def is_element(self, node: Node, space: Space) -> bool:
         """Whether the node's value changes along the columns."""
         if space == "row" or node.is_reduction or node.op in ("gather", "constant", "sized", "scalar", "reshape"):

@@ -28,7 +28,10 @@ _RESERVED = SHARED_NAMES | {*_OWN.split(), "operator", *COMBINES}
 
 @dataclass(frozen=True)
 class RowsKernel:
-    """Statements and names for the places of the template; `kept_bytes` a column are of tensors read more than once."""
+    """Statements and names for the places of the template.
+
+    `kept_bytes` a column are of tensors that are read more than once; `repeats`: one is expanded along the row.
+    """
 
     title: str
     kept_dims: tuple[int, ...]
@@ -56,6 +59,7 @@ class RowsKernel:
     roles: str
     roles_used: list[str]
     reads_again: bool
+    repeats: bool
     tensor_names: list[str]
     dtypes: dict[str, str]
     full_shape: str
@@ -126,6 +130,7 @@ class _Writer:
             roles=repr(tuple(t.role for t in tensors)),
             roles_used=list(dict.fromkeys(t.role for t in tensors)),
             reads_again=any(t.again for stage in stages for t in stage.reload),
+            repeats=any(self.analysis.run_of(use) for use in self.analysis.uses),
             tensor_names=[t.name for t in tensors],
             dtypes={"uint8" if t.dtype == "bool" else t.dtype: t.storage for t in tensors},
             full_shape=self._full_shape(),
