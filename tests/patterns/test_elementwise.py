@@ -173,6 +173,18 @@ def test_constants_that_follow_sizes_are_computed_in_every_call(tmp_path):
     assert (len(recorded.launches), len(recorded.modules)) == (3, 1)
 
 
+def test_sigmoid_of_float32_is_right_to_four_last_places(tmp_path):
+    special = torch.tensor([0.0, -0.0, math.inf, -math.inf, math.nan, 1e-40, -1e-40, 3e38, -3e38, -87.5, -103.0])
+    x = torch.cat((special, torch.linspace(-104, 20, 20_000), normal(20_000)))
+    with emulated_device("sm_90a"):
+        found = first_kernel(plan_of(torch.sigmoid, x), tmp_path).kernel_fn(move(x)).cpu()
+    expected = torch.sigmoid(x.double())
+    place = torch.finfo(torch.float32).eps * expected.clamp(min=2**-126)  # the last of float32, at most
+    assert ((found.double() - expected).abs() <= 4 * place).logical_or(x.isnan()).all() and found[
+        x.isnan()
+    ].isnan().all()
+
+
 def test_gelu_of_float32_keeps_its_digits_where_it_is_small(tmp_path):
     """PyTorch's, by 1 + erf, is off by 9e-4 of the result at -4."""
     x = torch.linspace(-12, 12, 20000)  # without 0, where the result has no share

@@ -14,7 +14,7 @@ from cutesmith.patterns.graph.nodes import Graph, Node
 OF_FLOAT32 = {
     "exp": 8, "exp2": 4, "log": 25, "log2": 27, "log10": 26, "log1p": 26, "expm1": 22, "sqrt": 18, "rsqrt": 4,
     "sin": 107, "cos": 109, "tan": 103, "asin": 22, "acos": 23, "atan": 18, "sinh": 23, "cosh": 15, "tanh": 15,
-    "asinh": 40, "acosh": 41, "atanh": 34, "erf": 21, "erfc": 45, "normcdf": 17, "sigmoid": 32, "reciprocal": 22,
+    "asinh": 40, "acosh": 41, "atanh": 34, "erf": 21, "erfc": 45, "normcdf": 17, "sigmoid": 12, "reciprocal": 22,
     "sign": 5, "exponent": 13, "div": 28, "floor_div": 127, "fmod": 72, "remainder": 77, "pow": 88, "atan2": 57,
 }  # fmt: skip
 """Other operations take one."""

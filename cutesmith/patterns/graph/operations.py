@@ -124,7 +124,14 @@ _ROWS = (
         floats="cute.math.exp({0})",
         fast=f"cute.math.exp2({{0}} * {math.log2(math.e)!r}, fastmath=True)",  # one ex2.approx: 2 ulp
     ),
-    Pointwise("sigmoid", torch.sigmoid, aten=("sigmoid",), floats="sigmoid({0})", fast="sigmoid_fast({0})"),
+    Pointwise(
+        "sigmoid",
+        torch.sigmoid,
+        aten=("sigmoid",),
+        floats="sigmoid({0})",
+        float32="sigmoid_float32({0})",
+        fast="sigmoid_fast({0})",
+    ),
     Pointwise(
         "normcdf",  # Φ(x) = erfc(-x/√2)/2
         _normcdf,

@@ -23,6 +23,14 @@ def sigmoid(x):
     one = type(x)(1.0)
     return one / (one + cute.math.exp(-x))
 ''',
+    "sigmoid_float32": '''
+@cute.jit
+def sigmoid_float32(x: Float32) -> Float32:
+    """1 / (1 + exp(-x)) by exp(-|x|): the divisor lies in 1 to 2, where rcp.approx is right to one ulp."""
+    small = cute.math.exp(-cute.math.absf(x))
+    inverse = cute.arch.rcp_approx(1.0 + small)
+    return inverse if x >= 0.0 else small * inverse
+''',
     "sigmoid_fast": '''
 @cute.jit
 def sigmoid_fast(x: Float32) -> Float32:
