@@ -198,13 +198,13 @@ def linear_attention_kernel(
         cute.arch.sync_threads()  # chunk and state are here, and everyone has left the chunk before
         if chunk + 1 < chunks:
             load_chunk(gQ, gK, gV, sQ, sK, sV, chunk + 1, part)
-        logarithm = load_decay(gGate, (chunk + 1) * C + thread)
         if thread < C:
             before, after = Float32(0.0), Float32(0.0)
             for t in cutlass.range(C, unroll=8):  # two sums, no difference: it has the digits of the larger one
                 before = before + (sLog[t] if t <= thread else Float32(0.0))
                 after = after + (sLog[t] if t > thread else Float32(0.0))
             sG[thread], sW[thread] = before, cute.math.exp2(after, fastmath=True)
+        logarithm = load_decay(gGate, (chunk + 1) * C + thread)  # it arrives beside the products
 
         rScore.fill(0.0)
         rO.fill(0.0)
@@ -321,7 +321,7 @@ def kernel_fn(query, key, value, gate):
     dk = query.shape[-1]
     if not 0 < dk <= 256:
         raise ValueError(f"keys of {dk} numbers: the tiles are for 256 at most")
-    out = torch.empty_like(value)
+    out = value.new_empty(value.shape)
     state = torch.empty(*value.shape[:2], dk, value.shape[-1], device=value.device, dtype=torch.float32)
     if state.numel():
         compiled(64 if dk <= 64 else 128 if dk <= 128 else 256)(query, key, value, out, gate, state, dk**-0.5)
