@@ -81,7 +81,8 @@ def _run_all(turn: Round, case: DerivedCase, drawn: Sequence[Draw]) -> Iterator[
         yield report
         return
     names, own_sizes = [draw.name for draw in drawn], drawn[0].own_sizes
-    if case.resizes_too and not own_sizes:
+    shorter = len(drawn) == 1 and drawn[0].inputs.shorter
+    if (case.resizes_too or shorter) and not own_sizes:
         again, refused = _draws(turn, names, own_sizes=True)
         if not refused:
             yield from _run_all(turn, case, again)
@@ -102,7 +103,8 @@ def _draws(turn: Round, names: Sequence[str], *, own_sizes: bool = False) -> tup
     seed = new_seed()
     for name in names:
         key = KEYS[len(drawn)]
-        inputs = turn.draw(key, derive=name, begins=not drawn, seed=seed, resized=turn.shorter, own_sizes=own_sizes)
+        resized = () if own_sizes else turn.shorter
+        inputs = turn.draw(key, derive=name, begins=not drawn, seed=seed, resized=resized, own_sizes=own_sizes)
         if inputs.accepted:
             drawn.append(Draw(name, key, inputs, own_sizes))
         else:
@@ -124,9 +126,19 @@ def _run(turn: Round, case: DerivedCase, drawn: Sequence[Draw]) -> CaseReport:
     reply = turn.run_named(
         report.name, drawn[0].inputs, Run(steps, may_decline=case.may_decline, may_raise=case.may_raise)
     )
-    if turn.shorter and reply.ring and not reply.ring.wrapped:
-        turn.shorter = ()  # that size does not decide the trips
+    if first.shorter and not case.may_decline and _decides_more(reply, turn.base):
+        turn.shorter = ()
     return judge_derived(turn, report, reply, case, draws=calls)
+
+
+def _decides_more(short: Ran, base: Ran) -> bool:
+    """Whether the size that is shorter in the first decides more than the trips of a ring, or not even those."""
+    if short.ring and not short.ring.wrapped:
+        return True
+    if short.code is None or base.code is None:
+        return False
+    known, launches = {*base.code.branches}, ({(one, one.constants) for one in r.code.launches} for r in (short, base))
+    return not known.issuperset(short.code.branches) or next(launches) != next(launches)
 
 
 def judge_derived(

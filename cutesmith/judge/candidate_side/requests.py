@@ -65,7 +65,7 @@ class Ran:
     `declined` or `stopped` say why there are none. On the emulated GPU, lane-instructions of a step, the blocks of
     each of its launches and of their largest `cluster`, the ring of mbarriers that its kernels go round
     (emulator.machine.rings), whether its blocks share the work of the grid as the GPU has room for them (`persistent`),
-    and the names of its kernels.
+    the names of its kernels, and the `code` that they and host code took.
     """
 
     steps: tuple[StepReport, ...] = ()
@@ -78,6 +78,7 @@ class Ran:
     ring: MbarrierRing | None = None
     persistent: bool = False
     kernels: tuple[str, ...] = ()
+    code: ExecutedCode | None = None
 
 
 @dataclass(frozen=True)

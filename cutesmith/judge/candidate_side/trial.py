@@ -68,10 +68,12 @@ MISTAKES = (
 class Trial(Candidate):
     """A candidate that also answers `FullSize`, `Executed`, `NotExecuted` and `Opcodes`, and `Run` as its fields ask.
 
-    `executed` is the code that calls on the emulated GPU took, `recorded` that of the call at full size.
+    `executed` is the code that calls on the emulated GPU took, `latest` of it that of the last `Run`, `recorded` that
+    of the call at full size.
     """
 
     executed: CodeTaken = CodeTaken()
+    latest: CodeTaken = CodeTaken()
     recorded: CodeTaken = CodeTaken()
     digests: dict[int, str] = field(default_factory=dict)  # opcodes of programs, by their identity
     conditions: dict[int, Conditions | None] = field(default_factory=dict)  # of those that were looked at
@@ -103,7 +105,7 @@ class Trial(Candidate):
 
     def run(self, request: Run) -> Ran:
         """Run each step; what it cost, or why nothing came of it."""
-        usual, before = self.kernel_fn, self.launches()
+        usual, before, self.latest = self.kernel_fn, self.launches(), CodeTaken()
         try:
             with self._restricted(request):
                 if request.fresh:
@@ -136,7 +138,8 @@ class Trial(Candidate):
         cluster = max((prod(report.launch.cluster) for report in launches), default=1)
         persistent = times_told() > self.told or any(takes_other_clusters(report.program) for report in launches)
         seen = {"instructions": instructions, "blocks": blocks, "cluster": cluster, "ring": ring}
-        return replace(reply, **seen, persistent=persistent, kernels=tuple(sorted(ran)))
+        taken = {"kernels": tuple(sorted(ran)), "code": self.latest.tell()}
+        return replace(reply, **seen, **taken, persistent=persistent)
 
     @contextlib.contextmanager
     def _restricted(self, request: Run) -> Iterator[None]:
@@ -168,7 +171,8 @@ class Trial(Candidate):
             report = super()._step(step)
         done = () if self.emulated is None else self.emulated.launches[before:]
         taken = launched((each.launch, each.resources, self._opcodes_of(each.program)) for each in done)
-        self.executed |= CodeTaken(frozenset(branches), taken)
+        self.latest |= CodeTaken(frozenset(branches), taken)
+        self.executed |= self.latest
         return report
 
     def _opcodes_of(self, program: Program) -> str:

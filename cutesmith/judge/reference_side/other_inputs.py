@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -104,6 +104,11 @@ class OtherInputs:
     def keeps_sizes(self, name: str) -> bool:
         """Whether a draw changes values alone."""
         return name in self.drawing.draws
+
+    def may_be_quicker(self, name: str, sizes: Collection[int]) -> bool:
+        """Whether these sizes of a draw decide nothing that it is for."""
+        draw = self.shapes.draws.get(name)
+        return self.keeps_sizes(name) or (draw is not None and draw.may_be_quicker(sizes))
 
     def draw(self, name: str, inputs: Values, *, own_sizes: bool = False) -> tuple[Values, str]:
         """The inputs of one draw, in the way that gives the fewest NaN; or why the reference takes none.

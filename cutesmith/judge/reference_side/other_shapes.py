@@ -6,7 +6,7 @@ refuse any of them aloud.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -37,6 +37,7 @@ class ShapeDraw:
 
     It takes what it needs from torch's global generator. `places`: the inputs that it changes and no other. `smallest`:
     for a reference that refuses free sizes, each of the smallest may stay; `related`: sizes may follow from others;
+    `only`: the one size that it changes, 0 where others change too;
     `all_stay`: at last all may, where a layout or a type is what changes. `changes`: it has to change something.
     `resizes_alone`: an input gets another size that the others do not follow, so that an index may be beyond it.
     """
@@ -49,6 +50,11 @@ class ShapeDraw:
     all_stay: bool = False
     changes: bool = True
     resizes_alone: bool = False
+    only: int = 0
+
+    def may_be_quicker(self, sizes: Collection[int]) -> bool:
+        """Whether it leaves these sizes alone, so that they can be others that take less time."""
+        return self.only not in sizes if self.only else self.all_stay and bool(self.places)
 
     def rules(
         self, inputs: Sequence[Any], related: Callable[[], SizeRules | None], *, own_sizes: bool = False
@@ -61,9 +67,9 @@ class ShapeDraw:
         """
         all_stay = SizeRules(frozenset(distinct_sizes(inputs)))
         stays = self.all_stay and _are_few(inputs)
-        if own_sizes or (stays and self.places):
+        if (own_sizes and not self.only) or (stays and self.places):
             yield all_stay
-        if own_sizes:
+        if own_sizes and not self.only:
             return
         yield FREE
         if self.smallest:
@@ -128,7 +134,7 @@ class OtherShapes:
                 sizes = rules.complete({size: 1})
                 return resize(inputs, sizes) if sizes.get(size) == 1 else list(inputs)  # of a multiple of two: nothing
 
-            return ShapeDraw(f"size 1 for {size}", derive, smallest=False)
+            return ShapeDraw(f"size 1 for {size}", derive, smallest=False, only=size)
 
         return tuple(map(one, distinct_sizes(self.inputs)))
 

@@ -214,8 +214,11 @@ class Reference:
         else:
             fitted = self._fit(self.whole.values, DERIVED_ELEMENTS if name else EMULATED_ELEMENTS)
             values = resize(self.whole.values, found.sizes, found.axes) if found else fitted
-        if request.resized and not (name and self.other and not self.other.keeps_sizes(name)):
-            values = resize(values, dict(request.resized))
+        quicker = dict(request.resized)
+        if name and self.other and not self.other.may_be_quicker(name, quicker):
+            quicker.clear()
+        if quicker:
+            values = resize(values, quicker)
             if why := self.known.refusal(values):
                 return requests.Drawn(accepted=False, why=why)
         if name:
@@ -226,7 +229,7 @@ class Reference:
             changed = self.other.changes(name, before, values)
         self.drawn[request.key] = values
         release_unused()
-        return replace(self._told(request, values, found), changed=changed)
+        return replace(self._told(request, values, found), changed=changed, shorter=bool(quicker))
 
     def _shares(self, request: requests.Draw) -> bool:
         """Whether the inputs are taken from the last draw of `get_inputs()`."""

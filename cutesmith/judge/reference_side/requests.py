@@ -88,7 +88,8 @@ class Drawn:
 
     `size` and `ran_as` tell a person how many elements there are, and as what the largest input ran; where the file
     draws more, they `stand_for` that; `changed` which inputs a draw of values changed, and by how much. `whole`: those
-    of `get_inputs()` at full size where these are some of their elements, with whatever values.
+    of `get_inputs()` at full size where these are some of their elements, with whatever values. `shorter`: sizes
+    are those that were asked for instead.
     """
 
     accepted: bool
@@ -101,6 +102,7 @@ class Drawn:
     stand_for: str = ""
     changed: str = ""
     whole: str = ""
+    shorter: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
