@@ -208,7 +208,8 @@ def _judge(error: OutputError, totals: Totals) -> Violation | None:
         return _wrong(f"{where}: {text}; {_worst(error)}", rule)
     if error.mismatches:
         text = f"{error.mismatches} of {error.elements} elements are out of tolerance{_places(error)}"
-        return _wrong(f"{where}: {text}; {_worst(error)}")
+        off, allowed = totals.worst_pair
+        return _wrong(f"{where}: {text}; {_worst(error)}, off by {off:.3g} where {allowed:.3g} is allowed")
     if totals.sloppy():
         share = f"{totals.rms_error():.2g} of the reference's, PyTorch's own {totals.rms_native():.2g}"
         advice = "accumulate in a wider type"

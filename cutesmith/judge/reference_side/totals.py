@@ -51,6 +51,7 @@ class Totals:
         self.mismatches = self.special = self.extra_nan = self.elements = self.undecided = 0
         self.squares = self.native_squares = self.reference_squares = self.stated_squares = 0.0
         self.worst_position: int | None = None
+        self.worst_pair = (0.0, 0.0)  # what that element is off by, and what is allowed of it
         self.wrong: list[torch.Tensor] = []  # which elements, chunk by chunk
         self.excused: dict[str, Any] = {}  # fields of OutputError
         self._worst_excess = self._furthest = 0.0
@@ -114,7 +115,8 @@ class Totals:
         excess = torch.where(wrong, math.inf, difference / allowed)
         if float(excess.max()) > self._worst_excess:
             self._worst_excess = float(excess.max())
-            self.worst_position = begin + int(excess.argmax())
+            at = int(excess.argmax())
+            self.worst_position, self.worst_pair = begin + at, (float(difference[at]), float(allowed[at]))
         own_error = torch.where(special | ~own.isfinite(), 0.0, own - target)
         self.elements += difference.numel()
         self.squares += float((difference - room).clamp(min=0.0).square().sum())
