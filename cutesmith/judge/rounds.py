@@ -44,8 +44,8 @@ class VerifyOptions:
     """How to verify: tolerances (None: the file's, else those of the dtype), input draws a set, seconds a call.
 
     `precision`: what products and convolutions of float32 may round their factors to; results are judged by that.
-    `quick` draws only what moves or scales floats as a whole, for an inner loop. A problem in the kernel's own file is
-    confined as the kernel is, any other only with `confine_problem`.
+    `quick` draws what moves or scales floats as a whole and one other set of scalars, for an inner loop. A problem in
+    the kernel's own file is confined as the kernel is, any other only with `confine_problem`.
     `orders`: in how many orders of completion the emulated GPU runs launches with bulk copies (emulator's Settings).
     `processes`: that hold the kernel at once, 2 at most and only without a GPU; one where several kernels are judged.
     `largest_file`: bytes of a tensor that moves as one file. `preload` imports what other processes import in which a

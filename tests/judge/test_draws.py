@@ -200,16 +200,20 @@ def test_other_numbers_of_groups_divide_as_many_channels_and_sizes_stay_affordab
     assert {16, 64} <= set(v.scalar_values(8)) and max(v.scalar_values(4096)) == 8192
 
 
-def test_quick_draws_no_more_than_floats_moved_or_scaled_as_a_whole():
-    kinds = kinds_of(lambda x, y, n: x, [ROWS, torch.arange(9), 3])
-    assert [case.name for case in Drawing(kinds, Seen()).cases(quick=True)] == [
-        "large offset",
-        "tiny values",
-        "large values",
-        "NaN and Inf",
-    ]
-    assert Drawing(kinds[1:], Seen()).cases(quick=True) == []
-    assert Drawing(declared({"x": "fixed"}, kinds), Seen()).cases(quick=True) == []
+def test_quick_draws_floats_moved_or_scaled_as_a_whole_and_one_other_set_of_scalars():
+    kinds = kinds_of(lambda x, y, n, scale: x, [ROWS, torch.arange(9), 3, 0.5])
+    drawing = Drawing(kinds, Seen())
+    *of_floats, scalars = drawing.cases(quick=True)
+    assert [case.name for case in of_floats] == ["large offset", "tiny values", "large values", "NaN and Inf"]
+    (name,) = scalars.draws
+    assert drawing.changed(drawing.draws[name][0], [ROWS, None, 3, 0.5])[2:] == [4, pytest.approx(0.35 + 1 / 3)]
+    assert Drawing(kinds[1:2], Seen()).cases(quick=True) == []
+    assert Drawing(declared({"x": "fixed", "n": "fixed", "scale": "fixed"}, kinds), Seen()).cases(quick=True) == []
+
+
+def test_other_scalars_come_before_most_other_draws_as_a_crash_ends_the_verification():
+    names = [case.name for case in Drawing(kinds_of(lambda x, n: x, [ROWS, 3]), Seen()).cases(quick=False)]
+    assert names[:2] == ["the same beginning", "other values of `n`"]
 
 
 def test_a_probability_is_drawn_with_both_ends_and_neither_moved_nor_scaled():

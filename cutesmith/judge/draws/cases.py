@@ -18,6 +18,7 @@ from cutesmith.verdicts import Rule
 
 Values = list[Any]
 REDRAWN, SAME_BEGINNING = "without structure", "the same first elements"
+OTHER_SCALARS = "other scalars"  # all at once, each with the first of its other values
 IN_ITS_DOMAIN = "others of its domain"
 _IN_DOMAIN = {Domain.SORTED.value: v.in_its_order, Domain.PERMUTATION.value: v.permuted}
 # Tried on the CPU first even where the reference does not run there: as indices they would end a GPU's process.
@@ -27,6 +28,9 @@ SAFE_FIRST = frozenset({"special integers", "large integers", NEGATIVE_INDICES, 
 
 
 QUICK = (
+    DerivedCase(OTHER_SCALARS, (OTHER_SCALARS,), Rule.V5, may_decline=True, may_raise=True),
+)
+QUICK_OF_FLOATS = (
     DerivedCase("large offset", ("large offset",), strict=True),
     DerivedCase("tiny values", ("tiny values",), strict=True),
     DerivedCase("large values", ("large values",), strict=True),
@@ -61,15 +65,16 @@ class Drawing:
     seen: Seen = field(default_factory=Seen)
 
     def cases(self, *, quick: bool) -> list[DerivedCase]:
-        """Cases for these kinds; `quick`: only those of floats that are moved or scaled as a whole."""
+        """Cases for these kinds; `quick`: floats that are moved or scaled as a whole, and one other set of scalars."""
         floats = any(kind.role is Role.FLOAT for kind in self.kinds)
-        all_cases = self._all_cases() if not quick else QUICK if floats else ()
+        all_cases = self._all_cases() if not quick else (*(QUICK_OF_FLOATS if floats else ()), *QUICK)
         cases = [replace(c, draws=tuple(draw for draw in c.draws if draw in self.draws)) for c in all_cases]
         return [case for case in cases if case.draws and case.draws != (AS_DRAWN,)]
 
     def _all_cases(self) -> Iterator[DerivedCase]:
         alone = {name: f"only `{name}`" for name in self.structured}
         yield DerivedCase("the same beginning", (AS_DRAWN, SAME_BEGINNING), Rule.V1, back=True, kept=Rule.S4)
+        yield from self._of_each_scalar()
         yield DerivedCase("offsets", ("large offset", "negative offset", "far above", "far below"), strict=True)
         yield DerivedCase("sizes", ("tiny values", "large values"), strict=True)
         yield DerivedCase("NaN and Inf", ("NaN and Inf", "NaN elsewhere"), forgiving=True, strict=True)
@@ -83,6 +88,9 @@ class Drawing:
         integers = "integer ends", "one integer", "special integers", "large integers", NEGATIVE_INDICES, *ANY_INTEGER
         yield DerivedCase("integers", integers, Rule.V3, alone=alone)
         yield DerivedCase("masks", ("random mask", "all true", "all false", "single and empty rows"), Rule.V4)
+
+    def _of_each_scalar(self) -> Iterator[DerivedCase]:
+        """Early, as a value that a kernel crashes for ends the verification."""
         for kind in self.kinds:
             if kind.role is Role.SCALAR and not stays(kind):
                 names = tuple(_scalar_draw(kind, number) for number in range(_count_of_others(kind)))
@@ -198,10 +206,14 @@ class Drawing:
         }
 
     def _of_scalars(self) -> dict[str, tuple[Way, ...]]:
+        scalars = self._places(Role.SCALAR)
         return {
-            _scalar_draw(self.kinds[place], number): (Way(partial(v.other_scalar, number=number), (place,)),)
-            for place in self._places(Role.SCALAR)
-            for number in range(_count_of_others(self.kinds[place]))
+            OTHER_SCALARS: (Way(partial(v.other_scalar, number=0), scalars),),
+            **{
+                _scalar_draw(self.kinds[place], number): (Way(partial(v.other_scalar, number=number), (place,)),)
+                for place in scalars
+                for number in range(_count_of_others(self.kinds[place]))
+            },
         }
 
     def _redrawn(self, places: tuple[int, ...]) -> tuple[Way, ...]:
