@@ -18,7 +18,6 @@ from torch.overrides import TorchFunctionMode
 from cutesmith.errors import ContractError
 from cutesmith.judge.reference_side.cases import Values, halved, resize, smaller_sizes
 from cutesmith.judge.reference_side.problem_calls import (
-    CONTRACT_OPTIONS,
     call_of_file,
     emulated_sizes,
     items_of,
@@ -92,7 +91,7 @@ class Problem:
     def load(self) -> None:
         """Run what the reference needs of the file. Raises ContractError."""
         source = contract.problem_source(self.path)
-        names = (*contract.PROBLEM_NAMES, *CONTRACT_OPTIONS, "torch")
+        names = (*contract.PROBLEM_NAMES, *contract.DRAWING_OPTIONS, "torch")
         self.loaded = load_file(self.path, strip=names_beside(source, self.path, names))
 
     def measure(self) -> Values:

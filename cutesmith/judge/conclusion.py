@@ -46,6 +46,15 @@ def set_name(index: int) -> str:
     return "get_inputs()" if index < 0 else f"get_input_sets()[{index}]"
 
 
+def options_that_do_not_count(kernel: Path) -> str:
+    """That options of a problem stand in a kernel file whose problem is another file; empty where none do."""
+    names = contract.inspect(kernel, with_problem=True).names
+    found = [name for name in contract.DRAWING_OPTIONS if name in names]
+    one = len(found) == 1
+    where = f"{'does' if one else 'do'} not count: write {'it' if one else 'them'} into the problem's file"
+    return f"{' and '.join(found)} of {kernel.name} {where}" if found else ""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Conclusion:
     """The cases of one verification and how far they reach: where they ran, at which sizes, for which inputs.
@@ -73,12 +82,13 @@ class Conclusion:
         if wrong:
             worst = deciding(wrong)
             assert worst.violation is not None, "what did not pass says why"
-            note = self._own_tolerance(worst)
+            note = self._own_tolerance(worst) + self._ignored()
             text = failed(self.path, f"{worst.name}: {worst.explanation}", wrong, note)
             return Reached(EXIT_CODES[worst.outcome], text, worst.violation, worst.name, note)
         if missing := [case.remark for case in self.cases if case.outcome is CaseOutcome.NOT_EXECUTED]:
-            told = f"not verified: {missing[0]}, which no case executed; else {self._counted()}{self._shrunk()}"
-            text = f"{self.path.name}: {told}\n{ONE_CODE}: {self._smaller_way()}"
+            rest = f"{self._counted()}{self._shrunk()}{self._idle()}"
+            told = f"not verified: {missing[0]}, which no case executed; else {rest}"
+            text = f"{self.path.name}: {told}{self._ignored()}\n{ONE_CODE}: {self._smaller_way()}"
             return Reached(ExitCode.UNAVAILABLE, text, Violation(None, Mechanism.FULL_SIZE_LAUNCHES, told))
         if undecided := self._undecided():
             told = f"no element of any result could be judged ({undecided})"
@@ -108,7 +118,15 @@ class Conclusion:
     def _qualified(self) -> str:
         whose = ", by the file's own reference" if self.own_problem else ""
         whose += f"; {TF32_CONVOLUTIONS}" if self.tf32_convolutions else ""
-        return whose + self._untried_layouts() + (f"; no case {' or '.join(self.idle)}" if self.idle else "")
+        return whose + self._untried_layouts() + self._idle() + self._ignored()
+
+    def _ignored(self) -> str:
+        told = "" if self.own_problem else options_that_do_not_count(self.path)
+        return f". {told}" if told else ""
+
+    def _idle(self) -> str:
+        """What of the file no case ran, as far as the emulated GPU sees it; a GPU runs the file without marks."""
+        return f"; no case {' or '.join(self.idle)}" if self.idle else ""
 
     def _untried_layouts(self) -> str:
         if not self.own_layouts:

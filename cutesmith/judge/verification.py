@@ -24,7 +24,7 @@ from cutesmith.errors import CandidateError, CutesmithError, UnavailableError, U
 from cutesmith.judge import device_time, sanitizer
 from cutesmith.judge.candidate_side import requests as of_candidate
 from cutesmith.judge.cheats import find_cheats
-from cutesmith.judge.conclusion import Conclusion, set_name
+from cutesmith.judge.conclusion import Conclusion, options_that_do_not_count, set_name
 from cutesmith.judge.course import Course
 from cutesmith.judge.entries import candidate as candidate_entry
 from cutesmith.judge.processes import Processes
@@ -112,12 +112,15 @@ class Judge:
                 return self._ended(ExitCode.REJECTED, cheat.text, cheat)
             return self._run(on)
         except CandidateError as error:
-            name, hint = self.path.name, error.hint or (SMALLER if error.exit_code == ExitCode.TIMED_OUT else "")
-            text = told_of(name, error.message)
-            told = f"{text}\n{hint}" if hint else text
-            return self._ended(error.exit_code, told, error, error.log_tail)
+            return self._ended(error.exit_code, self._told_of(error), error, error.log_tail)
         except CutesmithError as error:
             return self._ended(error.exit_code, str(error), Violation(None, mechanism_of(error), error.message))
+
+    def _told_of(self, error: CandidateError) -> str:
+        late = error.exit_code == ExitCode.TIMED_OUT
+        lines = [told_of(self.path.name, error.message), error.hint or (SMALLER if late else "")]
+        lines += [options_that_do_not_count(self.path)] if late and not self.own_problem else []
+        return "\n".join(filter(None, lines))
 
     def cheats(self) -> list[Violation]:
         """What the file's text shows that a kernel may not do."""

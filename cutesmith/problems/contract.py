@@ -37,6 +37,9 @@ PROBLEM_NAMES = (
 )
 """What a worker that runs the candidate strips from the file: none of it is the kernel's business."""
 
+DRAWING_OPTIONS = ("DERIVED_SHAPES", "DOMAIN", "EMULATED_SIZES")
+"""Names by which a problem says what may be drawn beside its own inputs, and at which sizes."""
+
 KERNEL_LINES = """\
 def kernel_fn(x): ...      # launches the compiled CuTe DSL kernel, returns a tensor or a tuple of tensors
 def reference_fn(x): ...   # the same function in PyTorch

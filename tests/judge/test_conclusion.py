@@ -10,7 +10,7 @@ from cutesmith.judge.rounds import VerifyOptions
 from cutesmith.judge.verification import verify_kernel
 from cutesmith.report.stages import Said
 from cutesmith.verdicts import CaseOutcome, CaseReport, ExitCode, Mechanism, Rule, VerifyVerdict, Violation
-from tests.judge.in_process import verdict_here
+from tests.judge.in_process import LocalJudge, verdict_here
 
 
 def test_each_failure_is_told_once():
@@ -58,6 +58,44 @@ def test_a_tolerance_that_does_not_count_is_told(tmp_path):
     )
     assert list(table(verdict))[-1] == f"wrong_result: relu.py: zeros. {ignored} (0.0 s)"
     assert ignored not in Conclusion(own_problem=True, **told).reached().summary
+
+
+def test_what_no_case_ran_is_told_of_a_kernel_that_is_not_verified_too(tmp_path):
+    kernel = tmp_path / "relu.py"
+    kernel.write_text("def kernel_fn(x): return x\n")
+    case = CaseReport(
+        name="code", inputs="", outcome=CaseOutcome.NOT_EXECUTED, remark="at full size b_kernel is launched"
+    )
+    reached = Conclusion(
+        path=kernel,
+        cases=(case,),
+        ran_on="emulator",
+        device_name="",
+        reduced="",
+        shrunk={},
+        shapes=True,
+        kinds=(),
+        idle=("took the branch of host code at line 4",),
+        own_layouts={},
+        own_problem=False,
+        tf32_convolutions=False,
+    ).reached()
+    assert reached.exit_code is ExitCode.UNAVAILABLE
+    assert "else 0 cases; no case took the branch of host code at line 4\n" in reached.summary
+
+
+@pytest.mark.parametrize(("own_problem", "told"), [(False, True), (True, False)])
+def test_options_in_a_kernel_file_beside_another_problem_are_said_not_to_count(tmp_path, own_problem, told):
+    path, problem = tmp_path / "kernel.py", tmp_path / "problem.py"
+    lines = "import torch\ndef reference_fn(x): return x + 1\ndef get_inputs(rows=4): return [torch.ones(rows, 8)]\n"
+    path.write_text(
+        f"{lines}EMULATED_SIZES = {{'rows': 2}}\ndef kernel_fn(x): return torch.from_numpy(x.numpy() + 1)\n"
+    )
+    problem.write_text(lines)
+    judge = LocalJudge(path=path, problem=path if own_problem else problem, options=VerifyOptions(processes=1))
+    verdict = judge.verdict("cpu")
+    sentence = "EMULATED_SIZES of kernel.py does not count: write it into the problem's file"
+    assert verdict.passed and (sentence in verdict.summary) == told, verdict.summary
 
 
 @pytest.mark.slow

@@ -116,6 +116,40 @@ def test_one_input_gets_other_layouts_at_its_own_sizes_first():
         assert why == "" and x.shape == shape and x.stride(0) == 1, draw
 
 
+def grouped(x, scales):
+    """Rows of x in groups of four, each with a scale; of no rows it takes any number of scales."""
+    return x * (scales[torch.arange(len(x)) // 4] if len(scales) * 4 == len(x) or not len(x) else scales[0:-1])
+
+
+def spans(x, offsets):
+    """A sum for each row's span of x; of no rows it takes offsets of any length."""
+    return torch.stack([x[a:b].sum(0) for a, b in zip(offsets[: len(x)], offsets[1:])]) if len(x) else x.clone()
+
+
+@pytest.mark.parametrize(
+    ("reference", "inputs", "related"),
+    [
+        (grouped, [torch.randn(96, 8), torch.rand(24, 1)], lambda x, scales: len(x) == 4 * len(scales)),
+        (spans, [torch.randn(24, 8), torch.arange(25)], lambda x, offsets: len(offsets) == len(x) + 1),
+    ],
+    ids=["groups", "offsets"],
+)
+def test_where_a_dimension_is_empty_related_sizes_stay_related(reference, inputs, related):
+    others = OtherInputs.of(reference, inputs, inputs, native_of(reference), gpu=False, domain=None, sizes=True)
+    values, why = others.draw("empty", inputs)
+    assert why == "" and len(values[0]) == 0 and related(*values), [value.shape for value in values]
+
+
+def test_an_empty_dimension_is_left_out_where_the_reference_takes_no_other_sizes():
+    def fixed(x):
+        return x + torch.ones(47) if x.numel() else x + 1
+
+    inputs = [torch.randn(47)]
+    others = OtherInputs.of(fixed, inputs, inputs, native_of(fixed), gpu=False, domain=None, sizes=True)
+    values, why = others.draw("empty", inputs)
+    assert values == [] and why.startswith("of other sizes: RuntimeError: The size of tensor a (37)")
+
+
 def test_layouts_of_more_elements_than_a_case_may_have_are_drawn_at_small_sizes():
     def negative(x):
         return -x

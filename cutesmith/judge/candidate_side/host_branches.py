@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -52,16 +52,22 @@ def _comes_first(statement: ast.stmt) -> bool:
 def never_taken(functions: Iterable[ast.AST], taken: Container[Place]) -> list[int]:
     """The lines at which blocks of conditions begin that were never taken, by the marks that were.
 
-    Not of absent blocks, of those that end in `raise`, which refuse, nor of those within one that is told.
+    Not of absent blocks, of those that end in `raise`, which refuse, nor of those within one that is told. The arms of
+    a conditional expression are blocks too.
     """
     waiting, found = list(functions), list[int]()
     while waiting:
         node = waiting.pop()
-        blocks = (node.body, node.orelse) if isinstance(node, ast.If) else ()
-        missed = [block for block in blocks if block and (block[0].lineno, block[0].col_offset) not in taken]
+        missed = [block for block in _blocks(node) if block and (block[0].lineno, block[0].col_offset) not in taken]
         found += [block[0].lineno for block in missed if not isinstance(block[-1], ast.Raise)]
         waiting += [child for child in ast.iter_child_nodes(node) if not any(child in block for block in missed)]
-    return sorted(found)
+    return sorted({*found})
+
+
+def _blocks(node: ast.AST) -> Sequence[Sequence[ast.stmt | ast.expr]]:
+    if isinstance(node, ast.If):
+        return node.body, node.orelse
+    return ([node.body], [node.orelse]) if isinstance(node, ast.IfExp) else ()
 
 
 class _Marks(ast.NodeTransformer):

@@ -27,9 +27,7 @@ NEGATIVE_INDICES = "negative indices"  # for indices alone
 SAFE_FIRST = frozenset({"special integers", "large integers", NEGATIVE_INDICES, *ANY_INTEGER})
 
 
-QUICK = (
-    DerivedCase(OTHER_SCALARS, (OTHER_SCALARS,), Rule.V5, may_decline=True, may_raise=True),
-)
+QUICK = (DerivedCase(OTHER_SCALARS, (OTHER_SCALARS,), Rule.V5, may_decline=True, may_raise=True),)
 QUICK_OF_FLOATS = (
     DerivedCase("large offset", ("large offset",), strict=True),
     DerivedCase("tiny values", ("tiny values",), strict=True),

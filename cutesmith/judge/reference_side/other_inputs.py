@@ -189,6 +189,9 @@ class OtherInputs:
         if own_sizes and not self.gpu and (elements := _elements(inputs)) > ALL_ELEMENTS:
             return [], f"{elements:,} elements take the emulated GPU too long"
         for rules in draw.rules(inputs, partial(self._related_sizes, inputs), own_sizes=own_sizes):
+            if draw.as_odd and (why := self._refused(inputs, ODD.derive(inputs, rules))):
+                refused = refused or f"of other sizes: {why}"
+                continue
             values = draw.derive(inputs, rules)
             if draw.changes and _same_layout(values, inputs):
                 refused = refused or UNCHANGED

@@ -37,7 +37,8 @@ class ShapeDraw:
 
     It takes what it needs from torch's global generator. `places`: the inputs that it changes and no other. `smallest`:
     for a reference that refuses free sizes, each of the smallest may stay; `related`: sizes may follow from others;
-    `only`: the one size that it changes, 0 where others change too;
+    `only`: the one size that it changes, 0 where others change too; `as_odd`: by no other rules than those with which
+    the reference takes odd sizes, as it may take anything where there is no element;
     `all_stay`: at last all may, where a layout or a type is what changes. `changes`: it has to change something.
     `resizes_alone`: an input gets another size that the others do not follow, so that an index may be beyond it.
     """
@@ -51,6 +52,7 @@ class ShapeDraw:
     changes: bool = True
     resizes_alone: bool = False
     only: int = 0
+    as_odd: bool = False
 
     def may_be_quicker(self, sizes: Collection[int]) -> bool:
         """Whether it leaves these sizes alone, so that they can be others that take less time."""
@@ -269,13 +271,17 @@ def _with_sizes(inputs: Sequence[Any], new: Sequence[int], rules: SizeRules) -> 
 
 
 def _empty(inputs: Sequence[Any], rules: SizeRules) -> Values:
-    """The outermost dimension becomes 0, every other one small."""
+    """The outermost dimension becomes 0, every other one small; one more than another stays that, as of offsets."""
     sizes = rules.free(distinct_sizes(inputs))
-    return resize(inputs, rules.complete({**dict.fromkeys(sizes[:-1], 8), sizes[-1]: 0})) if sizes else list(inputs)
+    others = [size for size in sizes if size - 1 not in sizes]
+    new = {**dict.fromkeys(others[:-1], 8), **dict.fromkeys(others[-1:], 0)}
+    for size in sorted({*sizes}.difference(others)):
+        new[size] = new[size - 1] + 1
+    return resize(inputs, rules.complete(new)) if sizes else list(inputs)
 
 
 ODD = ShapeDraw("odd sizes", lambda inputs, rules: _with_sizes(inputs, ODD_SIZES, rules))
-EMPTY = ShapeDraw("empty", _empty)
+EMPTY = ShapeDraw("empty", _empty, as_odd=True)
 THREE_OF_ONE = _only(
     ShapeDraw("three where one is drawn", lambda inputs, rules: [_three_of_one(value) for value in inputs])
 )

@@ -14,12 +14,10 @@ from cutesmith.errors import ContractError
 from cutesmith.problems import contract
 from cutesmith.problems.loading import load_file
 
-CONTRACT_OPTIONS = ("DERIVED_SHAPES", "DOMAIN", "EMULATED_SIZES")
-
 
 def load_problem(path: Path) -> Any:
     """The problem's part of a file, and nothing of a kernel in it: what its functions need not is left out."""
-    wanted = (*contract.PROBLEM_NAMES, *CONTRACT_OPTIONS, "torch")
+    wanted = (*contract.PROBLEM_NAMES, *contract.DRAWING_OPTIONS, "torch")
     return load_file(path, strip=names_beside(contract.problem_source(path), path, wanted), with_problem=True)
 
 
