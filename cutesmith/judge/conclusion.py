@@ -26,6 +26,7 @@ BY_A_SET = "one of get_input_sets(), or get_inputs() by EMULATED_SIZES."
 BY_SIZES = "raise EMULATED_SIZES until it does, or give one of get_input_sets() the size."
 BY_THE_KERNEL = "the problem is given, so lower the bound from which the kernel takes it. A GPU verifies at full size."
 TF32_CONVOLUTIONS = "float32 convolutions may round to tf32, as PyTorch's flag for cuDNN lets them"
+MOST_LEFT = 4  # cases that a quick run leaves to a full one, that are named
 MOST_OF_A_REASON = 120  # characters of why a kernel declines; the case has all of it
 OTHER_VALUES = "Let get_inputs() draw values for which reference_fn gives finite results."
 
@@ -60,7 +61,8 @@ class Conclusion:
     """The cases of one verification and how far they reach: where they ran, at which sizes, for which inputs.
 
     `shrunk` as of `Round`; `idle`: what of the file no case ran; `shapes`: whether the problem promises other sizes.
-    `own_layouts`: the inputs that no case had in another layout, as the kernel declines each, and why it does.
+    `own_layouts`: the inputs that no case had in another layout, as the kernel declines each, and why it does. `left`:
+    cases that a quick run leaves to a full one.
     """
 
     path: Path
@@ -75,6 +77,7 @@ class Conclusion:
     own_layouts: Mapping[str, str]
     own_problem: bool
     tf32_convolutions: bool
+    left: Sequence[str] = ()
 
     def reached(self) -> Reached:
         """The verdict's exit code and sentence; what failed counts most, then what no case executed or decided."""
@@ -117,6 +120,7 @@ class Conclusion:
 
     def _qualified(self) -> str:
         whose = ", by the file's own reference" if self.own_problem else ""
+        whose += self._left_to_a_full_run()
         whose += f"; {TF32_CONVOLUTIONS}" if self.tf32_convolutions else ""
         return whose + self._untried_layouts() + self._idle() + self._ignored()
 
@@ -127,6 +131,12 @@ class Conclusion:
     def _idle(self) -> str:
         """What of the file no case ran, as far as the emulated GPU sees it; a GPU runs the file without marks."""
         return f"; no case {' or '.join(self.idle)}" if self.idle else ""
+
+    def _left_to_a_full_run(self) -> str:
+        if not self.left:
+            return ""
+        more = f" and {len(self.left) - MOST_LEFT} more" if len(self.left) > MOST_LEFT else ""
+        return f"; --quick leaves to a run without it: {', '.join(self.left[:MOST_LEFT])}{more}"
 
     def _untried_layouts(self) -> str:
         if not self.own_layouts:

@@ -44,7 +44,8 @@ class Course:
     """All cases with values of the kernel file `path`; `ran_on` as in a verdict. `second`: where two processes run.
 
     After the cases: `reduced`, as what the largest input ran; `idle`, what of the file no case ran; `kinds` of the
-    inputs; `own_layouts`, which of them no case had in another layout, as the kernel declines each, and why.
+    inputs; `own_layouts`, which of them no case had in another layout, as the kernel declines each, and why; `left`,
+    cases that only a full run has, where this one is quick.
     """
 
     path: Path
@@ -57,6 +58,7 @@ class Course:
     idle: tuple[str, ...] = ()
     own_layouts: Mapping[str, str] = field(default_factory=dict)
     kinds: tuple[InputKind, ...] = ()
+    left: tuple[str, ...] = ()
     whole: FullSize | None = field(init=False)
 
     def __post_init__(self) -> None:
@@ -122,7 +124,7 @@ class Course:
         if self.second is not None:
             refused, declined = refused | self.second.refused, declined | self.second.declined
         self.kinds = tuple(kind.after(refused, declined) for kind in self._planned.kinds)
-        self.own_layouts = self._in_own_layouts(declined)
+        self.own_layouts, self.left = self._in_own_layouts(declined), self._planned.left
         for more in (rings, longer, self._not_executed()):
             for case in more if right else ():
                 yield case

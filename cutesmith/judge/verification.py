@@ -91,6 +91,7 @@ class Judge:
     tf32_convolutions: bool = False  # as of `Round`
     idle: tuple[str, ...] = ()  # what of the file no case ran
     own_layouts: Mapping[str, str] = field(default_factory=dict)  # as of `Course`
+    left: tuple[str, ...] = ()  # the same
     kinds: tuple[InputKind, ...] = ()
     entry: Entry = candidate_entry  # of the kernel's process
     processes: Processes | None = None  # the last that were started
@@ -221,7 +222,7 @@ class Judge:
         rounds = [turn for turn in (course.first, course.second) if turn is not None]
         self.shrunk = dict(sorted(course.first.shrunk.items()))
         self.reduced, self.idle, self.kinds = course.reduced, course.idle, course.kinds
-        self.own_layouts = course.own_layouts
+        self.own_layouts, self.left = course.own_layouts, course.left
         self.tf32_convolutions = any(turn.tf32_convolutions for turn in rounds)
         verdict = self._conclude("\n".join(filter(None, (turn.candidate.log_tail for turn in rounds))))
         if verdict.passed and self.options.sanitize and device == "cuda":
@@ -255,6 +256,7 @@ class Judge:
             kinds=self.kinds,
             idle=self.idle,
             own_layouts=self.own_layouts,
+            left=self.left,
             own_problem=self.own_problem,
             tf32_convolutions=self.tf32_convolutions,
         )
@@ -279,6 +281,7 @@ class Judge:
             declined=self._declined(),
             reduced=self.reduced,
             values="quick" if self.options.quick else "full",
+            left=self.left,
             kinds=self.kinds,
             rule=str(found.rule or "") if found else "",
             mechanism=found.mechanism.value if found else "",

@@ -190,6 +190,7 @@ class VerifyVerdict(Verdict):
     declined: int = 0  # of the passing cases, those that the kernel refused to run
     reduced: str = ""  # what get_inputs() ran as, where it is more than the emulated GPU affords
     values: str = "full"  # "quick": floats that are moved or scaled as a whole, and one other set of scalars
+    left: tuple[str, ...] = ()  # derived cases that a quick run left, in whole or in part, to a full one
     kinds: tuple[InputKind, ...] = ()  # of the inputs, with what was drawn for each
     rule: str = ""  # the row of the table of exploits that it looks like
     mechanism: str = ""  # the check that found it (`Mechanism`), empty on a pass

@@ -84,6 +84,18 @@ def test_what_no_case_ran_is_told_of_a_kernel_that_is_not_verified_too(tmp_path)
     assert "else 0 cases; no case took the branch of host code at line 4\n" in reached.summary
 
 
+def test_a_quick_run_says_what_it_ran_and_what_it_left(tmp_path):
+    path = tmp_path / "kernel.py"
+    lines = "import torch\ndef reference_fn(x): return x + 1\ndef get_inputs(): return [torch.ones(4, 8)]\n"
+    path.write_text(f"{lines}def kernel_fn(x): return torch.from_numpy(x.numpy() + 1)\n")
+    quick, full = (verdict_here(path, on="cpu", quick=quick) for quick in (True, False))
+    few = "offsets, without structure, equal values, ends and mixed sizes"
+    told = f"; --quick leaves to a run without it: {few} and 4 more"
+    assert told in quick.summary, quick.summary
+    assert {*quick.left} & {case.name.removeprefix("derived: ") for case in full.cases} and full.left == ()
+    assert "--quick" not in full.summary
+
+
 @pytest.mark.parametrize(("own_problem", "told"), [(False, True), (True, False)])
 def test_options_in_a_kernel_file_beside_another_problem_are_said_not_to_count(tmp_path, own_problem, told):
     path, problem = tmp_path / "kernel.py", tmp_path / "problem.py"

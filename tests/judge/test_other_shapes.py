@@ -180,6 +180,19 @@ def test_as_many_heads_as_batches_stay_few_and_calls_in_turn_have_as_many_elemen
     assert derive(shapes, "more than 2^10 rows")[0].shape[2] > 1024
 
 
+def test_a_quick_plan_names_the_cases_that_it_leaves_to_a_full_one():
+    def scaled(x, scale):
+        return x * scale
+
+    inputs = [torch.randn(32, 48), 0.5]
+    others = OtherInputs.of(scaled, inputs, inputs, native_of(scaled), gpu=False, domain=None, sizes=True)
+    quick, full = others.plan(quick=True), others.plan(quick=False)
+    assert full.left == () and {"offsets", "zeros", "other values of `scale`", "layouts of `x`"} <= {*quick.left}
+    assert "odd sizes" not in quick.left and "layouts of all inputs" not in quick.left
+    drawn = {name for case in quick.cases for name in case.draws}
+    assert {case.name for case in full.cases} == {*quick.left} | {c.name for c in full.cases if drawn >= {*c.draws}}
+
+
 def test_quick_draws_change_sizes_and_the_layout_of_all_inputs_where_sizes_are_promised():
     inputs = [torch.randn(32, 48), torch.randn(48)]
     quick = [case.name for case in OtherShapes(("x", "w"), inputs, sizes=True).cases(quick=True)]

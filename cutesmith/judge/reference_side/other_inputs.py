@@ -85,8 +85,8 @@ class OtherInputs:
 
         `quick`: offsets and scales of floats, and few sizes and layouts, for an inner loop.
         """
-        of_values, of_shapes = self.drawing.cases(quick=quick), tuple(self.shapes.cases(quick=quick))
-        names = dict.fromkeys(name for case in (*of_values, *of_shapes) for name in case.draws)
+        cases = (*self.drawing.cases(quick=quick), *self.shapes.cases(quick=quick))
+        names = dict.fromkeys(name for case in cases for name in case.draws)
         changed = {name: self.drawing.changed_by(name) or self.shapes.changed_by(name) for name in names}
         left_out = self.drawing.left_out if not quick else lambda place: {}
         kinds = tuple(
@@ -99,7 +99,9 @@ class OtherInputs:
             )
             for place, kind in enumerate(self.drawing.kinds)
         )
-        return Planned((*of_values, *of_shapes), kinds)
+        every = (*self.drawing.cases(quick=False), *self.shapes.cases(quick=False)) if quick else ()
+        left = tuple(case.name for case in every if not names.keys() >= {*case.draws})
+        return Planned(cases, kinds, left)
 
     def keeps_sizes(self, name: str) -> bool:
         """Whether a draw changes values alone."""

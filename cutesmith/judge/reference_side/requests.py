@@ -68,10 +68,14 @@ class Load(Request[Loaded]):
 
 @dataclass(frozen=True)
 class Planned:
-    """The derived cases, and the kinds of the inputs with the draws that change each."""
+    """The derived cases, and the kinds of the inputs with the draws that change each.
+
+    `left`: names of the cases of which a quick plan has no draw, or not all.
+    """
 
     cases: tuple[DerivedCase, ...]
     kinds: tuple[InputKind, ...]
+    left: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
