@@ -16,7 +16,8 @@ from cutesmith.patterns.cutting.dual_products import pairs_of, with_dual_product
 from cutesmith.patterns.match import plan_kernel, whole_or_cut
 from cutesmith.patterns.pattern_plan import HopperConfiguration as Tiles
 from cutesmith.patterns.tracing.trace import trace_function
-from tests.patterns.running import as_list, emulated_hopper, exactly, load, move, normal
+from cutesmith.recording.open_session import session
+from tests.patterns.running import as_list, emulated_hopper, exactly, like, load, move, normal
 
 BF16 = torch.bfloat16
 SM90 = parse_arch("sm_90a").sm
@@ -158,6 +159,20 @@ def test_right_factors_that_lie_otherwise_are_apart():
     with pytest.raises(UnmatchedError, match="no tile"):
         plan_of(function, *inputs)
     assert len(whole_or_cut(trace_function(function, inputs)).launches) == 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rows", [64, 4096])
+def test_no_tile_spills(rows, tmp_path):
+    plan = plan_of(swiglu, empty(rows, 4096), empty(14336, 4096), empty(14336, 4096))
+    spilled = {}
+    for configuration in plan.configurations():
+        with session("sm_90a") as recorded:
+            inputs = (rows, 4096), (14336, 4096), (14336, 4096)
+            load(plan.render(configuration), tmp_path).kernel_fn(*(like(empty(*shape)) for shape in inputs))
+        compiled = recorded.kernel(recorded.launches[0].kernel)
+        spilled[configuration] = compiled.local_loads + compiled.local_stores
+    assert len(spilled) > 4 and not any(spilled.values()), spilled
 
 
 def test_tiles_leave_room_for_the_sums_of_both():
