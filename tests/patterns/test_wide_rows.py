@@ -11,8 +11,9 @@ import torch.nn.functional as F  # noqa: N812
 from cutesmith.emulator.device import emulated_device
 from cutesmith.patterns.rows.plan import match
 from cutesmith.patterns.tracing.trace import trace_function
+from cutesmith.recording.open_session import session
 from tests.patterns.row_cases import BF16, layer_norm
-from tests.patterns.running import first_kernel, move, normal
+from tests.patterns.running import first_kernel, like, move, normal
 
 
 def plan_of(function, *inputs):
@@ -77,3 +78,16 @@ def test_weights_of_a_norm_do_not_wait_in_shared_memory():
     narrow = plan_of(lambda x: x.softmax(-1), torch.empty(2, 32768, dtype=BF16)).configurations()[0]
     assert narrow.max_threads == 512  # three such blocks fit
     assert plan.configurations("sm_86")[0].shared_bytes < 99 << 10
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("side", [254, 255])
+def test_a_group_norm_of_wide_rows_spills_nothing(side, tmp_path):
+    """Its weights are one for a channel: x is read in vectors of 4 where a channel is; else fewer elements at once."""
+    x, weight = torch.empty(128, 32, side, side, device="meta"), torch.empty(32, device="meta")
+    plan = plan_of(lambda x, w, b: F.group_norm(x, 8, w, b), x, weight, weight)
+    with session("sm_90a") as recorded:
+        first_kernel(plan, tmp_path).kernel_fn(*map(like, (x, weight, weight)))
+    compiled = recorded.kernel(recorded.launches[0].kernel)
+    assert recorded.launches[0].block == (1024, 1, 1) and compiled.registers <= 64
+    assert (compiled.stack_bytes, compiled.local_loads, compiled.local_stores) == (0, 0, 0)

@@ -125,6 +125,10 @@ class RowsAnalysis:
         aligned = (1,) * (self.rank - len(shape)) + tuple(shape)[-self.rank :]
         return tuple(aligned[dim] for dim in dims)
 
+    def vector(self, most: int) -> int:
+        """How many columns an access may cover in every dense tensor, up to `most`, a power of two."""
+        return math.gcd(self.columns, most, *(self.run_of(use) or self.columns for use in self.uses))
+
     def run_of(self, use: TensorUse) -> int | None:
         """How many columns side by side have one value of a tensor that is expanded along them; None of another."""
         sizes, columns = self.sizes(use.node.shape, self.reduced), self.columns_shape

@@ -64,8 +64,7 @@ class RowsPlan(GraphPlan):
 
     def tiling(self, configuration: RowsConfiguration) -> Tiling:
         """How the traced rows are spread over threads."""
-        runs = (self.analysis.run_of(use) or self.analysis.columns for use in self.analysis.uses)
-        vector = math.gcd(self.analysis.columns, configuration.vector, *runs)
+        vector = self.analysis.vector(configuration.vector)
         return rows_tiling(self.analysis.columns, vector, configuration, self.kernel.kept_bytes)
 
 

@@ -49,7 +49,9 @@ def proposals(analysis: RowsAnalysis, kept_bytes: int, sm: SmVersion) -> list[Ro
     if analysis.columns * width > 16384:
         row_bytes = analysis.columns * kept_bytes
         clusters, fits = sm.max_cluster >= CLUSTER, WIDE_BYTES < row_bytes <= CLUSTER * CLUSTER_BLOCK_BYTES
-        found = _wide_rows(base, row_bytes) if writes and clusters and fits else []
+        read = sum(use.role in ("element", "column") for use in analysis.uses)
+        crowded = read > 1 and analysis.vector(base.vector) == 1
+        found = _wide_rows(base, row_bytes, crowded) if writes and clusters and fits else []
         found += _long_rows(
             base, row_bytes, min(BLOCK_BYTES, sm.smem_per_block - PARTIAL_BYTES), bool(writes), clusters
         )
@@ -81,15 +83,19 @@ def _short_rows(
     return roomy + lasting[:2] + dense + plain[:1] + lasting[2:] + [replace(plain[0], hints="keep")]
 
 
-def _wide_rows(base: RowsConfiguration, row_bytes: int) -> list[RowsConfiguration]:
+def _wide_rows(base: RowsConfiguration, row_bytes: int, crowded: bool) -> list[RowsConfiguration]:
     """Rows of which neither a block's shared memory nor L2 holds all that are being worked on: a cluster's does.
 
     Against the best without clusters: softmax over 262144 columns of bf16 105 to 78 us, over 393216 of float32 1200 to
     1024, layer norm over 65536 of float32 660 to 614, x / mean(abs(x)) over 65535 1504 to 1217.
+    `crowded`: single elements of several tensors are on their way. Of three, 16 of each do not fit the 64 registers
+    that a thread of 1024 has (30 stores and 39 loads spill), 8 do.
     """
     wide = replace(base, resident_elements=0, reload_elements=16, max_cluster=CLUSTER, shared_bytes=CLUSTER_BLOCK_BYTES)
     alone = row_bytes > CLUSTER * BLOCK_BYTES  # a block alone on its SM wants all the threads that it can have
-    return [replace(wide, max_threads=threads) for threads in ((1024, 512, 256) if alone else (512, 256, 1024))]
+    most = replace(wide, max_threads=1024, reload_elements=8 if crowded else 16)
+    fewer = [replace(wide, max_threads=threads) for threads in (512, 256)]
+    return [most, *fewer] if alone else [*fewer, most]
 
 
 def _long_rows(

@@ -45,10 +45,16 @@ def only_raises(frame: FrameType | None) -> bool:
 
 def where_raised(error: BaseException, path: str) -> str:
     """` at FILE:LINE`, the innermost line of the problem's file; empty where there is none."""
-    trace, place = error.__traceback__, ""
+    place = line_raised(error, path)
+    return f" at {Path(place[0]).name}:{place[1]}" if place else ""
+
+
+def line_raised(error: BaseException, path: str) -> tuple[str, int] | None:
+    """The file and number of the innermost line of the problem's file that an error came through."""
+    trace, place = error.__traceback__, None
     while trace is not None:
         name = trace.tb_frame.f_code.co_filename
         if name == path or not (path or name.startswith((_TORCH, _OURS))):
-            place = f" at {Path(name).name}:{trace.tb_lineno}"
+            place = name, trace.tb_lineno
         trace = trace.tb_next
     return place

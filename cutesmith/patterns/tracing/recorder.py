@@ -59,7 +59,10 @@ FAMILIES = (
     views,
     windows,
 )  # which register their rules
-READS_VALUE = "reads a value of a tensor (`.item()`, or a branch on it)"
+READS_VALUE = (
+    "reads a value of a tensor (`.item()`, `.tolist()`, a branch on it), which the host does not know; "
+    "compute with the tensor (torch.where, a mask, an index), or make the number an argument"
+)
 
 _MOVES_STATISTICS = frozenset({"aten.native_batch_norm", "aten._native_batch_norm_legit"})
 """Batch norms that write the running statistics in training, whatever their schema says."""
@@ -126,9 +129,9 @@ class Recorder(LightMode):  # type: ignore[no-untyped-call,unused-ignore]
             self.track(made, self.scalars.node(self.build, number, dtype_name(value.dtype)))
         return made
 
-    def unmatched(self, operation: str, reason: str) -> UnmatchedError:
-        """The error that names an operation and its source line."""
-        self.build.origin = self._origin(operation)
+    def unmatched(self, operation: str, reason: str, line: tuple[str, int] | None = None) -> UnmatchedError:
+        """The error that names an operation and its source line, in which file and which one; else that which runs."""
+        self.build.origin = self._origin(operation, line)
         return self.build.unmatched(reason)
 
     def dispatched(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -312,15 +315,15 @@ class Recorder(LightMode):  # type: ignore[no-untyped-call,unused-ignore]
             number = value.flatten()[0].item()
         return self.build.expand(self.scalars.node(self.build, number, dtype_name(value.dtype)), tuple(value.shape))
 
-    def _origin(self, operation: str) -> Origin:
+    def _origin(self, operation: str, line: tuple[str, int] | None = None) -> Origin:
         name = operation.removeprefix("aten.").partition(".")[0]
         short = operation.removesuffix(".default").removesuffix(".Tensor").removesuffix(".Scalar")
-        frame = user_frame(self.path)
-        if frame is None:
+        if line is None and (frame := user_frame(self.path)) is not None:
+            line = frame.f_code.co_filename, frame.f_lineno
+        if line is None:
             return Origin(name, short)
-        line = linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()
-        place = f"{short} at {Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
-        return Origin(name, f"{place} (`{line}`)" if line else place)
+        text, place = linecache.getline(*line).strip(), f"{short} at {Path(line[0]).name}:{line[1]}"
+        return Origin(name, f"{place} (`{text}`)" if text else place)
 
 
 def _drops_nothing(func: Any, args: tuple[Any, ...]) -> bool:

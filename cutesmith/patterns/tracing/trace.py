@@ -22,7 +22,7 @@ from cutesmith.patterns.graph.builder import GraphBuilder
 from cutesmith.patterns.graph.dtypes import PROMOTION, dtype_name
 from cutesmith.patterns.graph.equality import same_graph, with_numbers
 from cutesmith.patterns.graph.nodes import Argument, Graph, Node
-from cutesmith.patterns.tracing.frames import where_raised
+from cutesmith.patterns.tracing.frames import line_raised, where_raised
 from cutesmith.patterns.tracing.made_tensors import MadeTensors
 from cutesmith.patterns.tracing.recorder import READS_VALUE, Recorder
 from cutesmith.patterns.tracing.scalars import CountedInt, Scalars, untraceable
@@ -205,7 +205,8 @@ class _Run:
             except CutesmithError:
                 raise
             except ValuesNeeded as error:
-                raise self.recorder.unmatched("aten._local_scalar_dense", READS_VALUE) from error
+                where = line_raised(error, self.path)
+                raise self.recorder.unmatched("aten._local_scalar_dense", READS_VALUE, where) from error
             except Exception as error:
                 if self.recorder.refusals:  # it may come of what follows a refused operation
                     raise _all_of(self.recorder.refusals) from error
