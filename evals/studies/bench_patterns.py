@@ -44,6 +44,7 @@ from pattern_cases import Case  # noqa: E402
 from races import FLUSH_BYTES, Function, Race, Tensor, compile_ahead, kernel_of, made, relative_error  # noqa: E402
 
 from cutesmith.devices import parse_arch  # noqa: E402
+from cutesmith.patterns.configurations import HopperConfiguration  # noqa: E402
 from cutesmith.patterns.contraction.legality import refusals  # noqa: E402
 from cutesmith.patterns.contraction.plan import ContractionPlan  # noqa: E402
 from cutesmith.patterns.contraction.proposals import proposals  # noqa: E402
@@ -52,7 +53,6 @@ from cutesmith.patterns.cutting.rewriting import with_tf32  # noqa: E402
 from cutesmith.patterns.graph.attributes import Contraction  # noqa: E402
 from cutesmith.patterns.graph.nodes import Graph  # noqa: E402
 from cutesmith.patterns.match import whole_or_cut  # noqa: E402
-from cutesmith.patterns.pattern_plan import HopperConfiguration  # noqa: E402
 from cutesmith.patterns.tracing.trace import trace_function, trace_problem  # noqa: E402
 
 ARCH = "sm_90a"

@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from cutesmith.devices import parse_arch
+from cutesmith.patterns.configurations import BlackwellConfiguration as Tiles
+from cutesmith.patterns.configurations import ContractionConfiguration
 from cutesmith.patterns.contraction.blackwell.legality import obstacles, refusals
 from cutesmith.patterns.contraction.plan import match
 from cutesmith.patterns.cutting.rewriting import with_tf32
-from cutesmith.patterns.pattern_plan import BlackwellConfiguration as Tiles
-from cutesmith.patterns.pattern_plan import ContractionConfiguration
 from cutesmith.patterns.tracing.trace import trace_function
 from tests.patterns.running import emulated_blackwell, load, move, normal
 from tests.patterns.test_hopper_convolutions import (

@@ -9,13 +9,13 @@ import pytest
 import torch
 
 from cutesmith.devices import parse_arch
+from cutesmith.patterns.configurations import HopperConfiguration as Tiles
 from cutesmith.patterns.contraction.hopper.legality import obstacles, refusals
 from cutesmith.patterns.contraction.hopper.proposals import proposals
 from cutesmith.patterns.contraction.plan import ContractionPlan
 from cutesmith.patterns.graph.attributes import Blocks
 from cutesmith.patterns.graph.block_scales import with_block_scales
 from cutesmith.patterns.match import plan_kernel
-from cutesmith.patterns.pattern_plan import HopperConfiguration as Tiles
 from cutesmith.patterns.tracing.trace import trace_function
 from cutesmith.patterns.tracing.variants import variants_of
 from tests.patterns.interpret import interpret

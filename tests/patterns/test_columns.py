@@ -12,8 +12,8 @@ from cutesmith.emulator.device import emulated_device
 from cutesmith.errors import UnmatchedError
 from cutesmith.patterns.columns.plan import match
 from cutesmith.patterns.columns.spread import spread_columns, widest_lanes
+from cutesmith.patterns.configurations import ColumnsConfiguration
 from cutesmith.patterns.match import plan_kernel
-from cutesmith.patterns.pattern_plan import ColumnsConfiguration
 from cutesmith.patterns.tracing.trace import trace_function
 from cutesmith.recording.open_session import session
 from cutesmith.recording.ptx import read_ptx

@@ -9,10 +9,10 @@ import torch
 import torch.nn.functional as F
 
 from cutesmith.emulator.device import emulated_device
+from cutesmith.patterns.configurations import DirectConfiguration
 from cutesmith.patterns.contraction.direct import direct_proposals, is_padded
 from cutesmith.patterns.contraction.plan import HOPPER, match
 from cutesmith.patterns.graph.attributes import Windows
-from cutesmith.patterns.pattern_plan import DirectConfiguration
 from cutesmith.patterns.tracing.trace import trace_function
 from tests.patterns.running import close, exactly, load, move, normal
 

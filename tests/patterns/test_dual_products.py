@@ -10,11 +10,11 @@ import torch.nn.functional as F
 
 from cutesmith.devices import parse_arch
 from cutesmith.errors import UnmatchedError
+from cutesmith.patterns.configurations import HopperConfiguration as Tiles
 from cutesmith.patterns.contraction.hopper.legality import obstacles, refusals
 from cutesmith.patterns.contraction.plan import ContractionPlan, match
 from cutesmith.patterns.cutting.dual_products import pairs_of, with_dual_products
 from cutesmith.patterns.match import plan_kernel, whole_or_cut
-from cutesmith.patterns.pattern_plan import HopperConfiguration as Tiles
 from cutesmith.patterns.tracing.trace import trace_function
 from cutesmith.recording.open_session import session
 from tests.patterns.running import as_list, emulated_hopper, exactly, like, load, move, normal

@@ -13,12 +13,12 @@ from cutesmith.checkpoints import CheckpointStore
 from cutesmith.commands.generate import summary_lines
 from cutesmith.devices import Device, current_device
 from cutesmith.errors import ContractError, UnavailableError, UsageError
+from cutesmith.patterns.configurations import ElementwiseConfiguration
 from cutesmith.patterns.generation.candidates import Candidate
 from cutesmith.patterns.generation.drafting import Draft, Drafted
 from cutesmith.patterns.generation.generate import Generation, generate_kernel
 from cutesmith.patterns.generation.output_folder import OutputFolder
 from cutesmith.patterns.generation.target import Target
-from cutesmith.patterns.pattern_plan import ElementwiseConfiguration
 from cutesmith.problems.contract import inspect
 from cutesmith.report.generate_page import render_report
 from cutesmith.runtime.tiling import Tiling

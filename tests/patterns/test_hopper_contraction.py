@@ -9,12 +9,12 @@ import torch
 import torch.nn.functional as F
 
 from cutesmith.devices import parse_arch
+from cutesmith.patterns.configurations import ContractionConfiguration
+from cutesmith.patterns.configurations import HopperConfiguration as Tiles
 from cutesmith.patterns.contraction.hopper.legality import copied_factors, obstacles, refusals, shared_bytes
 from cutesmith.patterns.contraction.hopper.prediction import predict
 from cutesmith.patterns.contraction.hopper.proposals import MOST_CANDIDATES, proposals
 from cutesmith.patterns.contraction.plan import match
-from cutesmith.patterns.pattern_plan import ContractionConfiguration
-from cutesmith.patterns.pattern_plan import HopperConfiguration as Tiles
 from cutesmith.patterns.tracing.trace import trace_function
 from cutesmith.recording.open_session import session
 from tests.patterns.running import as_list, emulated_hopper, exactly, like, load, move, normal

@@ -10,13 +10,13 @@ import torch
 import torch.nn.functional as F
 
 from cutesmith.devices import parse_arch
+from cutesmith.patterns.configurations import ContractionConfiguration as General
+from cutesmith.patterns.configurations import HopperConfiguration as Tiles
 from cutesmith.patterns.contraction.hopper.legality import copied_factors, obstacles, refusals
 from cutesmith.patterns.contraction.hopper.prediction import predict
 from cutesmith.patterns.contraction.hopper.proposals import proposals
 from cutesmith.patterns.contraction.plan import match
 from cutesmith.patterns.contraction.proposals import proposals as general_proposals
-from cutesmith.patterns.pattern_plan import ContractionConfiguration as General
-from cutesmith.patterns.pattern_plan import HopperConfiguration as Tiles
 from cutesmith.patterns.tracing.trace import trace_function
 from tests.patterns.running import close, emulated_hopper, exactly, load, move, normal
 

@@ -9,10 +9,10 @@ import torch
 import torch.nn.functional as F
 
 from cutesmith.devices import parse_arch
+from cutesmith.patterns.configurations import HopperConfiguration as Tiles
 from cutesmith.patterns.contraction.hopper.legality import copied_factors, obstacles, refusals
 from cutesmith.patterns.contraction.hopper.proposals import proposals
 from cutesmith.patterns.contraction.plan import match
-from cutesmith.patterns.pattern_plan import HopperConfiguration as Tiles
 from cutesmith.patterns.tracing.trace import trace_function
 from tests.patterns.running import as_list, emulated_hopper, load, move, normal
 

@@ -9,11 +9,11 @@ import torch
 
 from cutesmith.devices import parse_arch
 from cutesmith.errors import UnmatchedError
+from cutesmith.patterns.configurations import HopperConfiguration as Tiles
 from cutesmith.patterns.contraction.hopper.legality import obstacles, refusals
 from cutesmith.patterns.contraction.hopper.proposals import proposals
 from cutesmith.patterns.contraction.plan import ContractionPlan
 from cutesmith.patterns.match import plan_kernel
-from cutesmith.patterns.pattern_plan import HopperConfiguration as Tiles
 from cutesmith.patterns.tracing.trace import trace_function
 from tests.patterns.running import emulated_hopper, load, move, normal
 

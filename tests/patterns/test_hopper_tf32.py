@@ -11,13 +11,13 @@ import torch.nn.functional as F
 from cutesmith.devices import parse_arch
 from cutesmith.emulator.device import emulated_device
 from cutesmith.emulator.faults import FaultKind
+from cutesmith.patterns.configurations import HopperConfiguration as Tiles
 from cutesmith.patterns.contraction.analysis import by_windows
 from cutesmith.patterns.contraction.hopper.legality import copied_factors, obstacles, refusals, turned_factors
 from cutesmith.patterns.contraction.hopper.prediction import predict
 from cutesmith.patterns.contraction.hopper.proposals import proposals
 from cutesmith.patterns.contraction.plan import HOPPER, match
 from cutesmith.patterns.cutting.rewriting import with_tf32
-from cutesmith.patterns.pattern_plan import HopperConfiguration as Tiles
 from cutesmith.patterns.tracing.trace import trace_function
 from tests.patterns.running import emulated_hopper, load, move, normal
 from tests.patterns.test_hopper_convolutions import (

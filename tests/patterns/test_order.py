@@ -10,13 +10,13 @@ import torch.nn.functional as F
 
 from cutesmith.devices import parse_arch
 from cutesmith.errors import UnmatchedError
+from cutesmith.patterns.configurations import HopperConfiguration
 from cutesmith.patterns.contraction.hopper.proposals import proposals
 from cutesmith.patterns.contraction.plan import match
 from cutesmith.patterns.cutting.cover import cut
 from cutesmith.patterns.cutting.phases import with_phases
 from cutesmith.patterns.cutting.rewriting import with_tf32
 from cutesmith.patterns.match import AROUND_PRODUCTS, plan_kernel
-from cutesmith.patterns.pattern_plan import HopperConfiguration
 from cutesmith.patterns.tracing.trace import trace_function
 from tests.patterns.interpret import interpret
 from tests.patterns.running import close, emulated_hopper, exactly, load, move, normal

@@ -10,8 +10,8 @@ import torch
 
 from cutesmith.emulator.device import emulated_device
 from cutesmith.emulator.errors import EmulationError
+from cutesmith.patterns.configurations import BlackwellConfiguration, HopperConfiguration
 from cutesmith.patterns.contraction.plan import match
-from cutesmith.patterns.pattern_plan import BlackwellConfiguration, HopperConfiguration
 from cutesmith.patterns.tracing.trace import trace_function
 from cutesmith.recording.gpu_size import limited_to
 from cutesmith.verdicts import FaultKind

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 
 from cutesmith.devices import parse_arch
 from cutesmith.emulator.device import emulated_device
+from cutesmith.patterns.configurations import HopperConfiguration
 from cutesmith.patterns.contraction.hopper.legality import moved_outputs
 from cutesmith.patterns.contraction.hopper.proposals import proposals as hopper_proposals
 from cutesmith.patterns.cutting.cover import cut
@@ -17,7 +18,6 @@ from cutesmith.patterns.cutting.phases import with_phases
 from cutesmith.patterns.cutting.sharing import with_shared_kernels
 from cutesmith.patterns.generation.planning import plan_problem
 from cutesmith.patterns.match import AROUND_PRODUCTS, plan_kernel
-from cutesmith.patterns.pattern_plan import HopperConfiguration
 from cutesmith.patterns.tracing.trace import trace_function
 from cutesmith.problems.loading import load_file
 from tests.patterns.interpret import interpret

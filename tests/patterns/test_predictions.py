@@ -12,11 +12,11 @@ import torch
 import torch.nn.functional as F
 
 from cutesmith.patterns.chains.chain import ChainPlan
+from cutesmith.patterns.configurations import HopperConfiguration
 from cutesmith.patterns.contraction.plan import ContractionPlan
 from cutesmith.patterns.contraction.plan import match as contraction
 from cutesmith.patterns.graph.instructions import instructions, more_instructions
 from cutesmith.patterns.match import whole_or_cut
-from cutesmith.patterns.pattern_plan import HopperConfiguration
 from cutesmith.patterns.tracing.trace import trace_function
 
 FULL_SIZE = Path(__file__).parents[2] / "evals/results/kernelbench/full_size"

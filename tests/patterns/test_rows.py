@@ -12,9 +12,9 @@ import torch
 import torch.nn.functional as F
 
 from cutesmith.errors import UnmatchedError
+from cutesmith.patterns.configurations import RowsConfiguration
 from cutesmith.patterns.graph.attributes import NONE, Constant, Input
 from cutesmith.patterns.graph.nodes import Node, with_nodes
-from cutesmith.patterns.pattern_plan import RowsConfiguration
 from cutesmith.patterns.rows.analysis import analyse
 from cutesmith.patterns.rows.plan import match
 from cutesmith.patterns.rows.spread import spread_row

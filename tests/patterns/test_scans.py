@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from cutesmith.emulator.device import emulated_device
+from cutesmith.patterns.configurations import ScansConfiguration
 from cutesmith.patterns.match import plan_kernel
-from cutesmith.patterns.pattern_plan import ScansConfiguration
 from cutesmith.patterns.scans.plan import match
 from cutesmith.patterns.tracing.trace import trace_function
 from tests.patterns.interpret import interpret

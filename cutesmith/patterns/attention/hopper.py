@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from cutesmith.devices import RESERVED_SMEM_PER_BLOCK, SmVersion
 from cutesmith.patterns.attention.analysis import AttentionProblem
+from cutesmith.patterns.configurations import HopperAttentionConfiguration
 from cutesmith.patterns.contraction.analysis import Matrix
-from cutesmith.patterns.pattern_plan import HopperAttentionConfiguration
 
 TMA_ELEMENTS = 8
 """Addresses and strides of what TMA reads and writes are multiples of 16 bytes: so many 16-bit elements."""

@@ -22,10 +22,11 @@ from cutesmith.patterns.attention import hopper
 from cutesmith.patterns.attention.analysis import AttentionProblem, analyse
 from cutesmith.patterns.attention.band import Offset
 from cutesmith.patterns.attention.hopper import padded
+from cutesmith.patterns.configurations import AttentionConfiguration, HopperAttentionConfiguration
 from cutesmith.patterns.contraction.epilogue import Epilogue, Operand, Output
 from cutesmith.patterns.graph.attributes import Reshaping
 from cutesmith.patterns.graph.nodes import Graph
-from cutesmith.patterns.pattern_plan import AttentionConfiguration, GraphPlan, HopperAttentionConfiguration
+from cutesmith.patterns.pattern_plan import GraphPlan
 from cutesmith.patterns.writing.naming import SHARED_NAMES, Parameter, ViewNames
 from cutesmith.patterns.writing.templating import launcher_key, render_template, returned, size_checks, type_check
 from cutesmith.runtime.tiling import TiledShape, Tiling

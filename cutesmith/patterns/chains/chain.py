@@ -8,6 +8,7 @@ from functools import cached_property
 
 from cutesmith.patterns.attention.plan import AttentionPlan
 from cutesmith.patterns.columns.plan import ColumnsPlan
+from cutesmith.patterns.configurations import AnyConfiguration
 from cutesmith.patterns.contraction.plan import ContractionPlan
 from cutesmith.patterns.elementwise.plan import ElementwisePlan
 from cutesmith.patterns.graph.attributes import Input, Number, Reshaping, Scalar, Sized, TensorCode, View, Viewed
@@ -17,7 +18,6 @@ from cutesmith.patterns.graph.shapes import Shape, broadcast, dense_strides
 from cutesmith.patterns.graph.size_laws import PassedSize, Place, Size, SizeLaw
 from cutesmith.patterns.graph.takes import READ_ANYWHERE, aligned_inputs
 from cutesmith.patterns.interleaving.plan import InterleavingPlan
-from cutesmith.patterns.pattern_plan import AnyConfiguration
 from cutesmith.patterns.rows.plan import RowsPlan
 from cutesmith.patterns.scans.plan import ScansPlan
 from cutesmith.patterns.scatters.plan import ScattersPlan

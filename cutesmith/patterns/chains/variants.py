@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from cutesmith.errors import UnmatchedError
 from cutesmith.patterns.chains.chain import ChainPlan, SinglePlan
+from cutesmith.patterns.configurations import AnyConfiguration
 from cutesmith.patterns.graph.size_laws import place_code
-from cutesmith.patterns.pattern_plan import AnyConfiguration
 from cutesmith.patterns.writing.naming import safe_names
 from cutesmith.patterns.writing.sections import join_sections
 from cutesmith.runtime.tiling import TiledShape, Tiling

@@ -15,10 +15,11 @@ from cutesmith.devices import parse_arch
 from cutesmith.errors import UnmatchedError
 from cutesmith.patterns.columns.spread import columns_tiling, spread_columns, widest_lanes
 from cutesmith.patterns.columns.steps import steps_of
+from cutesmith.patterns.configurations import ColumnsConfiguration
 from cutesmith.patterns.graph.attributes import Input
 from cutesmith.patterns.graph.dtypes import ITEM_BYTES
 from cutesmith.patterns.graph.nodes import Graph
-from cutesmith.patterns.pattern_plan import ColumnsConfiguration, GraphPlan
+from cutesmith.patterns.pattern_plan import GraphPlan
 from cutesmith.patterns.rows.analysis import RowsAnalysis, TensorUse
 from cutesmith.patterns.rows.kernel import RowsKernel, write_kernel
 from cutesmith.patterns.rows.parts import ACROSS_ROWS

@@ -11,9 +11,9 @@ import math
 from collections.abc import Iterator
 
 from cutesmith.devices import SmVersion
+from cutesmith.patterns.configurations import DirectConfiguration
 from cutesmith.patterns.contraction.analysis import ContractionProblem, Seen
 from cutesmith.patterns.contraction.proposals import BYTES_PER_SECOND, SM_COUNT
-from cutesmith.patterns.pattern_plan import DirectConfiguration
 
 THREADS = 128
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from cutesmith.devices import SmVersion
+from cutesmith.patterns.configurations import ContractionConfiguration
 from cutesmith.patterns.contraction.analysis import ContractionProblem
 from cutesmith.patterns.contraction.arithmetic import Arithmetic, arithmetic_of
 from cutesmith.patterns.graph.dtypes import ITEM_BYTES
-from cutesmith.patterns.pattern_plan import ContractionConfiguration
 
 PAD_BYTES = 16
 """After each line of a tile in shared memory; the template's PAD."""

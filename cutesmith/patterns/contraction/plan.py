@@ -14,6 +14,12 @@ from typing import Any
 
 from cutesmith.devices import SmVersion, parse_arch
 from cutesmith.errors import UnmatchedError
+from cutesmith.patterns.configurations import (
+    BlackwellConfiguration,
+    ContractionConfiguration,
+    DirectConfiguration,
+    HopperConfiguration,
+)
 from cutesmith.patterns.contraction.analysis import ContractionProblem, analyse, by_windows
 from cutesmith.patterns.contraction.arithmetic import Arithmetic, arithmetic_of
 from cutesmith.patterns.contraction.blackwell.kernel import BLACKWELL_NAMES, blackwell_context
@@ -37,13 +43,7 @@ from cutesmith.patterns.graph.attributes import Reshaping, TensorCode, Windows
 from cutesmith.patterns.graph.dtypes import ITEM_BYTES
 from cutesmith.patterns.graph.nodes import Graph, views_of
 from cutesmith.patterns.graph.shapes import Shape
-from cutesmith.patterns.pattern_plan import (
-    BlackwellConfiguration,
-    ContractionConfiguration,
-    DirectConfiguration,
-    GraphPlan,
-    HopperConfiguration,
-)
+from cutesmith.patterns.pattern_plan import GraphPlan
 from cutesmith.patterns.writing.naming import SHARED_NAMES, ViewNames, fresh_name
 from cutesmith.patterns.writing.templating import launcher_key, render_template, returned, size_checks, type_check
 from cutesmith.runtime.tiling import TiledShape, Tiling

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 
+from cutesmith.patterns.configurations import ContractionConfiguration
 from cutesmith.patterns.contraction.analysis import ContractionProblem, Seen
 from cutesmith.patterns.contraction.arithmetic import Arithmetic, arithmetic_of
 from cutesmith.patterns.graph.dtypes import ITEM_BYTES
-from cutesmith.patterns.pattern_plan import ContractionConfiguration
 
 SM_COUNT = 132
 """Of an H200; the choice between tiles asks how many blocks run at once."""

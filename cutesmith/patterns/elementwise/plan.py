@@ -18,12 +18,13 @@ import math
 from dataclasses import dataclass
 
 from cutesmith.errors import UnmatchedError
+from cutesmith.patterns.configurations import ElementwiseConfiguration
 from cutesmith.patterns.elementwise.kernel import ElementwiseKernel, value_of, write_kernel
 from cutesmith.patterns.graph.attributes import Input
 from cutesmith.patterns.graph.dtypes import ITEM_BYTES
 from cutesmith.patterns.graph.nodes import LEAVES, Graph, Node
 from cutesmith.patterns.graph.takes import READ_ANYWHERE, with_takes
-from cutesmith.patterns.pattern_plan import ElementwiseConfiguration, GraphPlan
+from cutesmith.patterns.pattern_plan import GraphPlan
 from cutesmith.patterns.writing.templating import render_template, type_check
 from cutesmith.runtime.tiling import TiledShape, Tiling
 

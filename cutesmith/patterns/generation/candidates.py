@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from cutesmith.patterns.configurations import Configuration
 from cutesmith.patterns.generation.drafting import Drafted
-from cutesmith.patterns.pattern_plan import Configuration
 from cutesmith.runtime.tiling import Tiling
 from cutesmith.verdicts import (
     VERIFIED,

@@ -12,13 +12,8 @@ from pathlib import Path
 from typing import Any, cast
 
 from cutesmith.errors import CandidateError, ContractError, UnmatchedError
-from cutesmith.patterns.pattern_plan import (
-    AnyConfiguration,
-    BlackwellConfiguration,
-    C,
-    HopperConfiguration,
-    PatternPlan,
-)
+from cutesmith.patterns.configurations import AnyConfiguration, BlackwellConfiguration, HopperConfiguration
+from cutesmith.patterns.pattern_plan import C, PatternPlan
 from cutesmith.patterns.writing.kernel_file import assemble_kernel
 from cutesmith.problems.contract import hold, inspect
 from cutesmith.runtime.tiling import Tiling

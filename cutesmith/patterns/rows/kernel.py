@@ -98,7 +98,7 @@ class _Writer:
         for place in range(len(stages)):
             self._distribute(stages, place, early)
         kept = list({t.name: t for stage in stages for t in stage.kept}.values())
-        sources = [combine_source(n, self.visit).strip("\n") for n in sorted(writer.combines)]
+        sources = [combine_source(n, self.visit).strip("\n") for n in sorted(writer.accumulators.combines)]
         partials = [source for source in sources if "= functools.partial(" in source.split("\n")[0]]
         functions = [source for source in sources if source not in partials]
         functions += [SPECIAL_FUNCTIONS[n] for n in sorted(writer.helpers)]

@@ -14,8 +14,9 @@ from typing import TypeVar
 
 from cutesmith.devices import parse_arch
 from cutesmith.errors import UnmatchedError
+from cutesmith.patterns.configurations import RowsConfiguration
 from cutesmith.patterns.graph.nodes import Graph, Node, for_traced_sizes
-from cutesmith.patterns.pattern_plan import GraphPlan, RowsConfiguration
+from cutesmith.patterns.pattern_plan import GraphPlan
 from cutesmith.patterns.rows.analysis import RowsAnalysis, analyse, output_space
 from cutesmith.patterns.rows.kernel import RowsKernel, write_kernel
 from cutesmith.patterns.rows.parts import root_of

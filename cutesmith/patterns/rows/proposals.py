@@ -6,9 +6,9 @@ import math
 from dataclasses import replace
 
 from cutesmith.devices import SmVersion
+from cutesmith.patterns.configurations import RowsConfiguration
 from cutesmith.patterns.graph.dtypes import ITEM_BYTES
 from cutesmith.patterns.graph.nodes import Node
-from cutesmith.patterns.pattern_plan import RowsConfiguration
 from cutesmith.patterns.rows.analysis import RowsAnalysis
 
 BLOCK_BYTES = 112 << 10

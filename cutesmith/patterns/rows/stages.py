@@ -6,12 +6,11 @@ of the row. Row values (means, maxima, …) are statements between the stages.
 
 from __future__ import annotations
 
-import math
-
 from cutesmith.errors import UnmatchedError
 from cutesmith.patterns.graph.attributes import Scalar
 from cutesmith.patterns.graph.dtypes import COMPUTE_TYPE, STORAGE_TYPE
 from cutesmith.patterns.graph.nodes import Node
+from cutesmith.patterns.rows.accumulators import PAST_THE_ROW, Accumulators, moments_of
 from cutesmith.patterns.rows.analysis import Degrees, RowsAnalysis, Space, output_space
 from cutesmith.patterns.rows.combines import OPERATORS
 from cutesmith.patterns.rows.parts import (
@@ -21,20 +20,11 @@ from cutesmith.patterns.rows.parts import (
     RowStore,
     Stage,
     Visit,
-    highest,
-    lowest,
     root_of,
     store_type,
 )
 from cutesmith.patterns.rows.sized import sized_code
-from cutesmith.patterns.writing.expressions import Emitter, literal
-
-LOG2E = repr(math.log2(math.e))
-PAST_THE_ROW = "Int32(0x7FFFFFFF)"
-COMBINED_BY = {
-    "sum": "operator.add", "mean": "operator.add", "prod": "operator.mul",
-    "any": "operator.or_", "all": "operator.and_",
-}  # fmt: skip
+from cutesmith.patterns.writing.expressions import Emitter
 
 
 class StageWriter:
@@ -45,7 +35,6 @@ class StageWriter:
         self.visit = visit
         self.fast = fast
         self.helpers: set[str] = set()
-        self.combines: set[str] = set()
         self.scalars = scalars
         self.prologue: list[str] = []  # row inputs, loaded before anything else
         self.gathers: list[str] = []  # single elements picked by a row input, loaded right after the row
@@ -54,6 +43,7 @@ class StageWriter:
         self._pending: list[str] = []  # row statements since the last stage
         self._uses = {(id(use.node), use.space): use for use in analysis.uses}
         self._counter = 0
+        self.accumulators = Accumulators(self._new, fast=fast)
         self._unpacks: list[str] = []  # of the phase being written
         for use in (use for use in analysis.uses if use.role == "row"):
             loaded = f"m_{use.name}[read_row]"
@@ -174,7 +164,7 @@ class StageWriter:
         emitter = self._element_emitter(stage)
         fused: list[Accumulator] = []
         for node in (node for node in reductions if id(node) not in pairs):
-            accumulator = self._accumulator(node, seconds.get(id(node)))
+            accumulator = self.accumulators.of(node, seconds.get(id(node)))
             stage.accumulators.append(accumulator)
             if accumulator.kind == "plain":
                 self._accumulate(emitter, accumulator, stage)
@@ -271,41 +261,6 @@ class StageWriter:
 
     # Reductions
 
-    def _accumulator(self, node: Node, partner: Node | None) -> Accumulator:
-        name = self._new(node.op)
-        if partner is not None:
-            return self._fused_accumulator(node, partner)
-        arg = node.op in ("argmax", "argmin")
-        kind = COMPUTE_TYPE[node.inputs[0].dtype if arg else node.dtype]
-        kind = "Int32" if kind == "Boolean" else kind
-        combine = COMBINED_BY.get(node.op, f"combine_{node.op}")
-        if node.op in ("max", "min"):
-            combine += {"Float32": "_f32", "Float64": "_f64"}.get(kind, "_int")
-        if combine not in OPERATORS:
-            self.combines.add(combine)
-        neutral = {"argmax": lowest, "max": lowest, "argmin": highest, "min": highest}.get(node.op)
-        start = neutral(kind) if neutral else literal(node.op in ("prod", "all"), kind)
-        if arg:
-            return Accumulator((node,), (f"{name}_value", name), (start, PAST_THE_ROW), combine, (kind, "Int32"))
-        return Accumulator((node,), (name,), (start,), combine, (kind,))
-
-    def _fused_accumulator(self, node: Node, partner: Node) -> Accumulator:
-        if node.op == "max":
-            names: tuple[str, ...] = (self._new("max"), self._new("sum_exp"))
-            self.combines |= {"combine_max_f32", "shift_of"}
-            starts: tuple[str, ...] = ("Float32(-math.inf)", "Float32(0.0)")
-        else:
-            names = tuple(map(self._new, ("count", "pivot", "residual", "deviation")))
-            self.combines |= {"pivot_of", "squared_deviations", "count_here"}
-            starts = ("Float32(0.0)",) * 4
-        kind = "online" if node.op == "max" else "moments"
-        return Accumulator((node, partner), names, starts, self._exponential, ("Float32",) * len(names), kind)
-
-    @property
-    def _exponential(self) -> str:
-        """The code of exp, with a place for its argument."""
-        return f"cute.math.exp2(({{}}) * {LOG2E}, fastmath=True)" if self.fast else "cute.math.exp({})"
-
     def _first_phase(self, emitter: Emitter, accumulator: Accumulator, stage: Stage) -> None:
         value = emitter.as_type(accumulator.node.inputs[0], "Float32")
         if accumulator.kind == "online":
@@ -348,19 +303,19 @@ class StageWriter:
         """Statements before the loop, which brings what is summed so far to the new maximum."""
         top, total = names
         # Subtract first: the scaled maximum of a row of finfo.min (a masked one) would be -inf, and exp of it NaN.
-        power = self._exponential.format(f"{value} - {top}_shift")
+        power = self.accumulators.exponential.format(f"{value} - {top}_shift")
         item = self._masked(emitter, stage, power, "Float32(0.0)")
         emitter.lines.append(f"{total} = {total} + {item}")
         return [
             f"{top}_shift = shift_of({top}_next)",
-            f"{total} = {total} * {self._exponential.format(f'{top} - {top}_shift')}",
+            f"{total} = {total} * {self.accumulators.exponential.format(f'{top} - {top}_shift')}",
             f"{top} = {top}_next",
         ]
 
     def _sum_deviations(self, emitter: Emitter, names: tuple[str, ...], stage: Stage, value: str) -> list[str]:
         """Deviations from the thread's pivot, the mean of its first block of vectors, and their squares.
 
-        `_moments` moves both to the mean at the end, so that how the pivot was rounded does not matter: around 1000 a
+        `moments_of` moves both to the mean at the end, so that how the pivot was rounded does not matter: around 1000 a
         float32 mean is off by 3e-5, which squared gaps between the means of threads would keep. The first block is
         part of the row: a pivot far from the row's mean makes the variance as large, and little cancels.
         """
@@ -391,7 +346,8 @@ class StageWriter:
         """Statements after the threads have combined, and the names that the reductions' values have from now on."""
         names, known = accumulator.names, self._row_names["full"]
         if accumulator.kind == "moments":
-            names = self._moments(accumulator)
+            lines, names = moments_of(accumulator, self._new("mean"))
+            self._pending += lines
         if accumulator.kind != "plain":
             known.update(zip(map(id, accumulator.nodes), names[-2:], strict=True))
             return
@@ -405,17 +361,3 @@ class StageWriter:
             self._pending.append(f"{name}_at = {name}.to(Int64)")
             name = f"{name}_at"
         known[id(node)] = name
-
-    def _moments(self, accumulator: Accumulator) -> tuple[str, str]:
-        """The mean, and the squared deviations from it, of what was summed around a pivot; NaN without columns.
-
-        The corrected two-pass algorithm of Chan, Golub and LeVeque (The American Statistician 37, 1983).
-        """
-        _, pivot, residual, deviation = accumulator.names
-        mean = self._new("mean")
-        self._pending += [
-            f"{mean}_step = {residual} / Float32(plan.columns)",
-            f"{mean} = {pivot} + {mean}_step",
-            f"{deviation} = squared_deviations({deviation}, {residual}, {mean}_step)",
-        ]
-        return mean, deviation

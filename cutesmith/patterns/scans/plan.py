@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from cutesmith.patterns.configurations import ScansConfiguration
 from cutesmith.patterns.graph.dtypes import ITEM_BYTES
 from cutesmith.patterns.graph.nodes import Graph
-from cutesmith.patterns.pattern_plan import GraphPlan, ScansConfiguration
+from cutesmith.patterns.pattern_plan import GraphPlan
 from cutesmith.patterns.scans.analysis import ScanProblem, analyse
 from cutesmith.patterns.scans.operations import LARGER, combine_source, neutral
 from cutesmith.patterns.scans.proposals import proposals

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
+from cutesmith.patterns.configurations import ScansConfiguration
 from cutesmith.patterns.contraction.proposals import BYTES_PER_SECOND
 from cutesmith.patterns.graph.attributes import Input
 from cutesmith.patterns.graph.dtypes import ITEM_BYTES
-from cutesmith.patterns.pattern_plan import ScansConfiguration
 from cutesmith.patterns.scans.analysis import ScanProblem
 from cutesmith.runtime.tiling import power_of_two
 

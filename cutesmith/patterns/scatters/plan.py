@@ -12,13 +12,14 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from cutesmith.patterns.configurations import ScattersConfiguration
 from cutesmith.patterns.contraction.epilogue import Epilogue, Operand
 from cutesmith.patterns.graph.dtypes import ITEM_BYTES
 from cutesmith.patterns.graph.nodes import Graph
 from cutesmith.patterns.graph.shapes import broadcast
 from cutesmith.patterns.graph.size_laws import size_code
 from cutesmith.patterns.graph.takes import with_takes
-from cutesmith.patterns.pattern_plan import GraphPlan, ScattersConfiguration
+from cutesmith.patterns.pattern_plan import GraphPlan
 from cutesmith.patterns.scans.operations import combined, neutral
 from cutesmith.patterns.scatters.analysis import Combined, ScatterProblem, analyse
 from cutesmith.patterns.writing.expressions import literal

@@ -12,11 +12,12 @@ import math
 from dataclasses import dataclass
 
 from cutesmith.errors import UnmatchedError
+from cutesmith.patterns.configurations import SelectionConfiguration
 from cutesmith.patterns.graph.attributes import Input, Sort
 from cutesmith.patterns.graph.dtypes import STORAGE_TYPE, is_float
 from cutesmith.patterns.graph.nodes import Graph, Node
 from cutesmith.patterns.graph.size_laws import size_code
-from cutesmith.patterns.pattern_plan import GraphPlan, SelectionConfiguration
+from cutesmith.patterns.pattern_plan import GraphPlan
 from cutesmith.patterns.writing.naming import SHARED_NAMES, ViewNames, as_stored, safe_names
 from cutesmith.patterns.writing.templating import launcher_key, render_template, returned, size_checks, type_check
 from cutesmith.runtime.tiling import TiledShape, Tiling

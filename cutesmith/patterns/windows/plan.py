@@ -12,12 +12,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from cutesmith.errors import UnmatchedError
+from cutesmith.patterns.configurations import WindowsConfiguration
 from cutesmith.patterns.graph.dtypes import ITEM_BYTES
 from cutesmith.patterns.graph.nodes import Graph
 from cutesmith.patterns.graph.operations import POINTWISE
 from cutesmith.patterns.graph.shapes import Shape
 from cutesmith.patterns.graph.windows import Samples, Share, Span
-from cutesmith.patterns.pattern_plan import GraphPlan, WindowsConfiguration
+from cutesmith.patterns.pattern_plan import GraphPlan
 from cutesmith.patterns.windows.analysis import WindowsProblem, analyse
 from cutesmith.patterns.windows.proposals import MOST_SEEN, proposals, seen, vector_of
 from cutesmith.patterns.writing.expressions import literal

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+from cutesmith.patterns.configurations import WindowsConfiguration
 from cutesmith.patterns.contraction.proposals import BYTES_PER_SECOND
 from cutesmith.patterns.graph.attributes import Input
 from cutesmith.patterns.graph.dtypes import ITEM_BYTES
 from cutesmith.patterns.graph.nodes import Node
 from cutesmith.patterns.graph.windows import Span
-from cutesmith.patterns.pattern_plan import WindowsConfiguration
 from cutesmith.patterns.windows.analysis import WindowsProblem
 
 MOST_SEEN = 64

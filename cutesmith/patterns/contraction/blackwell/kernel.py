@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from cutesmith.patterns.configurations import BlackwellConfiguration
 from cutesmith.patterns.contraction.analysis import ContractionProblem
 from cutesmith.patterns.contraction.arithmetic import Arithmetic, arithmetic_of
 from cutesmith.patterns.contraction.blackwell.prediction import reasons
 from cutesmith.patterns.contraction.im2col import im2col_context
 from cutesmith.patterns.contraction.tma import lie_along_k, tma_context
 from cutesmith.patterns.graph.dtypes import ITEM_BYTES, STORAGE_TYPE
-from cutesmith.patterns.pattern_plan import BlackwellConfiguration
 
 PLACES = {"n": "v", "m": "0", "mn": "v"}
 """Where the operand of sum `v` of a strip is: a thread has a row of it."""

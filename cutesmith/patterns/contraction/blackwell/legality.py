@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from cutesmith.devices import RESERVED_SMEM_PER_BLOCK, SmVersion
+from cutesmith.patterns.configurations import BlackwellConfiguration
 from cutesmith.patterns.contraction.analysis import ContractionProblem, Matrix, Seen
 from cutesmith.patterns.contraction.arithmetic import Arithmetic, arithmetic_of
 from cutesmith.patterns.contraction.epilogue import Output
 from cutesmith.patterns.contraction.im2col import can_join, copied_of_windows, obstacles_of_windows
 from cutesmith.patterns.contraction.tma import MOST_TMA_BATCH_DIMS, lie_along_k, outputs_apart, tma_reaches
 from cutesmith.patterns.graph.dtypes import ITEM_BYTES
-from cutesmith.patterns.pattern_plan import BlackwellConfiguration
 
 ROWS = 128
 """Of tensor memory: one for each thread of the warps that write out."""

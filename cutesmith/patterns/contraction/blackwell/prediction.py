@@ -9,11 +9,11 @@ from __future__ import annotations
 import math
 
 from cutesmith.devices import parse_arch
+from cutesmith.patterns.configurations import BlackwellConfiguration as Tiles
 from cutesmith.patterns.contraction.analysis import ContractionProblem
 from cutesmith.patterns.contraction.blackwell.legality import copied_factors, moved_outputs, stage_bytes
 from cutesmith.patterns.contraction.tma import Prediction
 from cutesmith.patterns.graph.dtypes import ITEM_BYTES
-from cutesmith.patterns.pattern_plan import BlackwellConfiguration as Tiles
 from cutesmith.timing.roofline import B200
 
 MULTIPROCESSORS = parse_arch("sm_100a").sm.multiprocessors

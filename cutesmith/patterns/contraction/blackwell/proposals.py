@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from cutesmith.devices import SmVersion
+from cutesmith.patterns.configurations import BlackwellConfiguration as Tiles
 from cutesmith.patterns.contraction.analysis import ContractionProblem, Seen
 from cutesmith.patterns.contraction.arithmetic import Arithmetic, arithmetic_of
 from cutesmith.patterns.contraction.blackwell.legality import (
@@ -23,7 +24,6 @@ from cutesmith.patterns.contraction.blackwell.prediction import predict
 from cutesmith.patterns.contraction.im2col import can_join
 from cutesmith.patterns.graph.attributes import Windows
 from cutesmith.patterns.graph.dtypes import ITEM_BYTES
-from cutesmith.patterns.pattern_plan import BlackwellConfiguration as Tiles
 
 FEW_ROWS = 128
 """Of the result: up to as many are tried as columns of tiles."""

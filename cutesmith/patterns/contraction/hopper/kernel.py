@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from cutesmith.patterns.configurations import HopperConfiguration
 from cutesmith.patterns.contraction.analysis import ContractionProblem
 from cutesmith.patterns.contraction.epilogue import Operand, Output
 from cutesmith.patterns.contraction.hopper.legality import (
@@ -20,7 +21,6 @@ from cutesmith.patterns.contraction.hopper.scales import tile_scales
 from cutesmith.patterns.contraction.im2col import im2col_context
 from cutesmith.patterns.contraction.tma import tma_context
 from cutesmith.patterns.graph.dtypes import ITEM_BYTES, STORAGE_TYPE
-from cutesmith.patterns.pattern_plan import HopperConfiguration
 
 PLACES = {
     "n": "v % 2 + v // 4 % (EPI_N // 8) * 2",

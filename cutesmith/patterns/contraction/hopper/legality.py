@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 
 from cutesmith.devices import RESERVED_SMEM_PER_BLOCK, SmVersion
+from cutesmith.patterns.configurations import HopperConfiguration
 from cutesmith.patterns.contraction.analysis import ContractionProblem, Matrix, Seen
 from cutesmith.patterns.contraction.arithmetic import Arithmetic, arithmetic_of
 from cutesmith.patterns.contraction.epilogue import Output
@@ -21,7 +22,6 @@ from cutesmith.patterns.contraction.tma import (
 )
 from cutesmith.patterns.graph.attributes import ShortSums
 from cutesmith.patterns.graph.dtypes import ITEM_BYTES
-from cutesmith.patterns.pattern_plan import HopperConfiguration
 
 SPLIT_STAGES = 2
 """Tiles of the right factor in parts of bfloat16."""

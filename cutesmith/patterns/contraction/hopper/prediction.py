@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Iterator
 
 from cutesmith.devices import RESERVED_SMEM_PER_BLOCK, parse_arch
+from cutesmith.patterns.configurations import HopperConfiguration as Tiles
 from cutesmith.patterns.contraction.analysis import ContractionProblem, Matrix, Seen
 from cutesmith.patterns.contraction.arithmetic import Arithmetic, arithmetic_of
 from cutesmith.patterns.contraction.hopper.legality import (
@@ -23,7 +24,6 @@ from cutesmith.patterns.contraction.hopper.legality import (
 )
 from cutesmith.patterns.contraction.tma import Prediction
 from cutesmith.patterns.graph.dtypes import ITEM_BYTES
-from cutesmith.patterns.pattern_plan import HopperConfiguration as Tiles
 
 CLUSTERS_AT_ONCE = {1: 132, 2: 66, 4: 30, 8: 13}
 """How many clusters of so many blocks run at once on an H200 of 132 multiprocessors."""
