@@ -50,7 +50,8 @@ ADVICE: dict[str, tuple[str, str, str]] = {
     "no-float64": (
         _WARNING,
         "reference_fn",
-        "Results are compared with PyTorch's own then; avoid operations that float64 lacks, if you can.",
+        "Results are compared with PyTorch's own then. Give weights that the file makes itself as inputs, or write "
+        "class Model for them; avoid operations that float64 lacks, if you can.",
     ),
     "overflow": (_WARNING, "get_inputs", "Draw smaller inputs, or compute in a wider type."),
     "unused-scalar": (_WARNING, "reference_fn", "Leave it out."),

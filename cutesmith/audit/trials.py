@@ -46,12 +46,12 @@ def run(reference_fn: Function, values: Sequence[Any]) -> Run:
     return Run([copy_of(output) for output in outputs], is_tuple, changed, drew)
 
 
-def exact(reference_fn: Function, values: Sequence[Any]) -> list[torch.Tensor] | None:
-    """The float64 results; None where some operation has no such form."""
+def exact(reference_fn: Function, values: Sequence[Any]) -> list[torch.Tensor] | str:
+    """The float64 results, or what the function raises there."""
     try:
         returned = in_float64(reference_fn, [copy_of(value) for value in values])
-    except Exception:  # noqa: BLE001 - whatever it is, there is no float64 form
-        return None
+    except Exception as error:  # noqa: BLE001 - whatever it is, there is no float64 form
+        return f"{type(error).__name__}: {str(error)[:200]}".rstrip(": ")
     outputs = list(returned) if isinstance(returned, (tuple, list)) else [returned]
     return [output.detach() for output in outputs if isinstance(output, torch.Tensor)]
 
@@ -137,8 +137,8 @@ class Influence:
 
     def _results(self, values: Values) -> list[torch.Tensor] | None:
         """The float64 results, or those of the inputs' own types where there are none; None when refused."""
-        found = exact(self._function, values) if self._in_float64 else None
-        if found is not None:
+        found = exact(self._function, values) if self._in_float64 else ""
+        if not isinstance(found, str):
             return found
         try:
             return native_outputs(self._function, [copy_of(value) for value in values])[0]

@@ -109,7 +109,8 @@ def _lines(verdict: AuditsVerdict) -> Iterator[str]:
         for kind in problem.kinds if len(verdict.problems) == 1 else ():
             yield from _draws(kind)
         if not problem.passed and not problem.errors:
-            yield f"    {problem.status}: {problem.summary}" + (f" {problem.hint}" if problem.hint else "")
+            told = f"{problem.status}: {problem.summary}\n{problem.hint}".strip()
+            yield from (f"    {line}" for line in told.splitlines())
     yield f"{verdict.summary} ({verdict.seconds:.1f} s)"
 
 

@@ -196,13 +196,7 @@ def check_inputs(inputs: Any, *, where: str = "get_inputs()", device: str = "cud
     """
     import torch
 
-    if not isinstance(inputs, (list, tuple)):
-        raise ContractError(
-            f"{where} returned {_a(type(inputs).__name__)}, not a list of inputs", hint="Write: return [x, y]"
-        )
-    if not inputs:
-        raise ContractError(f"{where} returned no inputs", hint=f"At least one tensor is needed:\n{PROBLEM_LINES}")
-    for index, value in enumerate(inputs):
+    for index, value in enumerate(listed(inputs, where=where)):
         if isinstance(value, torch.Tensor):
             if (actual := value.device.type) != device:
                 raise ContractError(
@@ -214,6 +208,17 @@ def check_inputs(inputs: Any, *, where: str = "get_inputs()", device: str = "cud
                 f"{where}: input {index} is {_a(type(value).__name__)}",
                 hint="Inputs are torch tensors and Python scalars (bool, int, float).",
             )
+    return list(inputs)
+
+
+def listed(inputs: Any, *, where: str = "get_inputs()") -> list[Any]:
+    """The inputs as a list. Raises ContractError where they are something else than a list or tuple, or empty."""
+    if not isinstance(inputs, (list, tuple)):
+        raise ContractError(
+            f"{where} returned {_a(type(inputs).__name__)}, not a list of inputs", hint="Write: return [x, y]"
+        )
+    if not inputs:
+        raise ContractError(f"{where} returned no inputs", hint=f"At least one tensor is needed:\n{PROBLEM_LINES}")
     return list(inputs)
 
 

@@ -138,6 +138,12 @@ def test_what_is_only_remarked(audit, reference, inputs, rule):
     assert verdict.passed and verdict.status == "accepted" and rules(verdict) == ([rule] if rule else [])
 
 
+def test_a_reference_with_weights_of_its_own_is_told_why_it_has_no_float64(audit):
+    verdict = audit("W = torch.ones(64, 9)\ndef reference_fn(x): return x @ W", 'torch.randn(64, 64, device="cuda")')
+    (found,) = [finding for finding in verdict.findings if finding.rule == "no-float64"]
+    assert "(RuntimeError: expected m1 and m2 to have the same dtype" in found.message and "as inputs" in found.fix
+
+
 @pytest.mark.parametrize(
     ("reference", "inputs"),
     [

@@ -48,6 +48,18 @@ def test_a_folder_is_audited_whole_and_a_missing_file_is_a_row(folder, capsys):
     assert len({json.dumps(problem["confinement"]) for problem in (good, warned, constant)}) == 1
 
 
+def test_what_is_wrong_and_what_to_do_are_lines_of_their_own(tmp_path, capsys):
+    path = tmp_path / "problem.py"
+    path.write_text(
+        'import torch\ndef reference_fn(x): return x\ndef get_inputs(): return torch.ones(9, device="cuda")\n'
+    )
+    assert main([str(path)]) == 2
+    assert capsys.readouterr().out.splitlines()[2:4] == [
+        "    usage: problem.py: get_inputs() returned a Tensor, not a list of inputs",
+        "    Write: return [x, y]",
+    ]
+
+
 def test_people_see_a_row_and_the_remarks_of_each(folder, capsys):
     files = [str(folder / "level1" / f"{name}.py") for name in ("b_warned", "a_good")]
     assert main(files) == 0

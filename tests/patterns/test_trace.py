@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+import re
 from unittest import mock
 
 import pytest
@@ -378,6 +379,36 @@ def test_refusals_name_the_line_of_the_problem_file(write_file, expression):
     loaded = load_file(write_file(PROBLEM.format(expression=expression), "problem.py"))
     with pytest.raises(UnmatchedError, match=r"problem.py:5 \(`return "):
         trace_problem(loaded)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "returned", "said"),
+    [
+        ("x", "torch.ones(4, 4)", "get_inputs() returned a Tensor, not a list of inputs"),
+        ("x, w", "[torch.ones(4, 4)]", "reference_fn(x, w) does not take the 1 inputs that get_inputs() returns"),
+        ("x", "[]", "get_inputs() returned no inputs"),
+    ],
+)
+def test_inputs_that_the_function_cannot_take_are_the_problem_s_fault(write_file, parameters, returned, said):
+    text = f"import torch\ndef reference_fn({parameters}): return x * 2\ndef get_inputs(): return {returned}\n"
+    with pytest.raises(ContractError, match=re.escape(said)):
+        trace_problem(load_file(write_file(text, "problem.py")))
+
+
+@pytest.mark.parametrize(
+    ("expression", "said"),
+    [
+        ("y @ WEIGHTS.t()", r"not an argument \(return it from get_inputs\(\), or write class Model"),
+        ("y * WEIGHTS", r"Tensors that the file makes have to be inputs"),
+    ],
+)
+def test_weights_that_the_file_makes_are_asked_for_as_inputs(write_file, expression, said):
+    text = PROBLEM.format(expression=expression).replace(
+        "import torch\n", "import torch\nWEIGHTS = torch.rand(4, 4096)\n"
+    )
+    with pytest.raises(UnmatchedError) as caught:
+        trace_problem(load_file(write_file(text, "problem.py")))
+    assert re.search(said, str(caught.value))
 
 
 def test_a_kernelbench_model_s_parameters_are_arguments(write_file):

@@ -17,6 +17,7 @@ from cutesmith.emulator.sanitizer.cells import MAX_TIME, MOST_CHANNELS
 from cutesmith.emulator.sanitizer.fenced_order import FencedOrder, as_slice, learn
 from cutesmith.emulator.sanitizer.launch_clocks import LaunchClocks
 from cutesmith.emulator.sanitizer.layout import Sanitizer
+from cutesmith.emulator.sanitizer.phases import Phases, widened
 from cutesmith.emulator.state.wave import Wave
 
 _FEWEST_CHANNELS = 32  # columns that are made at once
@@ -43,8 +44,7 @@ class Clocks:
         self._lane_acquired = np.zeros(lanes, np.uint32)
         self._knowledge: dict[int, Array] = {}  # by first block of the cluster
         self._knowledge_pointers = np.zeros(blocks, np.int64)
-        self._released: dict[tuple[int, Hashable], Array] = {}  # to objects whose phase is not over
-        self._objects: dict[tuple[int, Hashable], Array] = {}
+        self._phases = Phases()
         self._cluster_released = np.zeros(blocks, np.int64)
         self._channels: dict[int, dict[Channel, int]] = {}
         self._columns = self._width
@@ -188,30 +188,24 @@ class Clocks:
         first = int(self._wave.cluster_of_lane[lanes[0]])
         if not self._exact:
             return
-        self._release(first, key, self._know_together(first, lanes))
+        self._phases.release(first, key, self._know_together(first, lanes))
         self.fenced.release(first, lanes - first * self._threads, key)
         self._advance_one(first)
 
     def complete(self, first: int, key: Hashable) -> None:
         """The phase of `key` in the cluster of that first block is over: what was released to it can be acquired."""
-        if (given := self._released.pop((first, key), None)) is not None:
-            before = self._objects.get((first, key))
-            self._objects[first, key] = given if before is None else np.maximum(before, given)
+        self._phases.complete(first, key)
         self.fenced.complete(first, key)
-
-    def _release(self, first: int, key: Hashable, known: Array) -> None:
-        before = self._released.get((first, key))
-        self._released[first, key] = known if before is None else np.maximum(before, known)
 
     @property
     def orders_waits(self) -> bool:
         """Whether anything was released to a phase that is over; where lanes are not kept apart all waits order."""
-        return bool(self._objects) or not self._exact
+        return self._phases.any_over or not self._exact
 
     def acquire(self, lanes: Array, key: Hashable) -> None:
         """These lanes of one cluster have seen what was released to `key`."""
         first = int(self._wave.cluster_of_lane[lanes[0]])
-        known = self._objects.get((first, key))
+        known = self._phases.over(first, key)
         if not self._exact:
             self._learn_all(first)
         elif known is not None:
@@ -247,10 +241,9 @@ class Clocks:
         more = max(_FEWEST_CHANNELS, self._columns - self._width)
         self._columns += more
         for first, known in self._knowledge.items():
-            self._knowledge[first] = _wider(known, self._columns)
+            self._knowledge[first] = widened(known, self._columns)
             self._knowledge_pointers[first] = self._knowledge[first].ctypes.data
-        for objects in (self._released, self._objects):
-            objects.update({key: _wider(known, self._columns) for key, known in objects.items()})
+        self._phases.widen(self._columns)
         if self._exact:
             self._context[Sanitizer.KNOWLEDGE_WIDTH] = self._columns
 
@@ -270,7 +263,7 @@ class Clocks:
         if self._exact:
             known = np.zeros(self._columns, np.int32)
             known[self._width + channel] = time
-            self._release(int(self._wave.cluster_of_lane[lane]), key, known)
+            self._phases.release(int(self._wave.cluster_of_lane[lane]), key, known)
 
     def known(self, lanes: Array) -> Array | None:
         """int32 (columns,): what any of these lanes of one cluster knows; None where that is not kept exactly."""
@@ -307,7 +300,7 @@ class Clocks:
         """Work that a lane asked for is done: who waits for the phase of `key` knows what is `known` (columns,)."""
         if self._exact:
             first = int(self._wave.cluster_of_lane[lane])
-            self._release(first, key, _wider(known, self._columns))
+            self._phases.release(first, key, widened(known, self._columns))
             self.fenced.release(first, np.array([lane - first * self._threads]), key)
 
     def learn_channel(self, lanes: Array, channel: int, time: int) -> None:
@@ -417,10 +410,3 @@ class Clocks:
 def _largest(values: Array) -> int:
     """Of one value, as is most common, without a reduction."""
     return int(values[0]) if len(values) == 1 else int(values.max())
-
-
-def _wider(known: Array, columns: int) -> Array:
-    """The same with so many columns, those that are new 0."""
-    wider: Array = np.zeros((*known.shape[:-1], columns), np.int32)
-    wider[..., : known.shape[-1]] = known
-    return wider

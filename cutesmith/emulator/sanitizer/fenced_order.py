@@ -12,6 +12,7 @@ from collections.abc import Hashable
 import numpy as np
 
 from cutesmith.emulator.program.abi import Array
+from cutesmith.emulator.sanitizer.phases import Phases
 
 
 class FencedOrder:
@@ -24,8 +25,7 @@ class FencedOrder:
         self._width = width
         self._known: dict[int, Array] = {}
         self.pointers = np.zeros(blocks, np.int64)
-        self._released: dict[tuple[int, Hashable], Array] = {}
-        self._complete: dict[tuple[int, Hashable], Array] = {}
+        self._phases = Phases()
 
     @property
     def in_use(self) -> bool:
@@ -53,18 +53,15 @@ class FencedOrder:
     def release(self, first: int, rows: Array, key: Hashable) -> None:
         """These lanes have arrived at an object."""
         if (known := self._known.get(first)) is not None:
-            given, before = known[as_slice(rows)].max(axis=0), self._released.get((first, key))
-            self._released[first, key] = given if before is None else np.maximum(before, given)
+            self._phases.release(first, key, known[as_slice(rows)].max(axis=0))
 
     def complete(self, first: int, key: Hashable) -> None:
         """The phase of an object is over: what was released to it can be acquired."""
-        if (given := self._released.pop((first, key), None)) is not None:
-            before = self._complete.get((first, key))
-            self._complete[first, key] = given if before is None else np.maximum(before, given)
+        self._phases.complete(first, key)
 
     def acquire(self, first: int, rows: Array, key: Hashable) -> None:
         """These lanes have waited for an object."""
-        if (given := self._complete.get((first, key))) is not None:
+        if (given := self._phases.over(first, key)) is not None:
             self._learn(first, rows, given)
 
     def _learn(self, first: int, rows: Array, known: Array) -> None:

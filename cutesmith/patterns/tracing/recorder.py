@@ -59,6 +59,7 @@ FAMILIES = (
     views,
     windows,
 )  # which register their rules
+AS_AN_INPUT = " (return it from get_inputs(), or write class Model, whose weights are inputs)"
 READS_VALUE = (
     "reads a value of a tensor (`.item()`, `.tolist()`, a branch on it), which the host does not know; "
     "compute with the tensor (torch.where, a mask, an index), or make the number an argument"
@@ -309,9 +310,9 @@ class Recorder(LightMode):  # type: ignore[no-untyped-call,unused-ignore]
     def _literal(self, value: torch.Tensor) -> Node:
         with _disable_current_modes():
             if value.device.type == "meta":
-                raise self.build.unmatched("reads a tensor that is not an argument")
+                raise self.build.unmatched(f"reads a tensor that is not an argument{AS_AN_INPUT}")
             if value.numel() != 1 and not (value.numel() > 0 and bool((value == value.flatten()[0]).all())):
-                raise self.build.unmatched("reads a tensor that is not an argument, of several values")
+                raise self.build.unmatched(f"reads a tensor of several values that is not an argument{AS_AN_INPUT}")
             number = value.flatten()[0].item()
         return self.build.expand(self.scalars.node(self.build, number, dtype_name(value.dtype)), tuple(value.shape))
 

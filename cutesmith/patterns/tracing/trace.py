@@ -27,6 +27,7 @@ from cutesmith.patterns.tracing.made_tensors import MadeTensors
 from cutesmith.patterns.tracing.recorder import READS_VALUE, Recorder
 from cutesmith.patterns.tracing.scalars import CountedInt, Scalars, untraceable
 from cutesmith.patterns.tracing.sizes import follow_sizes, holding_sizes
+from cutesmith.problems import contract
 from cutesmith.recording.facade import ValuesNeeded, active_facade, cuda_as_cpu
 
 if TYPE_CHECKING:
@@ -38,12 +39,14 @@ NEEDS_MODEL = "a model is needed for this function"
 def trace_problem(loaded: LoadedFile) -> Graph:
     """The graph of a problem's `reference_fn` on the shapes, strides and dtypes of `get_inputs()`.
 
-    Raises UnmatchedError naming every operation that cannot be followed.
+    Raises UnmatchedError naming every operation that cannot be followed, ContractError where the function does not take
+    what `get_inputs()` returns.
     """
     if loaded.contract.wraps_model:
         loaded.module.reference_model()  # built and cached now: its initialisation is not part of the function
     with cuda_as_cpu(fake=True):
-        inputs = list(loaded.get_inputs())
+        inputs = contract.listed(loaded.get_inputs())
+        contract.check_arity(loaded.reference_fn, "reference_fn", inputs)
         return _trace(loaded.reference_fn, inputs, str(loaded.contract.path))
 
 
@@ -220,7 +223,7 @@ class _Run:
         return UnmatchedError(
             f"reference_fn could not be traced{where}: {type(error).__name__}: {error}",
             operation=where.strip(),
-            hint=f"It runs on tensors without values here; {NEEDS_MODEL}.",
+            hint=f"It runs on tensors without values. Tensors that the file makes have to be inputs; {NEEDS_MODEL}.",
         )
 
     def _output(self, value: Any, index: int) -> Node:
