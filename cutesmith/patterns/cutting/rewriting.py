@@ -55,14 +55,19 @@ def with_tf32(graph: Graph, *, allowed: bool = True) -> Graph:
 
 
 def _rewritten(graph: Graph, change: Callable[[GraphBuilder, Node], Node | None], *, fixed: bool = False) -> Graph:
-    build, changed = GraphBuilder(), list[Node]()
+    build, changed = GraphBuilder(), dict[int, Node]()
 
     def maybe(node: Node) -> Node:
-        other = change(build, node) if node.op == "contract" else None
-        if other is None:
-            return node
-        changed.append(node)
-        return other
+        build.origin = node.origin
+        if node.op == "contract":
+            other = change(build, node)
+        elif node.is_pointwise and any(id(child) in changed and child.op == "reshape" for child in node.inputs):
+            other = build.materialise(build(node.op, *node.inputs, dtype=node.dtype))  # before the reshape, if it can be
+        else:
+            other = None
+        if other is not None:
+            changed[id(other)] = other
+        return node if other is None else other
 
     rewritten = with_nodes(graph, maybe)
     if not changed:
