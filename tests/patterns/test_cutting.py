@@ -262,9 +262,26 @@ def test_a_product_with_a_vector_is_a_row_reduction_with_its_epilogue():
     assert patterns(lambda a, x, c: torch.relu(a @ x + c), empty(2048, 4096), empty(4096, 1), empty(2048, 1)) == [
         "rows"
     ]
-    one_row = patterns(F.linear, empty(1, 4096), empty(8192, 4096), empty(8192))
-    assert one_row == ["rows", "elementwise"]
+    assert patterns(F.linear, empty(1, 4096), empty(8192, 4096), empty(8192)) == ["rows"]
     assert patterns(torch.matmul, empty(4096, 4096), empty(4096, 4096)) == ["contraction"]
+
+
+def gated(x, gate, up, residual):
+    return F.silu(F.linear(x, gate)) * F.linear(x, up) + residual
+
+
+@pytest.mark.parametrize("rows", [(1,), (1, 1), ()])
+def test_all_work_on_one_row_is_in_the_launch_of_its_sums(rows, tmp_path):
+    x, residual = normal(*rows, 200, dtype=torch.bfloat16), normal(*rows, 72, dtype=torch.bfloat16, seed=3)
+    weights = [normal(72, 200, dtype=torch.bfloat16, seed=seed) for seed in (1, 2)]
+    assert patterns(gated, empty(*rows, 4096), *[empty(8192, 4096)] * 2, empty(*rows, 8192)) == ["rows"]
+    plan = plan_of(gated, (x, *weights, residual))
+    with emulated_device("sm_90a"):
+        module = load(plan.render(plan.configurations()[0]), tmp_path)
+        out = module.kernel_fn(*map(move, (x, *weights, residual))).cpu()
+    (expected,) = exactly(gated, (x, *weights, residual))
+    assert out.shape == expected.shape
+    torch.testing.assert_close(out, expected, rtol=1e-2, atol=1e-2 * float(expected.abs().max()))
 
 
 def test_a_vector_beside_a_matrix_that_is_not_contiguous_along_k_stays_a_product():

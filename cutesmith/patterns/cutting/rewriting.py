@@ -61,8 +61,8 @@ def _rewritten(graph: Graph, change: Callable[[GraphBuilder, Node], Node | None]
         build.origin = node.origin
         if node.op == "contract":
             other = change(build, node)
-        elif node.is_pointwise and any(id(child) in changed and child.op == "reshape" for child in node.inputs):
-            other = build.materialise(build(node.op, *node.inputs, dtype=node.dtype))  # before the reshape, if it can be
+        elif any(id(child) in changed and child.op == "reshape" for child in node.inputs):
+            other = _before_reshape(build, node)
         else:
             other = None
         if other is not None:
@@ -73,6 +73,16 @@ def _rewritten(graph: Graph, change: Callable[[GraphBuilder, Node], Node | None]
     if not changed:
         return graph
     return replace(rewritten, fixed_shapes=True) if fixed else rewritten
+
+
+def _before_reshape(build: GraphBuilder, node: Node) -> Node | None:
+    """The same work before a reshape of what it is done on, where the builder can put it there."""
+    if node.op == "reshape":
+        return build.reshape(node.inputs[0], node.shape)
+    if not node.is_pointwise:
+        return None
+    done = build.materialise(build(node.op, *node.inputs, dtype=node.dtype))
+    return build.reshape(done, node.shape)  # which may have more leading ones than what it is made of
 
 
 def _of_float8(build: GraphBuilder, node: Node) -> Node | None:
