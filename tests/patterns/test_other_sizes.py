@@ -86,6 +86,25 @@ def test_what_a_kernel_does_not_broadcast_it_refuses(tmp_path):
             kernel.kernel_fn(move(normal(5, 8)), move(normal(1, 1)))
 
 
+def padded_to_twice(x, y):
+    """y up to twice the columns of x: cut where it has more."""
+    more = 2 * x.shape[1] - y.shape[1]
+    return F.pad(y, (0, more)) if more >= 0 else y[:, : 2 * x.shape[1]]
+
+
+def test_sizes_that_are_equal_by_chance_must_be_equal_again_where_the_function_is_another_without(tmp_path):
+    function = lambda x, y: torch.cat((padded_to_twice(x, x), padded_to_twice(x, y)))  # noqa: E731
+    graph = trace_function(function, [normal(3, 8), normal(3, 8, seed=1)])
+    assert graph.tied == (((0, 1), (1, 1)),)
+    with emulated_device("sm_80"):
+        kernel = first_kernel(plan_kernel(graph, "sm_80"), tmp_path)
+        for columns in (8, 5):
+            given = [normal(3, columns), normal(3, columns, seed=1)]
+            torch.testing.assert_close(kernel.kernel_fn(*map(move, given)).cpu(), function(*given))
+        with pytest.raises(ValueError, match=r"takes equal x.shape\[1\], y.shape\[1\]"):
+            kernel.kernel_fn(move(normal(3, 8)), move(normal(3, 30)))
+
+
 def test_rows_and_columns_of_a_square_weight_are_not_taken_for_one_size(tmp_path):
     function = lambda x, weight, scale: (x @ weight.t()) * scale  # noqa: E731
     shapes = (9, 16), (16, 16), (16,)

@@ -255,8 +255,8 @@ def standing_alone(graph: Graph) -> tuple[Graph, tuple[Source, ...]]:
     moved = {place: index for index, place in enumerate(kept)}
     alone = with_nodes(numbered, lambda node: _renumbered(node, moved))
     arguments = (*graph.arguments, *numbers)
-    # the chain checks what is held and bound
-    alone = replace(alone, arguments=tuple(arguments[place] for place in kept), held=frozenset(), bound=())
+    # the chain checks what is held, bound and tied
+    alone = replace(alone, arguments=tuple(arguments[place] for place in kept), held=frozenset(), bound=(), tied=())
     return alone, (*values, *laws.values())
 
 

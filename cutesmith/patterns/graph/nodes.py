@@ -140,6 +140,8 @@ class Graph:
     """The (argument, dimension) pairs that it holds for the traced sizes of only, -1 for the value of a number."""
     bound: tuple[tuple[Place, ...], ...] = ()
     """Dimensions of equal sizes, or of sizes in the traced proportion: the graph broadcasts none of them that is 1."""
+    tied: tuple[tuple[Place, ...], ...] = ()
+    """Dimensions of equal sizes, or of sizes in the traced proportion: of others the function is another graph."""
     free_sizes: bool = False
     """A kernel has to serve other sizes than the traced ones, as far as the graph does."""
     assumes: tuple[str, ...] = ()

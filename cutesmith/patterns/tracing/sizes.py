@@ -42,7 +42,8 @@ def follow_sizes(graph: Graph, trace: Trace, numbers: Sequence[int] = ()) -> Gra
     if numbers and (grown_numbers != set(numbers) or not followed.holds_for_other_sizes):
         raise untraceable(" or ".join(graph.arguments[index].name for index in numbers))
     bound = tuple(study.bound(followed_groups)) if followed.holds_for_other_sizes else ()
-    return replace(followed, bound=bound, held=followed.held.union(kept_places(graph)))
+    tied = tuple(study.tied(followed_groups)) if followed.holds_for_other_sizes else ()
+    return replace(followed, bound=bound, tied=tied, held=followed.held.union(kept_places(graph)))
 
 
 def holding_sizes(graph: Graph) -> Graph:

@@ -213,6 +213,17 @@ class Study:
             left -= min(left, len(some))
         yield from sorted(found)
 
+    def tied(self, groups: Sequence[Group]) -> Iterator[tuple[Place, ...]]:
+        """The dimensions of a group of which the function takes one larger alone, but does something else then.
+
+        As far as that was tried: laws of a group may then hold for equal sizes only, and nothing else compares them.
+        """
+        for group in groups:
+            places = tuple(place for place in sorted(group) if place[1] >= 0)
+            alone = (self.known.get(frozenset({(place, 2)})) for place in places)
+            if len(places) > 1 and any(each and numbers_beside(self.graph, each) is None for each in alone):
+                yield places
+
     def _is_taken(self, places: Sequence[Place]) -> bool:
         return self._larger(dict.fromkeys(places, 2)) is not None
 

@@ -52,6 +52,7 @@ def launcher_key(tensors: Sequence[str], sized: Sequence[str] = ()) -> list[str]
 def size_checks(names: Sequence[str], graph: Graph, places: Collection[Place]) -> list[str]:
     """The statements that refuse other sizes than the traced ones in these places, and what is not broadcast."""
     lines = [line for bound in graph.bound for line in _not_broadcast(names, graph, bound)]
+    lines += [line for tied in graph.tied for line in _not_tied(names, graph, tied)]
     for at, (name, argument) in enumerate(zip(names, graph.arguments, strict=True)):
         sizes = {dim: size for dim, size in enumerate(argument.shape) if (at, dim) in places}
         if not sizes:
@@ -67,12 +68,24 @@ def size_checks(names: Sequence[str], graph: Graph, places: Collection[Place]) -
 
 def _not_broadcast(names: Sequence[str], graph: Graph, bound: Sequence[Place]) -> Iterator[str]:
     """The statement that refuses one size of 1 beside others where all are of one size, or in one proportion."""
-    common = math.lcm(*map(graph.size_at, bound))
-    factors = [common // graph.size_at(place) for place in bound]
-    codes = [place_code(names[index], dim) for index, dim in bound]
-    scaled = [code if factor == 1 else f"{code} * {factor}" for code, factor in zip(codes, factors, strict=True)]
+    codes, scaled = _in_proportion(names, graph, bound)
     yield f"if 1 in ({', '.join(codes)}) and len({{{', '.join(scaled)}}}) > 1:"
     yield f'    raise ValueError("this kernel does not broadcast one of {", ".join(codes)}")'
+
+
+def _not_tied(names: Sequence[str], graph: Graph, tied: Sequence[Place]) -> Iterator[str]:
+    """The statement that refuses sizes that are not equal, or not in the traced proportion."""
+    _, scaled = _in_proportion(names, graph, tied)
+    yield f"if len({{{', '.join(scaled)}}}) > 1:"
+    yield f'    raise ValueError("this kernel takes equal {", ".join(scaled)}")'
+
+
+def _in_proportion(names: Sequence[str], graph: Graph, places: Sequence[Place]) -> tuple[list[str], list[str]]:
+    """The code of these sizes, and of what of them is equal."""
+    common = math.lcm(*map(graph.size_at, places))
+    factors = [common // graph.size_at(place) for place in places]
+    codes = [place_code(names[index], dim) for index, dim in places]
+    return codes, [code if factor == 1 else f"{code} * {factor}" for code, factor in zip(codes, factors, strict=True)]
 
 
 def type_check(names: Sequence[str], arguments: Sequence[Argument]) -> list[str]:
