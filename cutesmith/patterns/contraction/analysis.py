@@ -264,8 +264,8 @@ def by_windows(problem: ContractionProblem) -> ContractionProblem:
 
 def _check_dual(first: Node, second: Node) -> None:
     """Whether one kernel can sum up both products: they share the left factor, and differ in the right one alone."""
-    same = first.inputs[0] is second.inputs[0] and first.shape == second.shape and first.attrs == second.attrs
-    if not same:
+    same_left = first.inputs[0] is second.inputs[0]
+    if not (same_left and first.shape == second.shape and first.attrs == second.attrs):
         raise UnmatchedError(f"{second.where} is another product than {first.where}", operation=second.where)
 
 

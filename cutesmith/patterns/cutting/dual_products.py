@@ -28,12 +28,12 @@ def pairs_of(nodes: Iterable[Node]) -> list[tuple[Node, Node]]:
     waiting: dict[int, Node] = {}
     before: dict[int, frozenset[int]] = {}  # the products that pointwise work of their shape makes a node of
     for node in nodes:
-        if node.op == "contract":
+        if node.op == "contract" and _is_plain(node):
             waiting[id(node)] = node
             before[id(node)] = frozenset({id(node)})
         elif node.is_pointwise:
-            alike = (child for child in node.inputs if child.shape == node.shape)
-            before[id(node)] = frozenset().union(*(before.get(id(child), frozenset()) for child in alike))
+            whole = (id(child) for child in node.inputs if child.shape == node.shape)
+            before[id(node)] = frozenset().union(*(before.get(key, frozenset()) for key in whole))
             met = [product for key, product in waiting.items() if key in before[id(node)]]
             pair = next(((a, b) for at, a in enumerate(met) for b in met[at + 1 :] if _can_pair(a, b)), None)
             if pair:
@@ -43,9 +43,14 @@ def pairs_of(nodes: Iterable[Node]) -> list[tuple[Node, Node]]:
     return pairs
 
 
+def _is_plain(product: Node) -> bool:
+    """Whether both factors are matrices of 16 bits."""
+    return all(
+        side.dtype in ("float16", "bfloat16") and side.op not in ("windows", "scaled") for side in product.inputs
+    )
+
+
 def _can_pair(first: Node, second: Node) -> bool:
     (left, right), (other_left, other_right) = first.inputs, second.inputs
-    alike = left is other_left and right.shape == other_right.shape and right.dtype == other_right.dtype
-    plain = all(side.dtype in ("float16", "bfloat16") and side.op not in ("windows", "scaled") for side in first.inputs)
-    is_apart = not any(node is first for node in nodes_of((other_right,)))
-    return alike and plain and is_apart and first.attrs == second.attrs
+    same = left is other_left and right.shape == other_right.shape and right.dtype == other_right.dtype
+    return same and first.attrs == second.attrs and not any(node is first for node in nodes_of((other_right,)))

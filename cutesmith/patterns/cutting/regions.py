@@ -47,10 +47,12 @@ class Regions:
         for node in self.order:
             for child in node.inputs:
                 self.users[id(child)].append(node)
-        marked = [node for node in self.order if node.op != "contract" or Contraction.of(node).dual]
+        taken = set(map(id, self.taken))
+        others = [node for node in self.order if id(node) not in taken]
+        marked = [node for node in others if node.op != "contract" or Contraction.of(node).dual]
         pairs = {id(first): (first, second) for first, second in pairs_of(marked)}
-        for node in self.order:
-            if node.op == "contract" and id(node) not in self.owners and not any(node is each for each in self.taken):
+        for node in others:
+            if node.op == "contract" and id(node) not in self.owners:
                 self._claim(pairs.get(id(node), (node,)))
 
     def _claim(self, products: tuple[Node, ...]) -> None:
