@@ -137,8 +137,8 @@ def _decides_more(short: Ran, base: Ran) -> bool:
         return True
     if short.code is None or base.code is None:
         return False
-    known, launches = {*base.code.branches}, ({(one, one.constants) for one in r.code.launches} for r in (short, base))
-    return not known.issuperset(short.code.branches) or next(launches) != next(launches)
+    here, there = ({(one, one.constants) for one in code.launches} for code in (short.code, base.code))
+    return here != there or not {*base.code.branches}.issuperset(short.code.branches)
 
 
 def judge_derived(

@@ -1,18 +1,25 @@
 """Faults of a ring of mbarriers that the file's own sizes hide are found: it is tried on both sides of its stages."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
+from cutesmith.judge.candidate_side.requests import ExecutedCode, Launched, Ran
+from cutesmith.judge.derived import _decides_more
+from cutesmith.judge.reference_side.reference import Reference
+from cutesmith.judge.reference_side.requests import Draw as DrawInputs
+from cutesmith.judge.reference_side.requests import Load, Plan
 from cutesmith.judge.ring_cases import RingCases, not_wrapped
+from cutesmith.judge.transfer.requests import Start
 from cutesmith.judge.verification import VerifyOptions, verify_kernel
 from cutesmith.verdicts import ExitCode, MbarrierRing
 from tests.judge.in_process import ShortJudge, verdict_here
 
 FAULTS = Path(__file__).resolve().parents[2] / "evals" / "planted_faults"
 OPTIONS = VerifyOptions(quick=True, seeds=1)
+LAUNCHED = Launched("gemm", "a", (128, 1, 1), (1, 1, 1))
 
 
 def verified(tmp_path, name, *changes):
@@ -216,3 +223,44 @@ class Turn:
 )
 def test_derived_values_go_round_a_long_ring_twice_and_once_more(turn, resizable, shorter):
     assert RingCases(turn, resizable, fresh=False).shorter() == shorter
+
+
+def test_layouts_of_one_input_and_sizes_of_1_come_beside_the_shorter_size(tmp_path):
+    """Unless it is that size that a draw is for, or they are asked for at the sizes of `get_inputs()`."""
+    path = tmp_path / "problem.py"
+    inputs = "[torch.ones(8, 4096), torch.ones(16, 4096)]"
+    path.write_text(f"import torch\ndef reference_fn(x, w): return x @ w.T\ndef get_inputs(): return {inputs}\n")
+    reference = Reference()
+    reference.start(Start("cpu"))
+    reference.load(Load("cpu", str(path), 1))
+    reference.plan(Plan(True, quick=False))
+    asked = {"key": "derived", "seed": 1, "folder": str(tmp_path)}
+
+    def drawn(name, **more):
+        found = reference.draw(DrawInputs(derive=name, **asked, **more))
+        return found.shorter, [value.shape for value in found.inputs]
+
+    short = {"resized": ((4096, 704),)}
+    assert drawn("large offset", **short) == (True, [(8, 704), (16, 704)])
+    assert drawn("`x` transposed", **short) == (True, [(8, 704), (16, 704)])
+    assert drawn("size 1 for 8", **short) == (True, [(1, 704), (16, 704)])
+    assert drawn("size 1 for 4096", **short) == (False, [(8, 1), (16, 1)])
+    assert drawn("odd sizes", **short)[0] is False
+    assert drawn("`x` transposed", own_sizes=True) == (False, [(8, 4096), (16, 4096)])
+    assert drawn("size 1 for 8", own_sizes=True) == (False, [(1, 4096), (16, 4096)])
+
+
+@pytest.mark.parametrize(
+    ("code", "wrapped", "more"),
+    [
+        (ExecutedCode(((1, 4),), (LAUNCHED,)), True, False),
+        (ExecutedCode(((1, 4),), (LAUNCHED,)), False, True),  # the size does not decide the trips
+        (ExecutedCode(((7, 4),), (LAUNCHED,)), True, True),  # another branch of host code
+        (ExecutedCode(((1, 4),), (replace(LAUNCHED, opcodes="b"),)), True, True),
+        (ExecutedCode(((1, 4),), (replace(LAUNCHED, constants=(("K", "704"),)),)), True, True),
+        (ExecutedCode(((1, 4),), ()), True, True),
+    ],
+)
+def test_a_shorter_size_that_decides_more_than_trips_is_given_up(code, wrapped, more):
+    base = Ran(code=ExecutedCode(((1, 4), (2, 4)), (LAUNCHED,)), ring=MbarrierRing(0, 5, True, 64))
+    assert _decides_more(Ran(code=code, ring=MbarrierRing(0, 5, wrapped, 11 if wrapped else 3)), base) is more

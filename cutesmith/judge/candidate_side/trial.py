@@ -138,8 +138,8 @@ class Trial(Candidate):
         cluster = max((prod(report.launch.cluster) for report in launches), default=1)
         persistent = times_told() > self.told or any(takes_other_clusters(report.program) for report in launches)
         seen = {"instructions": instructions, "blocks": blocks, "cluster": cluster, "ring": ring}
-        taken = {"kernels": tuple(sorted(ran)), "code": self.latest.tell()}
-        return replace(reply, **seen, **taken, persistent=persistent)
+        taken, kernels = self.latest.tell(), tuple(sorted(ran))
+        return replace(reply, **seen, persistent=persistent, kernels=kernels, code=taken)
 
     @contextlib.contextmanager
     def _restricted(self, request: Run) -> Iterator[None]:
