@@ -6,7 +6,7 @@ result is rounded once, in a second launch. An index outside the table adds noth
 
 Arch: sm_80+
 Operation: scatter
-Features: scatter, atomics, predication
+Features: scatter, atomics, predication, strided
 Start here when results go where the data says: index_add, scatter_add, gradients of tokens, histograms.
 """
 
@@ -16,7 +16,7 @@ import cutlass
 import cutlass.cute as cute
 import torch
 from cutlass import Float32, Int64, const_expr, range_constexpr
-from cutlass.cute.runtime import make_fake_compact_tensor, make_fake_stream
+from cutlass.cute.runtime import make_fake_compact_tensor, make_fake_stream, make_fake_tensor
 
 DTYPES = {torch.float16: cutlass.Float16, torch.bfloat16: cutlass.BFloat16, torch.float32: Float32}
 WARPS = 4  # rows that a block adds at the same time
@@ -69,8 +69,9 @@ def compiled(dtype: torch.dtype, columns: int):
     if columns > 32 * 64:
         raise ValueError(f"rows of {columns} elements do not fit the registers of a warp")
     tokens, rows, size = cute.sym_int(), cute.sym_int(), cute.sym_int64()
-    x = make_fake_compact_tensor(DTYPES[dtype], (tokens, columns), stride_order=(1, 0))
-    index = make_fake_compact_tensor(Int64, (tokens,))
+    across, down, step = (cute.sym_int64() for _ in range(3))  # any strides: nothing is copied before the launch
+    x = make_fake_tensor(DTYPES[dtype], (tokens, columns), (down, across), assumed_align=dtype.itemsize)
+    index = make_fake_tensor(Int64, (tokens,), (step,), assumed_align=8)
     sums = make_fake_compact_tensor(Float32, (rows, columns), stride_order=(1, 0))
     flat, y = (make_fake_compact_tensor(kind, (size,)) for kind in (Float32, DTYPES[dtype]))
     stream = make_fake_stream(use_tvm_ffi_env_stream=True)
@@ -85,7 +86,7 @@ def kernel_fn(x, index, rows):
     sums = torch.zeros(rows, x.shape[1], device=x.device, dtype=torch.float32)
     adds, rounds = compiled(x.dtype, x.shape[1])
     if x.shape[0]:
-        adds(x.contiguous(), index.contiguous(), sums)
+        adds(x, index, sums)
     if x.dtype is torch.float32:
         return sums
     y = torch.empty_like(sums, dtype=x.dtype)
