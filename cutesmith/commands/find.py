@@ -56,10 +56,11 @@ def main(argv: list[str]) -> int:
 
 
 def _section(verdict: FindVerdict) -> str:
-    """The section of the pages that answers best, unless the best example computes what the query names."""
+    """The section of the pages that answers best, unless the first example is our own and computes what is named."""
     if not verdict.examples or not verdict.query.strip():
         return ""
-    if verdict.examples[0].operation in verdict.understood.operations:
+    first = verdict.examples[0]
+    if first.meets_contract and first.operation in verdict.understood.operations:
         return ""
     hits = search(verdict.query, [page for page in read_pages() if not page.name.startswith("api-")], limit=1)
     return f"{hits[0].section.page}#{hits[0].section.anchor}" if hits else ""

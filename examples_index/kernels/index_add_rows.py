@@ -6,7 +6,7 @@ result is rounded once, in a second launch. An index outside the table adds noth
 
 Arch: sm_80+
 Operation: scatter
-Features: scatter, atomics, predication, strided
+Features: scatter, atomics, predication
 Start here when results go where the data says: index_add, scatter_add, gradients of tokens, histograms.
 """
 

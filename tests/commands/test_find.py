@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,7 @@ def run(capsys, tmp_path):
     """Run the command on an index of two examples."""
     hopper = cutlass(features=("wgmma",), summary="Hopper matrix multiply.", lines=600)
     ampere = cutlass("ampere/gemm_bias", arch=("sm_80",), features=("bias",), summary="Ampere multiply.", lines=200)
-    write_index([hopper, ampere], tmp_path / "index.jsonl")
+    write_index([hopper, replace(ampere, meets_contract=True)], tmp_path / "index.jsonl")
 
     def run(*arguments: str) -> tuple[int, str, str]:
         code = main([*arguments, "--index", str(tmp_path / "index.jsonl")])
@@ -36,7 +37,7 @@ def test_the_table_says_what_agrees_what_is_missing_and_what_to_do_next(run):
     assert (code, err) == (0, "")
     note = "written for sm_80; it runs on sm_90a as well, without what is new there"
     assert out.splitlines() == [
-        "1. cutlass/ampere/gemm_bias  (sm_80; 200 lines)",
+        "1. cutlass/ampere/gemm_bias  (sm_80; 200 lines, meets the contract)",
         "   Ampere multiply.",
         "   why: operation gemm, architecture (runs), dtype float16, feature bias",
         f"   runs: {note}",
@@ -113,3 +114,9 @@ def test_where_no_example_computes_what_is_asked_the_section_of_the_pages_is_nam
     assert json.loads(out)["section"].startswith("wavefronts.md#a-step-needs-only-the-row-before")
     assert "--read wavefronts.md#a-step" in run("Viterbi", "with", "bias")[1]
     assert json.loads(run("gemm with bias", "--json")[1])["section"] == ""
+
+
+def test_where_a_library_comes_first_the_section_of_the_pages_is_named_too(run):
+    found = json.loads(run("hopper wgmma gemm, int4 weights with group scales", "--json")[1])
+    assert [example["meets_contract"] for example in found["examples"]] == [False, True]
+    assert found["section"] == "fp8-and-block-scaled.md#int4-weights-with-group-scales"

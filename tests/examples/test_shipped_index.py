@@ -13,7 +13,7 @@ from evals.retrieval.measure import QUERIES, LabelledQuery, ask, read_queries, s
 SHIPPED = read_index()
 SETS = {
     name: read_queries(QUERIES.with_name(f"{name}.jsonl"))
-    for name in ("queries", "second", "third", "heldout", "fourth", "fifth", "sixth", "seventh")
+    for name in ("queries", "second", "third", "heldout", "fourth", "fifth", "sixth", "seventh", "eighth")
 }
 
 
@@ -28,6 +28,7 @@ SETS = {
         ("fifth", 40),
         ("sixth", 20),
         ("seventh", 10),
+        ("eighth", 12),
     ],
 )
 def test_the_labels_name_examples_that_exist_and_every_query_is_there_once(name, queries):
@@ -51,6 +52,7 @@ def test_the_labels_name_examples_that_exist_and_every_query_is_there_once(name,
         ("fifth", 0.95, 0.89),
         ("sixth", 0.9, 0.74),
         ("seventh", 0.9, 0.91),
+        ("eighth", 0.75, 0.68),
     ],
 )
 def test_recall_and_reciprocal_rank(name, recall, reciprocal_rank):

@@ -210,11 +210,15 @@ def _together(phrases: Sequence[tuple[Meaning, ...]]) -> list[tuple[Meaning, ...
 
 
 def _reread(phrases: Sequence[tuple[Meaning, ...]]) -> list[tuple[Meaning, ...]]:
-    """The phrases, without a stencil where an index is named: the neighbours of a node are those that it lists."""
-    listed = {Meaning("feature", "gather"), Meaning("feature", "scatter")}
-    if listed.isdisjoint(itertools.chain(*phrases)):
-        return list(phrases)
-    return [phrase for phrase in phrases if phrase != (Meaning("feature", "stencil"),)]
+    """The phrases, without what others of them say better.
+
+    A stencil where an index is named: the neighbours of a node are those that it lists. The plain product where a kind
+    of product is named: an example of that kind lacks nothing of "weight-only linear".
+    """
+    named = {meaning.name for phrase in phrases for meaning in phrase}
+    better = {"stencil": {"gather", "scatter"}, "gemm": {name for name in OPERATIONS if name.endswith("_gemm")}}
+    worse = [name for name, others in better.items() if not named.isdisjoint(others)]
+    return [phrase for phrase in phrases if [meaning.name for meaning in phrase] not in [[name] for name in worse]]
 
 
 def _tells(word: str) -> bool:

@@ -41,7 +41,8 @@ MORE = {
     "hgemm,convolution,conv2d,tensor core,tensor cores",
     "blockwise_gemm": "groupwise gemm,128x128,1x128,deepseek,deep gemm",
     "grouped_gemm": "grouped,groups,list of gemm,expert gemm",
-    "mixed_input_gemm": "mixed input,mixed precision gemm,int4 weights,int8 weights,w8a16,w4a8",
+    "mixed_input_gemm": "mixed input,mixed precision gemm,int4 weights,int8 weights,4 bit weights,8 bit weights,w8a16,w4a8,"
+    "awq,gptq,quantized weights,quantized linear,weight quantization",
     "gated_mlp": "feed forward,geglu,gated linear unit",
     "distributed_gemm": "gemm all reduce,gemm reduce scatter,all gather gemm,overlap communication,row parallel linear",
     "mla": "deepseek,latent attention,mla decode",
@@ -67,11 +68,12 @@ MORE = {
     "wgmma": "tensor core,tensor cores",
     "tcgen05": "tensor core,tensor cores",
     "simt": "without tensor core,without tensor cores,no tensor cores",
+    "dequantization": "zero point,group scales,group size",
     "gather": "embedding,index select,index_select,take along dim,fancy indexing,grid sample,grid sampling,bilinear,"
     "bicubic,interpolation,interpolate,upsample,resize,deformable,deformable convolution,deformable attention,"
     "learned offset,roi align,roi pooling,texture,spatial transformer,optical flow,knn,nearest points,point cloud,"
     "csr,csc,coo,csr graph,sparse csr,sparse matrix,csr matrix,spmm,sddmm,sparse dense,adjacency,adjacency list,"
-    "edge list,edge index,edges,node,graph attention,graph neural network,graph convolution,gnn,gat,message passing",
+    "edge list,edge index,edges,node,graph attention,graph neural network,graph convolution,gnn,message passing",
     "recurrence": "linear recurrence,loop carried dependence,rnn,gru,lstm,ema,exponential moving average,"
     "state carried,cumprod,cummax,running sum,running product,running maximum,running minimum,previous step,"
     "previous token,dynamic programming,dynamic program,ctc,ctc loss,connectionist temporal classification,rnn t,"
