@@ -41,8 +41,8 @@ MORE = {
     "hgemm,convolution,conv2d,tensor core,tensor cores",
     "blockwise_gemm": "groupwise gemm,128x128,1x128,deepseek,deep gemm",
     "grouped_gemm": "grouped,groups,list of gemm,expert gemm",
-    "mixed_input_gemm": "mixed input,mixed precision gemm,int4 weights,int8 weights,4 bit weights,8 bit weights,w8a16,w4a8,"
-    "awq,gptq,quantized weights,quantized linear,weight quantization",
+    "mixed_input_gemm": "mixed input,mixed precision gemm,int4 weights,int8 weights,4 bit weights,8 bit weights,w8a16,"
+    "w4a8,awq,gptq,quantized weights,quantized linear,weight quantization",
     "gated_mlp": "feed forward,geglu,gated linear unit",
     "distributed_gemm": "gemm all reduce,gemm reduce scatter,all gather gemm,overlap communication,row parallel linear",
     "mla": "deepseek,latent attention,mla decode",
