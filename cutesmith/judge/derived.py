@@ -82,8 +82,8 @@ def _run_all(turn: Round, case: DerivedCase, drawn: Sequence[Draw]) -> Iterator[
         return
     names, own_sizes = [draw.name for draw in drawn], drawn[0].own_sizes
     shorter = len(drawn) == 1 and drawn[0].inputs.shorter
-    if (case.resizes_too or shorter) and not own_sizes:
-        again, refused = _draws(turn, names, own_sizes=True)
+    if shorter or (case.resizes_too and not own_sizes):
+        again, refused = _draws(turn, names, own_sizes=True, quick=not shorter)
         if not refused:
             yield from _run_all(turn, case, again)
             return
@@ -97,13 +97,15 @@ def _run_all(turn: Round, case: DerivedCase, drawn: Sequence[Draw]) -> Iterator[
         yield from _run_all(turn, case, _draws(turn, [name], own_sizes=own_sizes)[0])
 
 
-def _draws(turn: Round, names: Sequence[str], *, own_sizes: bool = False) -> tuple[list[Draw], dict[str, str]]:
-    """Those draws that the reference takes, and why it refuses the others."""
+def _draws(
+    turn: Round, names: Sequence[str], *, own_sizes: bool = False, quick: bool = True
+) -> tuple[list[Draw], dict[str, str]]:
+    """Those draws that the reference takes, and why it refuses the others; `quick`: a size may be the shorter one."""
     drawn, refused = list[Draw](), dict[str, str]()
     seed = new_seed()
     for name in names:
         key = KEYS[len(drawn)]
-        resized = () if own_sizes else turn.shorter
+        resized = turn.shorter if quick else ()
         inputs = turn.draw(key, derive=name, begins=not drawn, seed=seed, resized=resized, own_sizes=own_sizes)
         if inputs.accepted:
             drawn.append(Draw(name, key, inputs, own_sizes))

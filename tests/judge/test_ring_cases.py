@@ -246,6 +246,8 @@ def test_layouts_of_one_input_and_sizes_of_1_come_beside_the_shorter_size(tmp_pa
     assert drawn("size 1 for 8", **short) == (True, [(1, 704), (16, 704)])
     assert drawn("size 1 for 4096", **short) == (False, [(8, 1), (16, 1)])
     assert drawn("odd sizes", **short)[0] is False
+    assert drawn("all inputs transposed", **short) == (False, [(24, 48), (4, 48)])
+    assert drawn("all inputs transposed", **short, own_sizes=True) == (True, [(8, 704), (16, 704)])
     assert drawn("`x` transposed", own_sizes=True) == (False, [(8, 4096), (16, 4096)])
     assert drawn("size 1 for 8", own_sizes=True) == (False, [(1, 4096), (16, 4096)])
 

@@ -107,10 +107,10 @@ class OtherInputs:
         """Whether a draw changes values alone."""
         return name in self.drawing.draws
 
-    def may_be_quicker(self, name: str, sizes: Collection[int]) -> bool:
+    def may_be_quicker(self, name: str, sizes: Collection[int], *, own_sizes: bool) -> bool:
         """Whether these sizes of a draw decide nothing that it is for."""
         draw = self.shapes.draws.get(name)
-        return self.keeps_sizes(name) or (draw is not None and draw.may_be_quicker(sizes))
+        return self.keeps_sizes(name) or (draw is not None and draw.may_be_quicker(sizes, own_sizes=own_sizes))
 
     def draw(self, name: str, inputs: Values, *, own_sizes: bool = False) -> tuple[Values, str]:
         """The inputs of one draw, in the way that gives the fewest NaN; or why the reference takes none.

@@ -54,9 +54,9 @@ class ShapeDraw:
     only: int = 0
     as_odd: bool = False
 
-    def may_be_quicker(self, sizes: Collection[int]) -> bool:
+    def may_be_quicker(self, sizes: Collection[int], *, own_sizes: bool) -> bool:
         """Whether it leaves these sizes alone, so that they can be others that take less time."""
-        return self.only not in sizes if self.only else self.all_stay and bool(self.places)
+        return self.only not in sizes if self.only else self.all_stay and (own_sizes or bool(self.places))
 
     def rules(
         self, inputs: Sequence[Any], related: Callable[[], SizeRules | None], *, own_sizes: bool = False

@@ -215,7 +215,7 @@ class Reference:
             fitted = self._fit(self.whole.values, DERIVED_ELEMENTS if name else EMULATED_ELEMENTS)
             values = resize(self.whole.values, found.sizes, found.axes) if found else fitted
         quicker = dict(request.resized)
-        if name and self.other and not self.other.may_be_quicker(name, quicker):
+        if name and self.other and not self.other.may_be_quicker(name, quicker, own_sizes=request.own_sizes):
             quicker.clear()
         if quicker:
             values = resize(values, quicker)
