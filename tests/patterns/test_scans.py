@@ -72,6 +72,7 @@ CASES = {
     "places of extremes": (lambda x: tuple(x.cummax(-1)), (extremes(),)),
     "log sum exp": (lambda x: x.logcumsumexp(-1), (infinities(),)),
     "reversed and another operand": (lambda x: x.flip(1).cumsum(1).flip(1) + x, (ODD,)),
+    "nothing that is read": (lambda x: torch.full_like(x, 0.5).cumsum(1) * x, (ODD,)),
     "masked": (lambda x, mask: torch.cumsum(x * mask, 1), (ODD, ODD > 0.3)),
 }
 SLOW_CASES = {
