@@ -322,3 +322,18 @@ def test_a_draw_without_finite_results_is_made_where_there_is_no_other():
     others = OtherInputs.of(scaled, inputs, inputs, native_of(scaled), gpu=False, domain=None, sizes=True)
     (x,), why = others.draw("size 1 for 48", inputs)
     assert why == "" and x.shape == (64, 1)
+
+
+def test_sizes_for_which_a_state_is_too_large_are_left_out():
+    """Few inputs may have a state of many elements, which the judge would hold in float64 several times over."""
+
+    def states(x):
+        return x[:, :, None] * x[:, None, :]
+
+    inputs = [torch.randn(4, 64)]
+    others = OtherInputs.of(states, inputs, inputs, native_of(states), gpu=False, domain=None, sizes=True)
+    drawn = {name: others.draw(name, inputs) for name in ("2^n + 1", "more than 2^13 columns")}
+    assert drawn["2^n + 1"][0] and not drawn["2^n + 1"][1]
+    values, why = drawn["more than 2^13 columns"]
+    assert not values and "makes a tensor of" in why and why.endswith("MB of it")
+    assert others.drawing.seen.largest == 4 * 64 * 64 * 4

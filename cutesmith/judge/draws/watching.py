@@ -45,7 +45,8 @@ class Seen:
 
     `open_ties`: any of equal elements may come first. `open_repeats`: any of the elements for one place may stay.
     `sorted_inputs`: a function takes sorted values only. `exponentials`: of differences, perhaps. `undefined_cast`:
-    NaN, or more than an integer type holds, was cast to it; there the CPU and a GPU differ.
+    NaN, or more than an integer type holds, was cast to it; there the CPU and a GPU differ. `largest`: bytes of the
+    largest tensor that a function returned.
     """
 
     floats: set[float] = field(default_factory=set)
@@ -55,14 +56,19 @@ class Seen:
     sorted_inputs: bool = False
     exponentials: bool = False
     undefined_cast: bool = False
+    largest: int = 0
+
+
+class TooLargeError(Exception):
+    """A function returned a tensor of more bytes than may be held here."""
 
 
 class Watching(TorchFunctionMode):  # type: ignore[misc,no-untyped-call,unused-ignore]
-    """Within it, calls of torch's functions are listened to."""
+    """Within it, calls of torch's functions are listened to; TooLargeError for a tensor of more than `most` bytes."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: int | None = None) -> None:
         super().__init__()  # type: ignore[no-untyped-call,unused-ignore]
-        self.seen = Seen()
+        self.seen, self.most = Seen(), most
 
     def __torch_function__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
         named = kwargs or {}
@@ -76,9 +82,18 @@ class Watching(TorchFunctionMode):  # type: ignore[misc,no-untyped-call,unused-i
         self.seen.sorted_inputs |= name in _SORTED_INPUTS
         self.seen.exponentials |= name in _EXPONENTIALS
         result = func(*args, **named)
+        if isinstance(result, torch.Tensor):
+            self._measured(result)
         if name in _CASTING and _is_undefined(args[0], result):
             self.seen.undefined_cast = True
         return result
+
+    def _measured(self, result: torch.Tensor) -> None:
+        with torch._C.DisableTorchFunction():
+            size = result.untyped_storage().nbytes()
+        self.seen.largest = max(self.seen.largest, size)
+        if self.most is not None and size > self.most:
+            raise TooLargeError(f"the reference makes a tensor of {size / 1e6:,.0f} MB of it")
 
     def _compared(self, name: str, args: Sequence[Any], others: Sequence[Any]) -> None:
         numbers = [float(n) for n in map(_number, others) if n is not None] or list(_WITHIN.get(name, ()))

@@ -12,7 +12,7 @@ import torch
 from cutesmith.judge.draws.cases import ANY_INTEGER, NEGATIVE_INDICES, SAFE_FIRST, Drawing, Way, is_free
 from cutesmith.judge.draws.domains import declared
 from cutesmith.judge.draws.kinds import kinds_of
-from cutesmith.judge.draws.watching import Seen, Watching, watch
+from cutesmith.judge.draws.watching import Seen, TooLargeError, Watching, watch
 from cutesmith.judge.reference_side.cases import Values, distinct_sizes, resize, smaller_sizes
 from cutesmith.judge.reference_side.open_ties import undecided_orders
 from cutesmith.judge.reference_side.other_shapes import ODD, OtherShapes, sizes_that_may_stay
@@ -28,6 +28,7 @@ UNCHANGED = "it changes no input of this problem"
 MOST_NAN = 0.9  # of the results of a draw: with more it says nothing
 FEW_ELEMENTS = 1 << 14  # of inputs that are tried on the CPU first
 MOST_BEYOND = 8  # numbers that are tried one by one
+LARGEST_VALUE = 128 << 20  # bytes; the judge holds several such at once, in float64 too
 ALL_ELEMENTS = 1 << 20  # as many are tried there as they were drawn
 
 
@@ -235,8 +236,10 @@ class OtherInputs:
     def _try(self, values: Values) -> Tried:
         """PyTorch's results for the inputs, unless it refuses them or leaves a result undefined."""
         try:
-            with Watching() as watching:
+            with Watching(self._most_bytes) as watching:
                 outputs, _ = self.native(values)
+        except TooLargeError as error:
+            return Tried(str(error))
         except Exception as error:  # noqa: BLE001 - whatever it is, the reference refuses these inputs
             if out_of_host_memory(error):
                 return Tried("the reference needs more memory for it than there is here")
@@ -249,6 +252,11 @@ class OtherInputs:
         nan = max((float(output.isnan().float().mean()) for output in floats), default=0.0)
         finite_too = len(floats) < len(outputs) or any(bool(output.isfinite().any()) for output in floats)
         return Tried("", nan, hollow=not finite_too)
+
+    @property
+    def _most_bytes(self) -> int | None:
+        """Of a tensor that the reference makes where there is no GPU; a state of few inputs may have many elements."""
+        return None if self.gpu else max(LARGEST_VALUE, 2 * self.drawing.seen.largest)
 
     def _runs_on_the_cpu(self, inputs: Values) -> bool:
         """Whether the reference takes inputs on the CPU; one that makes tensors on the GPU itself does not."""
