@@ -103,6 +103,9 @@ class LaneSuspension(Suspension):
         return self.waits_for(scene.machine, instruction, int(lanes[0]))
 
 
+UNIFORM = "; `cute.arch.warp_idx()` and `make_warp_uniform` are such a shuffle: call them before the branch"
+
+
 @dataclass(frozen=True)
 class WarpSuspension(Suspension):
     """Executed for a warp once all its live lanes are there; `masked`: those of the last operand, a membermask."""
@@ -157,7 +160,8 @@ class WarpSuspension(Suspension):
         return done
 
     def reason(self, scene: Scene, instruction: Instruction, lanes: Array) -> str:
-        return f"for the rest of their warp: {scene.places(scene.rest_of_warps(lanes))}"
+        hint = UNIFORM if instruction.full_opcode.startswith("shfl.sync.idx") else ""
+        return f"for the rest of their warp: {scene.places(scene.rest_of_warps(lanes))}{hint}"
 
 
 @dataclass(frozen=True)

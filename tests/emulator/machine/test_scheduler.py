@@ -75,17 +75,19 @@ def test_a_lane_outside_its_own_mask_is_named():
     assert finding.count == 16
 
 
-def test_shuffle_that_half_a_warp_never_reaches_is_explained():
+@pytest.mark.parametrize(("shuffle", "is_uniform"), [(SHUFFLE, False), (SHUFFLE.replace("bfly", "idx"), True)])
+def test_shuffle_that_half_a_warp_never_reaches_is_explained(shuffle, is_uniform):
     code = f"""
 mov.u32 %r1, %tid.x; mov.u32 %r2, %r1; setp.lt.u32 %p1, %r1, 16; @%p1 bra LOW;
 bar.sync 0; ret;
-LOW: {SHUFFLE.format(mask=-1)} bar.sync 0; ret;
+LOW: {shuffle.format(mask=-1)} bar.sync 0; ret;
 """
     with pytest.raises(KernelFault) as caught:
         launches.run(code)
     message = next(f.message for f in caught.value.findings if "shfl" in f.message)
     assert "lanes 0-15 of warp 0" in message
     assert "lanes 16-31 of warp 0 wait at" in message
+    assert ("`cute.arch.warp_idx()`" in message) == is_uniform
     assert {finding.kind for finding in caught.value.findings} == {"deadlock", "divergent_barrier"}
 
 
