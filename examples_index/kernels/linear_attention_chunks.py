@@ -278,16 +278,10 @@ def linear_attention(
         cute.make_tensor(x.iterator, cute.select(x.layout, mode=[2, 3, 1, 0])) for x in (mQ, mK, mV, mO, mState)
     ]
     gates = cute.make_tensor(mGate.iterator, cute.select(mGate.layout, mode=[2, 1, 0]))
-    linear_attention_kernel(
-        *rows_first[:4],
-        gates,
-        rows_first[4],
-        scale,
-        tiled_mma,
-        swizzled_layout(C, D, 2),
-        swizzled_layout(C, NV, 2),
-        swizzled_layout(D, NV, 2),
-    ).launch(grid=(cute.ceil_div(columns, NV), heads, batch), block=(THREADS, 1, 1), stream=stream)
+    layouts = [swizzled_layout(*tile, 2) for tile in ((C, D), (C, NV), (D, NV))]
+    linear_attention_kernel(*rows_first[:4], gates, rows_first[4], scale, tiled_mma, *layouts).launch(
+        grid=(cute.ceil_div(columns, NV), heads, batch), block=(THREADS, 1, 1), stream=stream
+    )
 
 
 @functools.cache
