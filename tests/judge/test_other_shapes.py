@@ -337,3 +337,15 @@ def test_sizes_for_which_a_state_is_too_large_are_left_out():
     values, why = drawn["more than 2^13 columns"]
     assert not values and "makes a tensor of" in why and why.endswith("MB of it")
     assert others.drawing.seen.largest == 4 * 64 * 64 * 4
+
+
+@pytest.mark.parametrize(
+    "reference",
+    [lambda x: x.to_sparse().to_dense() + 1, lambda x: torch.vmap(lambda row: row / row.sum())(x)],
+    ids=["sparse", "vmap"],
+)
+def test_a_tensor_without_memory_of_its_own_is_not_measured(reference):
+    inputs = [torch.rand(4, 64) + 1]
+    others = OtherInputs.of(reference, inputs, inputs, native_of(reference), gpu=False, domain=None, sizes=True)
+    values, why = others.draw("2^n + 1", inputs)
+    assert values and not why

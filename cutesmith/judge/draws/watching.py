@@ -89,8 +89,11 @@ class Watching(TorchFunctionMode):  # type: ignore[misc,no-untyped-call,unused-i
         return result
 
     def _measured(self, result: torch.Tensor) -> None:
-        with torch._C.DisableTorchFunction():
-            size = result.untyped_storage().nbytes()
+        try:
+            with torch._C.DisableTorchFunction():
+                size = result.untyped_storage().nbytes()
+        except RuntimeError:  # a sparse tensor has none, nor has one that vmap sees
+            return
         self.seen.largest = max(self.seen.largest, size)
         if self.most is not None and size > self.most:
             raise TooLargeError(f"the reference makes a tensor of {size / 1e6:,.0f} MB of it")
