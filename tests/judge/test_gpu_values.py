@@ -65,3 +65,15 @@ def test_a_point_with_one_coordinate_that_is_nan_leaves_its_neighbours_alone():
     grid[0, 0, 1, 0] = math.nan
     got = sample(IMAGE, grid, align_corners=False)
     assert got.flatten().tolist() == [8.5, 0.0, 8.5]
+
+
+@pytest.mark.parametrize("keys", [1, 4, 20])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
+def test_attention_gives_nan_for_a_score_that_is_nan_however_few_keys_there_are(dtype, keys):
+    query, key, value = (torch.randn(1, 1, rows, 16, dtype=dtype) for rows in (2, keys, keys))
+    query[0, 0, 0, 3] = torch.nan
+    attention = as_on_a_gpu(F.scaled_dot_product_attention)
+    out = attention(query, key, value)
+    assert out[0, 0, 0].isnan().all() and out[0, 0, 1].isfinite().all()
+    nothing = torch.zeros(2, keys, dtype=torch.bool)
+    assert not attention(query, key, value, attn_mask=nothing)[0, 0, 1].any()

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.overrides import TorchFunctionMode
 
 CUDNN_CHANNELS = 1024  # of an image, at most (cond_cudnn_grid_sampler in ATen/native/GridSamplerUtils.h)
@@ -25,13 +26,20 @@ def as_on_a_gpu(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class OfAGpu(TorchFunctionMode):  # type: ignore[misc,no-untyped-call,unused-ignore]
-    """Within it, `grid_sample` treats coordinates that are not finite as PyTorch's GPU kernel does."""
+    """Within it, `grid_sample` treats coordinates that are not finite as PyTorch's GPU kernel does.
+
+    Attention gives NaN where a score is NaN: PyTorch's fused CPU kernel gives 0 for fewer keys than a vector of its own
+    (8 of float64, 16 of float32), and NaN for more.
+    """
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         if func is F.grid_sample:
             return _grid_sample(*args, **(kwargs or {}))
+        if func is F.scaled_dot_product_attention:
+            with sdpa_kernel(SDPBackend.MATH):
+                return func(*args, **(kwargs or {}))
         return func(*args, **(kwargs or {}))
 
 
