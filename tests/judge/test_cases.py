@@ -70,3 +70,22 @@ def test_sizes_that_a_modules_parameters_share_can_stay():
     images, weights = torch.randn(8, 16, 32, 32), torch.randn(16, 1, 3, 3)
     smaller = [shapes(resize([images, weights], sizes)) for sizes in smaller_sizes([images, weights], 10000)]
     assert smaller[-1][1] == (16, 1, 3, 3) and smaller[-1][0][1] == 16 and smaller[-1][0] < (8, 16, 32, 32)
+
+
+def test_gates_of_a_cell_shrink_with_its_units():
+    """A cell of 4096 units had 84 million elements beside one row, as its weights have four times as many rows."""
+
+    def refusal(values):
+        x, hidden, of_inputs, of_hidden = values
+        try:
+            gates = x @ of_inputs.t() + hidden @ of_hidden.t()
+        except RuntimeError as error:
+            return str(error)
+        return "" if gates.shape[1] == 4 * hidden.shape[1] else "no four gates"
+
+    inputs = [torch.empty(shape) for shape in ((512, 640), (512, 1024), (4096, 640), (4096, 1024))]
+    fitted = fit(inputs, 1 << 18, refusal)
+    assert shapes(fitted.values) == [(1, 256), (1, 256), (1024, 256), (1024, 256)]
+    assert fitted.sizes == {512: 1, 640: 256, 1024: 256, 4096: 1024}
+    few = fit(inputs, 1 << 20, refusal)  # some seven times as many are not far too many: columns stay
+    assert shapes(few.values) == shapes(inputs)

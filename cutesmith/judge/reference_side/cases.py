@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
 from cutesmith.judge.draws.kinds import Structure, is_distinct, structure_of
+from cutesmith.judge.reference_side.size_rules import FREE, SizeRules, possible_rules
 
 Values = list[Any]
 FAR_TOO_MANY = 8  # times the elements that are wanted: slow; above, inputs are hopeless where nothing is executed fast
@@ -70,6 +71,17 @@ def smaller_sizes(inputs: Sequence[Any], most_elements: int) -> Iterator[dict[in
             yield sizes
 
 
+def multiples_with_their_parts(inputs: Sequence[Any], most_elements: int) -> Iterator[dict[int, int]]:
+    """The same where a size is several times another one, as the gates of a cell are of its units: both shrink."""
+    tensors = [value for value in inputs if isinstance(value, torch.Tensor)]
+    sizes = {size for value in tensors for size in value.shape if size > 1}
+    columns = {value.shape[-1] for value in tensors}
+    for rules in possible_rules(sizes, ()):
+        if all(len(relation.of) == 1 and not relation.more for relation in rules.relations):
+            least = {size: LEAST_COLUMNS if size in columns else 1 for size in rules.free([*sizes])}
+            yield halved(tensors, least, most_elements, rules)
+
+
 @dataclass(frozen=True)
 class Fitted:
     """Inputs for a slow machine; `size` says how many elements they have and, where too many, why not fewer.
@@ -83,35 +95,56 @@ class Fitted:
 
 
 def fit(inputs: Sequence[Any], most_elements: int, refusal: Callable[[Values], str]) -> Fitted:
-    """The inputs with the first of `smaller_sizes` for which `refusal` gives no reason against it, else as they are."""
+    """The inputs with the first of `smaller_sizes` for which `refusal` gives no reason against it, else as they are.
+
+    Where those are `FAR_TOO_MANY` times too many still, the first of `multiples_with_their_parts`, if it takes one.
+    """
+    sizes, refused = _first_taken(smaller_sizes(inputs, most_elements), inputs, refusal)
+    if _elements(resize(inputs, sizes)) > FAR_TOO_MANY * most_elements:
+        related, _ = _first_taken(multiples_with_their_parts(inputs, most_elements), inputs, refusal)
+        sizes = related or sizes
+    values = resize(inputs, sizes)
+    why = f"reference_fn refuses fewer: {refused}" if refused and not sizes else _KEPT
+    return Fitted(values, size_of(values, most_elements, why), sizes)
+
+
+def _first_taken(
+    ways: Iterable[dict[int, int]], inputs: Sequence[Any], refusal: Callable[[Values], str]
+) -> tuple[dict[int, int], str]:
+    """The first new sizes that are not refused, none if all are; and why the first were."""
     refused = ""
-    for sizes in smaller_sizes(inputs, most_elements):
-        values = resize(inputs, sizes)
-        if not (why := refusal(values)):
-            return Fitted(values, size_of(values, most_elements, _KEPT), sizes)
-        refused = refused or f"reference_fn refuses fewer: {why}"
-    return Fitted(list(inputs), size_of(inputs, most_elements, refused or _KEPT))
+    for sizes in ways:
+        if not (why := refusal(resize(inputs, sizes))):
+            return sizes, refused
+        refused = refused or why
+    return {}, refused
 
 
 def size_of(values: Sequence[Any], most_elements: int, why: str = "") -> str:
     """Such as "2,048 elements"; with the reason where they are more than wanted."""
-    elements = count_elements([value for value in values if isinstance(value, torch.Tensor)], {})
+    elements = _elements(values)
     return f"{elements:,} elements" + (f"; {why}" if why and elements > most_elements else "")
 
 
-def halved(tensors: Sequence[torch.Tensor], least: dict[int, int], most_elements: int) -> dict[int, int]:
+def _elements(values: Sequence[Any]) -> int:
+    return count_elements([value for value in values if isinstance(value, torch.Tensor)], {})
+
+
+def halved(
+    tensors: Sequence[torch.Tensor], least: dict[int, int], most_elements: int, rules: SizeRules = FREE
+) -> dict[int, int]:
     """New sizes for those that `least` maps to the least they may become, the largest halved first, until all fits.
 
-    Only sizes that changed.
+    Only sizes that changed, with those that follow from them by the `rules`.
     """
     sizes = {size: size for size in least}
-    while count_elements(tensors, sizes) > most_elements:
+    while count_elements(tensors, rules.complete(sizes)) > most_elements:
         halves = {size: half_of(now) for size, now in sizes.items() if half_of(now) >= least[size]}
         if not halves:
             break
         largest = max(halves, key=sizes.__getitem__)
         sizes[largest] = halves[largest]
-    return {old: new for old, new in sizes.items() if old != new}
+    return {old: new for old, new in rules.complete(sizes).items() if old != new}
 
 
 def half_of(size: int) -> int:
