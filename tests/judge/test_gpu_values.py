@@ -75,5 +75,10 @@ def test_attention_gives_nan_for_a_score_that_is_nan_however_few_keys_there_are(
     attention = as_on_a_gpu(F.scaled_dot_product_attention)
     out = attention(query, key, value)
     assert out[0, 0, 0].isnan().all() and out[0, 0, 1].isfinite().all()
-    nothing = torch.zeros(2, keys, dtype=torch.bool)
-    assert not attention(query, key, value, attn_mask=nothing)[0, 0, 1].any()
+
+
+def test_a_score_of_a_later_key_reaches_no_causal_row():
+    query, key, value = (torch.randn(1, 1, 20, 16) for _ in range(3))
+    key[0, 0, 19] = torch.nan
+    out = as_on_a_gpu(F.scaled_dot_product_attention)(query, key, value, is_causal=True)
+    assert out[0, 0, :19].isfinite().all() and out[0, 0, 19].isnan().all()

@@ -28,8 +28,9 @@ def as_on_a_gpu(function: Callable[..., Any]) -> Callable[..., Any]:
 class OfAGpu(TorchFunctionMode):  # type: ignore[misc,no-untyped-call,unused-ignore]
     """Within it, `grid_sample` treats coordinates that are not finite as PyTorch's GPU kernel does.
 
-    Attention gives NaN where a score is NaN: PyTorch's fused CPU kernel gives 0 for fewer keys than a vector of its own
-    (8 of float64, 16 of float32), and NaN for more.
+    Attention to all keys gives NaN where a score is NaN: PyTorch's fused CPU kernel gives 0 for fewer keys than it has
+    in a vector (8 of float64, 16 of float32), and NaN for more. Masked attention stays with that kernel: the other one
+    adds -Inf to later keys of causal attention, which leaves a NaN there, where fused kernels put -Inf in its place.
     """
 
     def __torch_function__(
@@ -37,10 +38,22 @@ class OfAGpu(TorchFunctionMode):  # type: ignore[misc,no-untyped-call,unused-ign
     ) -> Any:
         if func is F.grid_sample:
             return _grid_sample(*args, **(kwargs or {}))
-        if func is F.scaled_dot_product_attention:
+        if func is F.scaled_dot_product_attention and _attends_to_all(*args, **(kwargs or {})):
             with sdpa_kernel(SDPBackend.MATH):
                 return func(*args, **(kwargs or {}))
         return func(*args, **(kwargs or {}))
+
+
+def _attends_to_all(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attn_mask: torch.Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    **others: Any,
+) -> bool:
+    return attn_mask is None and not is_causal
 
 
 def _grid_sample(
