@@ -130,6 +130,16 @@ def exactly(function, inputs) -> list[torch.Tensor]:
     return [value.to(kind.dtype) for value, kind in pairs]
 
 
+def check_product(plan, configuration, function, inputs, folder: Path) -> None:
+    """A configuration's kernel on the emulated Hopper: shapes, dtypes, and results within what 16 bits round."""
+    with emulated_hopper():
+        outs = as_list(load(plan.render(configuration), folder).kernel_fn(*map(move, inputs)))
+    for ours, theirs in zip(outs, exactly(function, inputs), strict=True):
+        assert (ours.shape, ours.dtype) == (theirs.shape, theirs.dtype)
+        largest = max(1.0, float(theirs.double().abs().max()))
+        torch.testing.assert_close(ours.cpu(), theirs, rtol=1e-2, atol=1e-2 * largest)
+
+
 def drafted(path: Path, arch: str = "sm_90a") -> str:
     """The kernel file that is delivered for a problem file: that of the best guess."""
     with cuda_as_cpu(fake=True, arch=arch):

@@ -17,7 +17,7 @@ from cutesmith.patterns.contraction.hopper.proposals import MOST_CANDIDATES, pro
 from cutesmith.patterns.contraction.plan import match
 from cutesmith.patterns.tracing.trace import trace_function
 from cutesmith.recording.open_session import session
-from tests.patterns.running import as_list, emulated_hopper, exactly, like, load, move, normal
+from tests.patterns.running import check_product, emulated_hopper, exactly, like, load, move, normal
 
 BF16, F16 = torch.bfloat16, torch.float16
 SM90 = parse_arch("sm_90a").sm
@@ -99,13 +99,7 @@ def test_results(name, tmp_path):
     function, inputs, configuration = CASES[name]
     plan = plan_of(function, *inputs)
     assert not [*obstacles(plan.problem, SM90), *refusals(plan.problem, configuration, SM90)]
-    with emulated_hopper():
-        outs = as_list(load(plan.render(configuration), tmp_path).kernel_fn(*map(move, inputs)))
-    for ours, theirs in zip(outs, exactly(function, inputs), strict=True):
-        assert (ours.shape, ours.dtype) == (theirs.shape, theirs.dtype)
-        torch.testing.assert_close(
-            ours.cpu(), theirs, rtol=1e-2, atol=1e-2 * max(1.0, float(theirs.double().abs().max()))
-        )
+    check_product(plan, configuration, function, inputs, tmp_path)
 
 
 @pytest.mark.parametrize(

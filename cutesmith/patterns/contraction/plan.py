@@ -318,5 +318,6 @@ def match(graph: Graph) -> ContractionPlan:
     if problem.order and not plan.configurations():
         raise UnmatchedError("only Hopper's product of windows puts positions in order", operation="depth_to_space")
     if problem.second and not plan.configurations():
-        raise UnmatchedError("no tile has room for the sums of two products", operation=problem.product.where)
+        wrong = next(obstacles(problem, HOPPER), "no tile has room for the sums of both products")
+        raise UnmatchedError(wrong, operation=problem.product.where)
     return plan
