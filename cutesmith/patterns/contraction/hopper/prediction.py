@@ -94,14 +94,32 @@ def blocks_at_once(problem: ContractionProblem, c: Tiles) -> int:
     return max(1, min(memory, registers if c.sums_per_thread <= 64 else 1, 2))
 
 
+def extent(problem: ContractionProblem, c: Tiles) -> tuple[int, int]:
+    """Rows and columns of a product as tiles cut it; those of all images where they follow each other."""
+    images = problem.batches if c.joined else 1
+    return (images * problem.n, problem.m) if c.swapped else (problem.m, problem.n)
+
+
+def cluster_tiles(problem: ContractionProblem, c: Tiles) -> tuple[int, int]:
+    """How many tiles of clusters lie down and across."""
+    rows, columns = extent(problem, c)
+    return math.ceil(rows / (c.tile_m * c.cluster_m)), math.ceil(columns / (c.tile_n * c.cluster_n))
+
+
+def read_once(problem: ContractionProblem, c: Tiles) -> str:
+    """The factors, A and B, of which no line is read again later: all tiles that need it run at once."""
+    if problem.windows is not None:
+        return ""
+    down, across = cluster_tiles(problem, c)
+    return ("A" if across <= 1 else "") + ("B" if down <= c.group else "")
+
+
 def predict(problem: ContractionProblem, c: Tiles) -> Prediction:
     """What a configuration takes: waves of tiles, as long as their wgmma or their loads; or all bytes; or all flops."""
-    images = problem.batches if c.joined else 1  # that make up the rows of one product
-    rows, columns = (images * problem.n, problem.m) if c.swapped else (problem.m, problem.n)
+    rows, columns = extent(problem, c)
     is_float8, tf32 = arithmetic_of(problem) is Arithmetic.FLOAT8, is_tf32(problem, c)
     share, at_once = c.cluster_m * c.cluster_n, blocks_at_once(problem, c)
-    tiles = math.ceil(rows / (c.tile_m * c.cluster_m)) * math.ceil(columns / (c.tile_n * c.cluster_n)) * share
-    tiles *= problem.batches // images
+    tiles = math.prod(cluster_tiles(problem, c)) * share * (1 if c.joined else problem.batches)
     resident = CLUSTERS_AT_ONCE[share * c.split] * share * c.split * at_once
     waves = max(1, math.ceil(tiles * c.split / resident))  # a result without elements has no tile
     # A wgmma of 64 x n x 32 bytes takes n / 2 cycles, or as long as its operands take to read, 128 bytes a cycle.
