@@ -112,7 +112,7 @@ def _square() -> Iterator[Tiles]:
     for m, n in ((128, 192), (128, 128), (128, 160), (128, 208), (192, 128), (64, 256)):
         tiles = Tiles(m, n, 64, 0, pingpong=True, columns=32 if n % 32 == 0 else 16)
         yield from (tiles, replace(tiles, cluster_m=2), replace(tiles, cluster_n=2))
-    for m, n in ((128, 256), (256, 128)):
+    for m, n in ((128, 256), (256, 128), (128, 224)):
         tiles = Tiles(m, n, 64, 0)
         yield from (tiles, replace(tiles, cluster_m=2), replace(tiles, cluster_n=2))
 
