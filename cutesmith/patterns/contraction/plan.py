@@ -45,7 +45,7 @@ from cutesmith.patterns.graph.nodes import Graph, views_of
 from cutesmith.patterns.graph.shapes import Shape
 from cutesmith.patterns.pattern_plan import GraphPlan
 from cutesmith.patterns.writing.naming import SHARED_NAMES, ViewNames, fresh_name
-from cutesmith.patterns.writing.templating import launcher_key, render_template, returned, size_checks, type_check
+from cutesmith.patterns.writing.templating import as_image, launcher_key, render_template, returned, size_checks, type_check
 from cutesmith.runtime.tiling import TiledShape, Tiling
 
 _OWN = (
@@ -229,7 +229,7 @@ def _returned(problem: ContractionProblem, output: Output) -> str:
     if output.viewed is None or problem.order:
         return code
     if _is_image(problem, output.viewed.shape):
-        return f"{code}.view({output.name}.shape[0], -1, *sizes)"
+        return as_image(code, output.name)
     return Reshaping.of(output.viewed).view.code(code, problem.arguments)
 
 

@@ -24,6 +24,7 @@ from cutesmith.patterns.windows.proposals import MOST_SEEN, proposals, seen, vec
 from cutesmith.patterns.writing.expressions import literal
 from cutesmith.patterns.writing.naming import SHARED_NAMES, ViewNames
 from cutesmith.patterns.writing.templating import (
+    as_image,
     launcher_key,
     render_template,
     returned,
@@ -218,7 +219,7 @@ def _epilogue_call(problem: WindowsProblem) -> str:
 
 def _returned(problem: WindowsProblem, name: str, dtype: str, viewed: bool) -> str:
     code = f"{name}.view(torch.bool)" if dtype == "bool" else name
-    return f"{code}.view({name}.shape[0], -1, *sizes)" if viewed else code
+    return as_image(code, name) if viewed else code
 
 
 def _allocations(problem: WindowsProblem, passed: dict[str, str]) -> Iterator[str]:

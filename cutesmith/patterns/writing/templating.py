@@ -107,6 +107,11 @@ def _either(codes: Sequence[str]) -> str:
     return codes[0] if len(codes) == 1 else f"({', '.join(codes)})"
 
 
+def as_image(code: str, name: str) -> str:
+    """The output `name` (N, [groups,] channels, positions) as (N, channels, *sizes); a batch may be empty."""
+    return f"{code}.view({name}.shape[0], math.prod({name}.shape[1:-1]), *sizes)"
+
+
 def returned(codes: Sequence[str], *, as_tuple: bool) -> str:
     """The outputs as the function returns them."""
     return f"({', '.join(codes)}{',' if len(codes) == 1 else ''})" if as_tuple else codes[0]

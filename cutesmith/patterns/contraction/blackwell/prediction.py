@@ -53,7 +53,7 @@ SHARPNESS = 3.0
 
 def predict(problem: ContractionProblem, c: Tiles) -> Prediction:
     """What a configuration takes: waves of tiles, as long as their products, loads or stores; or all bytes."""
-    images = problem.batches if c.joined else 1  # that make up the rows of one product
+    images = max(1, problem.batches) if c.joined else 1  # that make up the rows of one product
     rows, columns = (images * problem.n, problem.m) if c.swapped else (problem.m, problem.n)
     tiles = math.ceil(rows / c.tile_m) * math.ceil(columns / c.tile_n) * (problem.batches // images)
     at_once = MULTIPROCESSORS // (2 if c.pair else 1)
