@@ -107,6 +107,7 @@ def _record(
     with session(arch, fake=fake, line_info=True, share=share) as recorded:
         try:
             _run_kernel(path, problem, types if fake and not types else None, recorded, progress)
+            return recorded, None if share == NONE else _silent_error(recorded, progress)
         except (Exception, SystemExit) as error:
             said = describe_error(error, path, compiling=recorded.compiling)
             said = replace(said, message=f"{progress.where}{said.message}")
@@ -115,16 +116,19 @@ def _record(
             for name in set(sys.modules) - modules:
                 if name.startswith("cutesmith_file_"):
                     del sys.modules[name]  # its compiled functions belong to this session
-    return recorded, None
 
 
 @dataclass
 class Progress:
-    """How many input sets are to be built, the file's text, and where it is when that is not at `get_inputs()`."""
+    """How many input sets are to be built, the file's text, and where it is when that is not at `get_inputs()`.
+
+    `is_empty`: no result on `get_inputs()` has an element, so that nothing has to be launched.
+    """
 
     sets: int
     source: str = ""
     where: str = ""
+    is_empty: bool = False
 
 
 def _run_kernel(
@@ -136,7 +140,9 @@ def _run_kernel(
     source = load_file(problem) if problem else loaded
     inputs = contract.check_inputs(source.get_inputs())
     contract.check_arity(loaded.kernel_fn, "kernel_fn", inputs)
-    loaded.kernel_fn(*inputs)
+    result = loaded.kernel_fn(*inputs)
+    results = result if isinstance(result, (tuple, list)) else [result]
+    progress.is_empty = all(isinstance(each, torch.Tensor) and each.numel() == 0 for each in results)
     if progress.sets and source.get_input_sets is not None:
         _build_variants(loaded.kernel_fn, source.get_input_sets(), recorded, progress)
     progress.where = ""
@@ -167,7 +173,6 @@ def _opcodes(recorded: Session) -> list[str]:
 
 
 def _report(recorded: Session, error: CompileError | None, arch: str, seconds: float, source: str) -> ArchReport:
-    error = error or _silent_error(recorded)
     seconds = sum(module.seconds for module in recorded.modules) or seconds
     if error is not None:
         return ArchReport(
@@ -190,13 +195,16 @@ def _report(recorded: Session, error: CompileError | None, arch: str, seconds: f
     )
 
 
-def _silent_error(recorded: Session) -> CompileError | None:
+def _silent_error(recorded: Session, progress: Progress) -> CompileError | None:
     """What is wrong although nothing was raised: an unanswered call, or no launch at all."""
     if recorded.errors:
         message = "Recording the host code failed: " + "; ".join(recorded.errors)
         return CompileError(exit_code=ExitCode.INTERNAL, code="RECORDING", message=message, line=0)
     if recorded.launches:
         return None
+    if progress.is_empty:
+        message = "no result on get_inputs() has an element, so nothing was launched: give it inputs with elements"
+        return CompileError(exit_code=ExitCode.UNAVAILABLE, code="NO_ELEMENTS", message=message, line=0)
     compiled = ", ".join(module.function for module in recorded.modules)
     message = (
         f"kernel_fn compiled {compiled} but launched no kernel" if compiled else "kernel_fn launched no CuTe kernel"

@@ -164,6 +164,7 @@ CUDA = "[torch.zeros(4, device='cuda')]"
         ("return x", "1 / 0", ExitCode.CRASHED, "ZeroDivisionError"),
         ("raise SystemExit(0)", CUDA, ExitCode.CRASHED, "SystemExit"),
         ("return x", CUDA, ExitCode.DOES_NOT_COMPILE, "launched no CuTe kernel"),
+        ("return x", "[torch.zeros(0, 4, device='cuda')]", ExitCode.UNAVAILABLE, "inputs with elements"),
     ],
 )
 def test_broken_files(compiled, write_file, body, inputs, exit_code, words):

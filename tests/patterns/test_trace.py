@@ -273,6 +273,19 @@ def test_every_write_into_an_argument_is_named():
     assert found == ["aten.mul_", "aten.add_", "aten.sub_"] and "y.clone() may be changed" in caught.value.message
 
 
+def test_what_follows_a_shape_that_depends_on_values_is_named_too():
+    def function(x):
+        rows = torch.nonzero(x[:, 0] > 0)
+        kept = torch.masked_select(x, x > 0).sum() + x[x < 0].sum() + torch.unique(x).sum()
+        return x[rows[:, 0]].mode(1).values * kept, torch.bincount(x.long().flatten()), torch.linalg.qr(x)[0]
+
+    with pytest.raises(UnmatchedError) as caught:
+        trace_function(function, (normal(8, 8),))
+    found = [line.partition(" at ")[0].removeprefix("aten.") for line in caught.value.message.splitlines()]
+    assert found == ["nonzero", "masked_select", "index", "_unique2", "mode", "bincount", "linalg_qr"]
+    assert caught.value.message.count("shape depends on values") == 5
+
+
 def test_what_is_read_modified_and_written_in_turn_stays_small():
     """The sum that a window is added to is read once for each window: two ways to it would double the graph."""
 

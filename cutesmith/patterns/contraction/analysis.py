@@ -234,7 +234,11 @@ def _right_of(operand: Node, names: list[str], rank: int) -> Matrix | Seen:
     merged = all(strides[d] == strides[d + 1] * image.shape[d + 1] for d in range(first, len(image.shape) - 1))
     if windows.are_points and merged and strides[-1] == 1:
         shape, steps = (*image.shape[:first], math.prod(image.shape[first:])), (*strides[:first], strides[-1])
-        flat = code if windows.rank == 1 else code.then(f"{{0}}.view(*{{0}}.shape[:{first}], math.prod({{0}}.shape[{first}:]))")
+        flat = (
+            code
+            if windows.rank == 1
+            else code.then(f"{{0}}.view(*{{0}}.shape[:{first}], math.prod({{0}}.shape[{first}:]))")
+        )
         return Matrix(flat, image.dtype, shape, steps)
     return _seen(operand, names)
 

@@ -45,7 +45,14 @@ from cutesmith.patterns.graph.nodes import Graph, views_of
 from cutesmith.patterns.graph.shapes import Shape
 from cutesmith.patterns.pattern_plan import GraphPlan
 from cutesmith.patterns.writing.naming import SHARED_NAMES, ViewNames, fresh_name
-from cutesmith.patterns.writing.templating import as_image, launcher_key, render_template, returned, size_checks, type_check
+from cutesmith.patterns.writing.templating import (
+    as_image,
+    launcher_key,
+    render_template,
+    returned,
+    size_checks,
+    type_check,
+)
 from cutesmith.runtime.tiling import TiledShape, Tiling
 
 _OWN = (

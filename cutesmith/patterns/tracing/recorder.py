@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from cutesmith.errors import CutesmithError, UnmatchedError
 from cutesmith.patterns.graph.builder import GraphBuilder
@@ -83,20 +84,20 @@ _ASSERTIONS = frozenset(
 )
 """What PyTorch checks of values before it computes with them; a kernel does not."""
 
+SHAPE_DEPENDS = "has a result whose shape depends on values"
+_READS = frozenset({"aten._local_scalar_dense", "aten.is_nonzero", "aten.equal"})
 _REFUSED = {
-    "aten._local_scalar_dense": READS_VALUE,
-    "aten.is_nonzero": READS_VALUE,
-    "aten.equal": READS_VALUE,
-    "aten.nonzero": "has a result whose shape depends on values",
-    "aten.masked_select": "has a result whose shape depends on values",
-    "aten.unique": "has a result whose shape depends on values",
-    "aten._unique2": "has a result whose shape depends on values",
+    "aten.nonzero": SHAPE_DEPENDS,
+    "aten.masked_select": SHAPE_DEPENDS,
+    "aten.unique_consecutive": SHAPE_DEPENDS,
+    "aten.unique_dim": SHAPE_DEPENDS,
+    "aten._unique2": SHAPE_DEPENDS,
+    "aten.bincount": f"{SHAPE_DEPENDS}; give it minlength",
+    "aten.repeat_interleave": f"{SHAPE_DEPENDS}; give it output_size",
 }
-_LENGTH_ASKED = {
-    "aten.bincount": "has a result whose shape depends on values; give it minlength",
-    "aten.repeat_interleave": "has a result whose shape depends on values; give it output_size",
-}
-"""What is decomposed where the caller tells the length of the result."""
+"""The last two are decomposed where the caller tells the length of the result."""
+MOST_ONES = 2**20
+"""Elements that a stand-in for an operation without a shape may read."""
 
 
 class TooManyOperations(CutesmithError):
@@ -146,8 +147,8 @@ class Recorder(LightMode):  # type: ignore[no-untyped-call,unused-ignore]
             return None
         if name == "aten.is_nonzero" and only_raises(sys._getframe(1)):
             return False
-        if name in _REFUSED:
-            raise self.build.unmatched(_REFUSED[name])
+        if name in _READS:
+            raise self.build.unmatched(READS_VALUE)
         if torch.Tag.nondeterministic_seeded in func.tags and rule_for(func) is None and not _drops_nothing(func, args):
             raise self.build.unmatched("draws random numbers")
         if self.complex.concern(func, args, named):
@@ -213,15 +214,15 @@ class Recorder(LightMode):  # type: ignore[no-untyped-call,unused-ignore]
             if func.overloadpacket is not torch.ops.aten.index:
                 raise
             # a mask as an index: PyTorch has no shape for it without values
-            raise self.build.unmatched("has a result whose shape depends on values") from error
+            raise self.build.unmatched(SHAPE_DEPENDS) from error
 
     def _refused(self, func: Any, args: tuple[Any, ...], named: dict[str, Any], refusal: UnmatchedError) -> Any:
         """Results that nothing is known of: the trace goes on, to name what else stands in the way."""
         self.refusals.append(refusal)
         try:
             result = func(*args, **named)
-        except (RuntimeError, NotImplementedError) as error:
-            raise refusal from error
+        except (RuntimeError, NotImplementedError):
+            result = _of_ones(func, args, named, refusal)
         for tensor in _flat(result):
             if isinstance(tensor, torch.Tensor):
                 shape, dtype = tuple(tensor.shape), dtype_name(tensor.dtype)
@@ -246,8 +247,9 @@ class Recorder(LightMode):  # type: ignore[no-untyped-call,unused-ignore]
         """What PyTorch does instead: below autograd, as anywhere else, or else in its table of decompositions."""
         composite = func.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeImplicitAutograd)
         decomposition = decomposition_of(func, composite=composite)
+        why = _REFUSED.get(str(func).rsplit(".", 1)[0], "is in no pattern")
         if decomposition is None:
-            raise self.build.unmatched("is in no pattern")
+            raise self.build.unmatched(why)
         origin, before = self.build.origin, len(self.refusals)
         with self:
             result = decomposition(*args, **named)
@@ -256,7 +258,7 @@ class Recorder(LightMode):  # type: ignore[no-untyped-call,unused-ignore]
         if result is NotImplemented or refused_inside:
             del self.refusals[before:]
             self.build.origin = origin
-            raise self.build.unmatched(_LENGTH_ASKED.get(str(func).rsplit(".", 1)[0], "is in no pattern"))
+            raise self.build.unmatched(why)
         return result
 
     def _in_place(self, func: Any, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
@@ -325,6 +327,19 @@ class Recorder(LightMode):  # type: ignore[no-untyped-call,unused-ignore]
             return Origin(name, short)
         text, place = linecache.getline(*line).strip(), f"{short} at {Path(line[0]).name}:{line[1]}"
         return Origin(name, f"{place} (`{text}`)" if text else place)
+
+
+def _of_ones(func: Any, args: tuple[Any, ...], named: dict[str, Any], refusal: UnmatchedError) -> Any:
+    """Results without values as the operation gives them for tensors of ones, where their shape depends on values."""
+    if sum(value.numel() for value in tree_leaves((args, named)) if isinstance(value, torch.Tensor)) > MOST_ONES:
+        raise refusal
+    with _disable_current_modes():
+        ones, named_ones = tree_map_only(torch.Tensor, lambda t: torch.ones(t.shape, dtype=t.dtype), (args, named))
+        try:
+            result = func(*ones, **named_ones)
+        except (RuntimeError, NotImplementedError) as error:
+            raise refusal from error
+        return tree_map_only(torch.Tensor, lambda t: torch.empty_like(t, device="meta"), result)
 
 
 def _drops_nothing(func: Any, args: tuple[Any, ...]) -> bool:
