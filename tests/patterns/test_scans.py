@@ -309,3 +309,10 @@ def test_log_sum_exps_look_back_by_smaller_tiles():
         "logcumsumexp": (True, 4, 4, 8),
         "cummax": (True, 2, 16, 8),
     }
+
+
+def test_a_row_of_more_than_four_billion_is_drafted():
+    plan = plan_kernel(
+        trace_function(lambda x: x.cumsum(0), [torch.empty(2**32 + 3, dtype=BF16, device="meta")]), "sm_90a"
+    )
+    assert "Int64" in plan.render(plan.configurations("sm_90a")[0])

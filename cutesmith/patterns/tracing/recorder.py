@@ -74,6 +74,8 @@ _LIKE_FIRST = frozenset(
     getattr(torch.ops.aten, name).default for name in ("relu", "hardtanh", "hardswish", "hardsigmoid", "silu", "gelu")
 )
 """Functions of floats whose result is like their first operand; PyTorch runs long code in Python to find that out."""
+_RUNNING = frozenset((torch.ops.aten.cumsum.default, torch.ops.aten.cumprod.default))
+"""PyTorch finds the shape of a scan by a mask of n x n, which has too many elements from three billion on."""
 _BATCH_NORM = torch.ops.aten.native_batch_norm.default
 
 _RECURRENT = frozenset(getattr(torch.ops.aten, name).input for name in ("lstm", "gru", "rnn_tanh", "rnn_relu"))
@@ -206,6 +208,8 @@ class Recorder(LightMode):  # type: ignore[no-untyped-call,unused-ignore]
     def _run(self, func: Any, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
         if func in _LIKE_FIRST and args[0].is_floating_point():
             return torch.empty_like(args[0])
+        if func in _RUNNING and args[0].is_floating_point() and named.get("dtype") is None:
+            return args[0].new_empty(args[0].shape)
         if func is _BATCH_NORM and not args[5]:  # its statistics are not of the batch: it returns none
             return torch.empty_like(args[0]), *(args[0].new_empty(0) for _ in range(2))
         try:

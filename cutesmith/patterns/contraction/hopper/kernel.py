@@ -117,7 +117,7 @@ def hopper_context(problem: ContractionProblem, c: HopperConfiguration) -> dict[
 
 
 def _loaded_early(c: HopperConfiguration, operands: Sequence[tuple[str, int]]) -> Iterator[str]:
-    """Of operands by columns ("n") and by both coordinates ("mn"), given with their bytes, what a thread loads at first.
+    """Of operands by columns ("n") and by both coordinates ("mn"), given with their bytes, what a thread loads first.
 
     Nothing hides loads after the products, where warpgroups do not take turns: a residual of 16 rows took 18.9 us, and
     18.4 before them, on an H200.
