@@ -72,7 +72,8 @@ class ColumnsConfiguration(Configuration):
 class ContractionConfiguration(Configuration):
     """A block's tile of the result and how much of k a stage of shared memory holds; the warps over the tile.
 
-    Blocks go down `group` tiles before they go right, so that those that run at once share operands in L2.
+    Blocks go down `group` tiles before they go right, so that those that run at once share operands in L2. `dual`: a
+    tile has the sums of two products that share the left factor, and a stage a tile of each right one.
     """
 
     tile_m: int
@@ -82,6 +83,7 @@ class ContractionConfiguration(Configuration):
     warps_n: int
     stages: int
     group: int = 8
+    dual: bool = False
 
 
 @dataclass(frozen=True)
@@ -131,6 +133,12 @@ def products_of_parts(parts: int) -> tuple[tuple[int, int], ...]:
     return tuple(sorted(pairs, key=sum, reverse=True))
 
 
+def lines_of(c: HopperConfiguration | BlackwellConfiguration) -> int:
+    """Of all factors in a stage: two products have a right one each, which is the left one of transposed results."""
+    right = c.tile_m if c.swapped else c.tile_n
+    return c.tile_m + c.tile_n + (right if c.dual else 0)
+
+
 @dataclass(frozen=True)
 class HopperConfiguration(Configuration):
     """How sm_90a's kernel of a product cuts the result into tiles, and who multiplies them.
@@ -142,8 +150,8 @@ class HopperConfiguration(Configuration):
     float32 number is the sum of `parts` numbers of bfloat16; the products of a k-tile are summed apart.
     A launch splits the factors `ahead`, or the kernel itself does. `promoted`: sums of one k-tile of float8 are added
     up outside of the tensor core, whose own are short. `joined`: the positions of all images follow each other in
-    tiles, which small images would not fill; a launch moves the result to its place. `dual`: a tile has the sums of two
-    products that share the left factor, and a stage a tile of each right one.
+    tiles, which small images would not fill; a launch moves the result to its place. `dual`: as in
+    `ContractionConfiguration`.
     """
 
     tile_m: int
@@ -177,8 +185,7 @@ class HopperConfiguration(Configuration):
     @property
     def lines(self) -> int:
         """Of all factors, in a stage."""
-        twice = self.tile_m if self.swapped else self.tile_n
-        return self.tile_m + self.tile_n + (twice if self.dual else 0)
+        return lines_of(self)
 
     @property
     def sums_apart(self) -> bool:
@@ -222,7 +229,7 @@ class BlackwellConfiguration(Configuration):
     transposed result, so that a few rows become the columns of tiles. Tiles go down `group` before they go right. A
     float32 number is the sum of `parts` numbers of bfloat16, into which launches split the factors; tensor memory then
     holds the sums of `accumulators` k-tiles, which are added up in registers. `joined`: the positions of all images
-    follow each other in tiles, as on Hopper.
+    follow each other in tiles, as on Hopper. `dual`: as there; sums of both products lie side by side in tensor memory.
     """
 
     tile_m: int
@@ -236,6 +243,7 @@ class BlackwellConfiguration(Configuration):
     group: int = 8
     parts: int = 1
     joined: bool = False
+    dual: bool = False
 
     @property
     def ahead(self) -> bool:
@@ -260,7 +268,17 @@ class BlackwellConfiguration(Configuration):
     @property
     def tensor_columns(self) -> int:
         """Of tensor memory, which is given in powers of two from 32 on."""
-        return max(32, 1 << (self.accumulators * self.tile_n - 1).bit_length())
+        return max(32, 1 << (self.sums_columns - 1).bit_length())
+
+    @property
+    def sums_columns(self) -> int:
+        """Of tensor memory: those that hold sums."""
+        return self.accumulators * self.tile_n * (2 if self.dual else 1)
+
+    @property
+    def lines(self) -> int:
+        """Of all factors, in a stage."""
+        return lines_of(self)
 
     @property
     def threads(self) -> int:

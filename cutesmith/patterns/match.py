@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -91,14 +92,13 @@ def whole_or_cut(graph: Graph, arch: str = "sm_90a", *, free_sizes: bool = False
     if not any(node.op == "contract" for node in graph.nodes()):
         return with_shared_kernels(_one_or_cut(graph))
     plan, sm = _one_or_cut(graph), parse_arch(arch).sm
+    seconds = functools.partial(H200.seconds, arch=arch)
     phases = [with_phases(graph)]
     if sm == contraction.HOPPER:
         phases += [with_phases(graph, for_tma=True), with_phases(graph, for_tma=True, in_order=True)]
     reduced = [with_reductions_of_phases(each) for each in phases if each is not graph]
-    others = [with_vectors_as_rows(graph), with_long_sums_in_parts(graph), *phases]
+    others = [with_vectors_as_rows(graph), with_long_sums_in_parts(graph), with_dual_products(graph), *phases]
     others += [each for each in reduced if each not in phases]
-    if sm == contraction.HOPPER:
-        others.append(with_dual_products(graph))
     if {"wgmma", "tcgen05.mma"} & {*sm.tensor_cores}:
         others.append(with_float8_factors(graph))
     if "wgmma" in sm.tensor_cores:
@@ -106,7 +106,7 @@ def whole_or_cut(graph: Graph, arch: str = "sm_90a", *, free_sizes: bool = False
     free = free_sizes and not graph.fixed_shapes
     for other in (other for other in others if other is not graph and not (free and other.fixed_shapes)):
         try:
-            plan = min(plan, _one_or_cut(other), key=H200.seconds)
+            plan = min(plan, _one_or_cut(other), key=seconds)
         except UnmatchedError:
             continue  # no pattern takes it when it is said this way; the first way is left
     return with_shared_kernels(plan)

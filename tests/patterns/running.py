@@ -130,9 +130,9 @@ def exactly(function, inputs) -> list[torch.Tensor]:
     return [value.to(kind.dtype) for value, kind in pairs]
 
 
-def check_product(plan, configuration, function, inputs, folder: Path) -> None:
-    """A configuration's kernel on the emulated Hopper: shapes, dtypes, and results within what 16 bits round."""
-    with emulated_hopper():
+def check_product(plan, configuration, function, inputs, folder: Path, arch: str = "sm_90a") -> None:
+    """A configuration's kernel on the emulated GPU: shapes, dtypes, and results within what 16 bits round."""
+    with emulated(arch):
         outs = as_list(load(plan.render(configuration), folder).kernel_fn(*map(move, inputs)))
     for ours, theirs in zip(outs, exactly(function, inputs), strict=True):
         assert (ours.shape, ours.dtype) == (theirs.shape, theirs.dtype)

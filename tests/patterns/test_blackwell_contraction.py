@@ -18,7 +18,7 @@ from cutesmith.patterns.contraction.blackwell.proposals import MOST_CANDIDATES, 
 from cutesmith.patterns.contraction.plan import match
 from cutesmith.patterns.tracing.trace import trace_function
 from cutesmith.recording.open_session import session
-from tests.patterns.running import as_list, emulated_blackwell, exactly, like, load, move, normal
+from tests.patterns.running import check_product, emulated_blackwell, exactly, like, load, move, normal
 
 BF16, F16 = torch.bfloat16, torch.float16
 SM100 = parse_arch("sm_100a").sm
@@ -97,13 +97,7 @@ def test_results(name, tmp_path):
     function, inputs, configuration = CASES[name]
     plan = plan_of(function, *inputs)
     assert not [*obstacles(plan.problem, SM100), *refusals(plan.problem, configuration, SM100)]
-    with emulated_blackwell():
-        outs = as_list(load(plan.render(configuration), tmp_path).kernel_fn(*map(move, inputs)))
-    for ours, theirs in zip(outs, exactly(function, inputs), strict=True):
-        assert (ours.shape, ours.dtype) == (theirs.shape, theirs.dtype)
-        torch.testing.assert_close(
-            ours.cpu(), theirs, rtol=1e-2, atol=1e-2 * max(1.0, float(theirs.double().abs().max()))
-        )
+    check_product(plan, configuration, function, inputs, tmp_path, "sm_100a")
 
 
 # A GPU of few multiprocessors: its blocks have several tiles each, and tensor memory is used again.

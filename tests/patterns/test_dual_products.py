@@ -10,17 +10,20 @@ import torch.nn.functional as F
 
 from cutesmith.devices import parse_arch
 from cutesmith.errors import UnmatchedError
+from cutesmith.patterns.configurations import BlackwellConfiguration, ContractionConfiguration
 from cutesmith.patterns.configurations import HopperConfiguration as Tiles
-from cutesmith.patterns.contraction.hopper.legality import obstacles, refusals
+from cutesmith.patterns.contraction import legality
+from cutesmith.patterns.contraction.blackwell import legality as blackwell
+from cutesmith.patterns.contraction.hopper import legality as hopper
 from cutesmith.patterns.contraction.plan import ContractionPlan, match
 from cutesmith.patterns.cutting.dual_products import pairs_of, with_dual_products
 from cutesmith.patterns.match import plan_kernel, whole_or_cut
 from cutesmith.patterns.tracing.trace import trace_function
 from cutesmith.recording.open_session import session
-from tests.patterns.running import check_product, emulated_hopper, exactly, like, load, move, normal
+from tests.patterns.running import check_product, emulated, exactly, like, load, move, normal
 
 BF16 = torch.bfloat16
-SM90 = parse_arch("sm_90a").sm
+ARCHS = ("sm_80", "sm_90a", "sm_100a")
 
 
 def bf16(*shape, seed=0):
@@ -44,52 +47,125 @@ def geglu(x, gate, up, bias, scale):
     return F.gelu(hidden) * F.linear(x, up) * scale[:, None], hidden > 0
 
 
+def gate_with_bias(x, gate, up, bias):
+    return F.relu(F.linear(x, gate)) * F.linear(x, up, bias)
+
+
+def unlike(x, gate, up):
+    return F.silu(x @ gate) * (x @ up.t())
+
+
 def gated_batch(x, gate, up):
     return torch.sigmoid(torch.bmm(x, gate)) * torch.bmm(x, up)
 
 
 # Every edge is cut, k too, and there are more tiles than blocks that share operands.
 X, GATE, UP = bf16(200, 136), bf16(264, 136, seed=1), bf16(264, 136, seed=2)
+LINEAR = (swiglu, (X, GATE, UP))
+BY_ROWS = (swiglu_by_rows, (X, bf16(136, 264, seed=1), bf16(136, 264, seed=2)))
+FEW_ROWS = (swiglu, (bf16(5, 264), bf16(200, 264, seed=1), bf16(200, 264, seed=2)))
+OPERANDS = (geglu, (X, GATE, UP, bf16(264), bf16(200)))
+BIAS = (gate_with_bias, (X, GATE, UP, bf16(264)))
+BATCHES = (gated_batch, (bf16(3, 72, 136), bf16(3, 136, 264, seed=1), bf16(3, 136, 264, seed=2)))
+TWICE = (swiglu, (X, GATE, GATE))
+HALF = (swiglu, (X.half(), GATE.half(), UP.half()))
+ODD = (gate_with_bias, (bf16(70, 129), bf16(97, 129, seed=1), bf16(97, 129, seed=2), bf16(97)))
+SQUARE = (swiglu, (bf16(72, 72), bf16(72, 72, seed=1), bf16(72, 72, seed=2)))
+
+WARPS = ContractionConfiguration(64, 64, 32, 2, 2, 3, dual=True)
 SHARED = Tiles(128, 64, 64, 3, dual=True)
 FEW = Tiles(64, 16, 64, 3, warpgroups=1, columns=16, swapped=True, dual=True)
+ONE = BlackwellConfiguration(128, 64, 64, 3, dual=True)
+PAIR = BlackwellConfiguration(256, 64, 64, 3, pair=True, dual=True)
+TRANSPOSED = BlackwellConfiguration(128, 16, 64, 3, columns=16, swapped=True, dual=True)
 CASES = {
-    "shared": (swiglu, (X, GATE, UP), SHARED),
-    "one_strip": (swiglu, (X, GATE, UP), replace(SHARED, columns=64)),
-    "cluster_m": (swiglu, (X, GATE, UP), replace(SHARED, cluster_m=2)),
-    "cluster_n": (swiglu, (X, GATE, UP), replace(SHARED, cluster_n=2)),
-    "turns": (swiglu, (bf16(300, 136), GATE, UP), Tiles(64, 96, 64, 3, pingpong=True, cluster_m=2, dual=True)),
-    "by_rows": (swiglu_by_rows, (X, bf16(136, 264, seed=1), bf16(136, 264, seed=2)), SHARED),
-    "few_rows": (swiglu, (bf16(5, 264), bf16(200, 264, seed=1), bf16(200, 264, seed=2)), replace(FEW, tile_k=128)),
-    "few_rows_shared": (swiglu, (bf16(21, 136), GATE, UP), replace(FEW, tile_m=128, tile_n=32, warpgroups=2)),
-    "operands": (geglu, (X, GATE, UP, bf16(264), bf16(200)), SHARED),
-    "batches": (gated_batch, (bf16(3, 72, 136), bf16(3, 136, 264, seed=1), bf16(3, 136, 264, seed=2)), SHARED),
-    "one_matrix_twice": (swiglu, (X, GATE, GATE), SHARED),
-    "float16": (swiglu, (X.half(), GATE.half(), UP.half()), SHARED),
+    "sm_80": {
+        "linear": (*LINEAR, WARPS),
+        "eight_warps": (*LINEAR, replace(WARPS, tile_m=128, tile_n=128, warps_n=4)),
+        "tall": (*LINEAR, replace(WARPS, tile_m=256, warps_m=4)),
+        "by_rows": (*BY_ROWS, WARPS),
+        "unlike": (unlike, (X, BY_ROWS[1][1], UP), WARPS),
+        "few_rows": (*FEW_ROWS, replace(WARPS, tile_m=16, tile_k=64, warps_m=1, warps_n=4)),
+        "operands": (*OPERANDS, WARPS),
+        "bias": (*BIAS, WARPS),
+        "batches": (*BATCHES, WARPS),
+        "one_matrix_twice": (*TWICE, WARPS),
+        "float16": (*HALF, WARPS),
+        "odd": (*ODD, WARPS),
+        "square": (*SQUARE, WARPS),
+    },
+    "sm_90a": {
+        "linear": (*LINEAR, SHARED),
+        "one_strip": (*LINEAR, replace(SHARED, columns=64)),
+        "cluster_m": (*LINEAR, replace(SHARED, cluster_m=2)),
+        "cluster_n": (*LINEAR, replace(SHARED, cluster_n=2)),
+        "turns": (swiglu, (bf16(300, 136), GATE, UP), Tiles(64, 96, 64, 3, pingpong=True, cluster_m=2, dual=True)),
+        "by_rows": (*BY_ROWS, SHARED),
+        "few_rows": (*FEW_ROWS, replace(FEW, tile_k=128)),
+        "few_rows_shared": (swiglu, (bf16(21, 136), GATE, UP), replace(FEW, tile_m=128, tile_n=32, warpgroups=2)),
+        "operands": (*OPERANDS, SHARED),
+        "bias": (*BIAS, SHARED),
+        "batches": (*BATCHES, SHARED),
+        "one_matrix_twice": (*TWICE, SHARED),
+        "float16": (*HALF, SHARED),
+        "odd": (*ODD, SHARED),
+        "square": (*SQUARE, SHARED),
+    },
+    "sm_100a": {
+        "linear": (*LINEAR, ONE),
+        "narrow_strips": (*LINEAR, replace(ONE, tile_n=96)),
+        "wide": (*LINEAR, replace(ONE, tile_n=256, stages=2, columns=64, accumulators=1)),
+        "pair": (swiglu, (bf16(300, 136), GATE, UP), PAIR),
+        "pair_by_rows": (*BY_ROWS, replace(PAIR, tile_n=128)),
+        "by_rows": (*BY_ROWS, ONE),
+        "few_rows": (*FEW_ROWS, replace(TRANSPOSED, tile_k=128)),
+        "few_rows_by_rows": (swiglu_by_rows, (bf16(21, 136), *BY_ROWS[1][1:]), replace(TRANSPOSED, tile_n=32)),
+        "operands": (*OPERANDS, ONE),
+        "few_rows_operands": (geglu, (X[:24], GATE, UP, bf16(264), bf16(24)), replace(TRANSPOSED, tile_n=32)),
+        "bias": (*BIAS, ONE),
+        "batches": (*BATCHES, ONE),
+        "one_matrix_twice": (*TWICE, ONE),
+        "float16": (*HALF, ONE),
+        "odd": (*ODD, ONE),
+        "square": (*SQUARE, ONE),
+    },
 }
-QUICK = ("turns", "few_rows")
+NAMES = [(arch, name) for arch, cases in CASES.items() for name in cases]
+QUICK = (("sm_80", "few_rows"), ("sm_90a", "turns"), ("sm_90a", "few_rows"), ("sm_100a", "few_rows"))
 
 
 def plan_of(function, *inputs):
     return match(with_dual_products(trace_function(function, inputs)))
 
 
+def against(problem, configuration, arch):
+    """What each room says against a configuration of its own."""
+    sm = parse_arch(arch).sm
+    if arch == "sm_80":
+        return [*legality.refusals(problem, configuration, sm)]
+    room = hopper if arch == "sm_90a" else blackwell
+    return [*room.obstacles(problem, sm), *room.refusals(problem, configuration, sm)]
+
+
 @pytest.mark.parametrize(
-    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in CASES]
+    ("arch", "name"), [each if each in QUICK else pytest.param(*each, marks=pytest.mark.slow) for each in NAMES]
 )
-def test_results(name, tmp_path):
-    function, inputs, configuration = CASES[name]
+def test_results(arch, name, tmp_path):
+    function, inputs, configuration = CASES[arch][name]
     plan = plan_of(function, *inputs)
-    assert not [*obstacles(plan.problem, SM90), *refusals(plan.problem, configuration, SM90)]
-    check_product(plan, configuration, function, inputs, tmp_path)
+    assert not against(plan.problem, configuration, arch)
+    check_product(plan, configuration, function, inputs, tmp_path, arch)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("k", [0, 1, 129])
-def test_the_kernel_serves_sizes_that_tma_cannot_address(k, tmp_path):
+@pytest.mark.parametrize("configuration", [WARPS, SHARED, ONE], ids=ARCHS)
+def test_one_kernel_serves_other_sizes(configuration, k, tmp_path):
+    arch = ARCHS[(WARPS, SHARED, ONE).index(configuration)]
     plan = plan_of(swiglu, bf16(64, 64), bf16(64, 64, seed=1), bf16(64, 64, seed=2))
     inputs = bf16(37, k), bf16(53, k, seed=1), bf16(53, k, seed=2)
-    with emulated_hopper():
-        out = load(plan.render(SHARED), tmp_path).kernel_fn(*map(move, inputs)).cpu()
+    with emulated(arch):
+        out = load(plan.render(configuration), tmp_path).kernel_fn(*map(move, inputs)).cpu()
     torch.testing.assert_close(out, *exactly(swiglu, inputs), rtol=1e-2, atol=0.1)
 
 
@@ -109,12 +185,14 @@ APART = {
 }
 
 
+@pytest.mark.parametrize("arch", ARCHS)
 @pytest.mark.parametrize("name", PAIRED)
-def test_what_meets_is_one_launch(name):
+def test_what_meets_is_one_launch(name, arch):
     function, inputs = PAIRED[name]
-    plan = whole_or_cut(trace_function(function, inputs))
+    plan = plan_kernel(trace_function(function, inputs), arch)
     assert isinstance(plan, ContractionPlan)
     assert plan.problem.second is not None
+    assert plan.configurations(arch)[0].dual
 
 
 @pytest.mark.parametrize("name", APART)
@@ -141,36 +219,60 @@ def test_a_layer_is_a_pair_and_a_product():
     assert [launch.plan.problem.second is not None for launch in plan.launches] == [True, False]
 
 
-@pytest.mark.parametrize("arch", ["sm_80", "sm_100a"])
-def test_other_architectures_sum_up_one_product_a_launch(arch):
-    plan = plan_kernel(trace_function(swiglu, SIZES), arch)
-    assert [launch.plan.problem.second for launch in plan.launches] == [None, None]
-    assert plan.configurations(arch)
+def test_right_factors_that_lie_otherwise_are_one_launch_by_cp_async_alone():
+    inputs = (SIZES[0], empty(1024, 2048), SIZES[2])
+    plan = plan_of(unlike, *inputs)
+    for room, arch in ((hopper, "sm_90a"), (blackwell, "sm_100a")):
+        assert "both right factors are loaded in the same way" in room.obstacles(plan.problem, parse_arch(arch).sm)
+        assert len(plan_kernel(trace_function(unlike, inputs), arch).launches) == 2
+    assert plan_kernel(trace_function(unlike, inputs), "sm_80").problem.second is not None
 
 
-def test_right_factors_that_lie_otherwise_are_apart():
-    function, inputs = (lambda x, g, u: F.silu(x @ g) * (x @ u.t())), (SIZES[0], empty(1024, 2048), SIZES[2])
-    with pytest.raises(UnmatchedError, match="loaded in the same way"):
-        plan_of(function, *inputs)
-    assert len(whole_or_cut(trace_function(function, inputs)).launches) == 2
+@pytest.mark.parametrize("arch", ["sm_90a", "sm_100a"])
+def test_copies_of_both_right_factors_count(arch):
+    plan = plan_of(swiglu, empty(4096, 4095), empty(4096, 4095), empty(4096, 4095))
+    (text,) = (plan.render(c) for c in plan.configurations(arch)[:1])
+    assert text.count("is copied first, 33.5 MB") == 3
+    even = plan_of(swiglu, empty(4096, 4096), empty(4096, 4096), empty(4096, 4096))
+    copied = plan.seconds(plan.configurations(arch)[0]) - even.seconds(even.configurations(arch)[0])
+    assert copied > 3 * 2 * 33.5e6 / 8e12
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("rows", [64, 4096])
-def test_no_tile_spills(rows, tmp_path):
-    plan = plan_of(swiglu, empty(rows, 4096), empty(14336, 4096), empty(14336, 4096))
+@pytest.mark.parametrize("arch", ARCHS)
+def test_no_tile_spills(arch, rows, tmp_path):
+    shapes = (rows, 4096), (14336, 4096), (14336, 4096)
+    plan = plan_of(swiglu, *map(empty, shapes))
     spilled = {}
-    for configuration in plan.configurations():
-        with session("sm_90a") as recorded:
-            inputs = (rows, 4096), (14336, 4096), (14336, 4096)
-            load(plan.render(configuration), tmp_path).kernel_fn(*(like(empty(*shape)) for shape in inputs))
+    for configuration in plan.configurations(arch):
+        with session(arch) as recorded:
+            load(plan.render(configuration), tmp_path).kernel_fn(*(like(empty(*shape)) for shape in shapes))
         compiled = recorded.kernel(recorded.launches[0].kernel)
         spilled[configuration] = compiled.local_loads + compiled.local_stores
     assert len(spilled) > 4 and not any(spilled.values()), spilled
 
 
-def test_tiles_leave_room_for_the_sums_of_both():
-    problem = plan_of(swiglu, *SIZES).problem
-    assert any("registers" in why for why in refusals(problem, Tiles(128, 128, 64, 3, pingpong=True, dual=True), SM90))
-    assert any("each product" in why for why in refusals(problem, Tiles(128, 64, 64, 3), SM90))
-    assert any("divide k" in why for why in refusals(problem, replace(SHARED, split=2), SM90))
+@pytest.mark.parametrize(
+    ("arch", "configuration", "message"),
+    [
+        ("sm_80", replace(WARPS, tile_m=128, tile_n=128), "256 registers"),
+        ("sm_80", replace(WARPS, dual=False), "each product"),
+        ("sm_80", replace(WARPS, tile_k=128, stages=6), "bytes of shared memory"),
+        ("sm_90a", Tiles(128, 128, 64, 3, pingpong=True, dual=True), "registers"),
+        ("sm_90a", Tiles(128, 64, 64, 3), "each product"),
+        ("sm_90a", replace(SHARED, split=2), "divide k"),
+        ("sm_100a", replace(ONE, tile_n=192), "768 columns of sums"),
+        ("sm_100a", replace(ONE, dual=False), "each product"),
+        ("sm_100a", replace(ONE, tile_n=256, accumulators=1), "bytes of shared memory"),
+    ],
+)
+def test_tiles_leave_room_for_the_sums_of_both(arch, configuration, message):
+    said = against(plan_of(swiglu, *SIZES).problem, configuration, arch)
+    assert any(message in why for why in said), said
+
+
+def test_wide_tiles_of_tensor_memory_have_the_sums_of_one_at_a_time():
+    found = plan_of(swiglu, empty(4096, 4096), empty(14336, 4096), empty(14336, 4096)).configurations("sm_100a")
+    assert {(c.tile_n > 128, c.accumulators) for c in found} <= {(False, 2), (True, 1)}
+    assert all(c.tensor_columns <= 512 for c in found)

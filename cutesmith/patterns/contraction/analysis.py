@@ -266,10 +266,18 @@ def by_windows(problem: ContractionProblem) -> ContractionProblem:
     return problem if operand.op != "windows" else replace(problem, b=_seen(operand, problem.arguments))
 
 
+def is_plain(product: Node) -> bool:
+    """Whether both factors are matrices of 16 bits."""
+    return all(
+        side.dtype in ("float16", "bfloat16") and side.op not in ("windows", "scaled") for side in product.inputs
+    )
+
+
 def _check_dual(first: Node, second: Node) -> None:
     """Whether one kernel can sum up both products: they share the left factor, and differ in the right one alone."""
     same_left = first.inputs[0] is second.inputs[0]
-    if not (same_left and first.shape == second.shape and first.attrs == second.attrs):
+    same = same_left and first.shape == second.shape and first.attrs == second.attrs
+    if not (same and is_plain(first) and is_plain(second)):
         raise UnmatchedError(f"{second.where} is another product than {first.where}", operation=second.where)
 
 

@@ -25,11 +25,13 @@ def threads(configuration: ContractionConfiguration) -> int:
 
 def shared_bytes(problem: ContractionProblem, c: ContractionConfiguration) -> int:
     """What a block's shared memory holds: the operands' stages, or the sums after them."""
+    factors = [(problem.a, c.tile_m, -1), *((right, c.tile_n, -2) for right in problem.right)]
     stages = sum(
         c.stages * _tile_bytes(tile, c.tile_k, matrix.contiguous in (k_dim, None), ITEM_BYTES[matrix.dtype])
-        for matrix, tile, k_dim in ((problem.a, c.tile_m, -1), (problem.b, c.tile_n, -2))
+        for matrix, tile, k_dim in factors
     )
-    return max(stages, _tile_bytes(c.tile_m, c.tile_n, True, ACCUMULATOR_BYTES[problem.accumulator]))
+    sums = _tile_bytes(c.tile_m, c.tile_n, True, ACCUMULATOR_BYTES[problem.accumulator])
+    return max(stages, sums * len(problem.right))
 
 
 def _tile_bytes(lines: int, length: int, along_length: bool, item_bytes: int) -> int:
@@ -52,10 +54,12 @@ def refusals(problem: ContractionProblem, c: ContractionConfiguration, sm: SmVer
     for name, tile in (("m", c.tile_m), ("n", c.tile_n), ("k", c.tile_k)):
         if tile & (tile - 1) or tile > count:
             yield f"{count} threads do not cover the tile's {name} of {tile}, one element each"
+    if c.dual != (problem.second is not None):
+        yield "a tile has the sums of each product"
     if count > 1024:
         yield f"{count} threads: a block has at most 1024"
     sums = c.tile_m * c.tile_n // count * (ACCUMULATOR_BYTES[problem.accumulator] // 4)
-    sums *= 2 if kind is Arithmetic.TF32_THRICE else 1
+    sums *= 2 if c.dual or kind is Arithmetic.TF32_THRICE else 1
     if sums > REGISTERS_FOR_SUMS:
         yield f"{sums} registers a thread for sums: more than {REGISTERS_FOR_SUMS} spill"
     if (needed := shared_bytes(problem, c)) > sm.smem_per_block:

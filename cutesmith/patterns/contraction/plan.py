@@ -103,7 +103,7 @@ class ContractionPlan(GraphPlan):
     def _configurations(self, arch: str) -> Sequence[Form]:
         tiled, direct = self._tiled(arch), direct_proposals(self.problem, parse_arch(arch).sm)
         sizes_stay_free = tiled and self.problem.graph.free_sizes  # channels and taps are part of a direct kernel
-        if self.problem.order or self.problem.second or not direct or sizes_stay_free:
+        if self.problem.order or not direct or sizes_stay_free:
             return tiled
         return direct if not tiled or self.seconds(direct[0]) < self.seconds(tiled[0]) else tiled
 
@@ -113,7 +113,7 @@ class ContractionPlan(GraphPlan):
         problem, windowed = self.problem, by_windows(self.problem)
         own = BLACKWELL_FORM if "tcgen05.mma" in sm.tensor_cores else HOPPER_FORM
         found = [] if any(own.obstacles(problem, sm)) else [*own.proposals(problem, sm)]
-        if arithmetic_of(problem) is Arithmetic.FLOAT8 or problem.order or problem.second:
+        if arithmetic_of(problem) is Arithmetic.FLOAT8 or problem.order:
             return found
         if found and not own.needs_launches(problem, found[0]) and not self._is_grouped:
             return found
@@ -200,6 +200,8 @@ def _context(problem: ContractionProblem, configuration: Form) -> dict[str, obje
     inputs = [*matrices, *scales, *operands]
     results = [output.name for output in epilogue.outputs]
     loaded = [operand.loaded(f"r_{operand.name}[v]") for operand in epilogue.operands]
+    products = ["", "_2"][: len(problem.right)]  # what names end with that each product has its own of
+    each = functools.partial(_of_each, products)
     return {
         "c": configuration,
         "p": problem,
@@ -210,7 +212,9 @@ def _context(problem: ContractionProblem, configuration: Form) -> dict[str, obje
         "accumulator": problem.accumulator,
         "passed": [*inputs, *results],
         "tensors": [*_parameters(inputs, {*problem.arguments, *RESERVED, *own}), *results],
-        "call": epilogue.call("r_acc[v]", loaded, list(epilogue.coordinates)),
+        "call": epilogue.call(each("r_acc", "[v]"), loaded, list(epilogue.coordinates)),
+        "products": products,
+        "each": each,
         "views": [*views.lines, *_block_checks(problem, matrices, scales, codes), *epilogue.laws],
         "windows": problem.windows,
         "taps": math.prod(problem.windows.taps) if problem.windows else 1,
@@ -221,6 +225,11 @@ def _context(problem: ContractionProblem, configuration: Form) -> dict[str, obje
         "key": launcher_key(list(dict.fromkeys(inputs))),
         "returns": returned([_returned(problem, o) for o in epilogue.outputs], as_tuple=problem.graph.returns_tuple),
     }
+
+
+def _of_each(products: Sequence[str], name: str, after: str = "") -> str:
+    """The code for each product: its own one of this name, and what follows it."""
+    return ", ".join(f"{name}{which}{after}" for which in products)
 
 
 def _parameters(passed: Sequence[str], taken: Collection[str]) -> list[str]:
@@ -324,7 +333,4 @@ def match(graph: Graph) -> ContractionPlan:
     plan = ContractionPlan(graph, problem)
     if problem.order and not plan.configurations():
         raise UnmatchedError("only Hopper's product of windows puts positions in order", operation="depth_to_space")
-    if problem.second and not plan.configurations():
-        wrong = next(obstacles(problem, HOPPER), "no tile has room for the sums of both products")
-        raise UnmatchedError(wrong, operation=problem.product.where)
     return plan

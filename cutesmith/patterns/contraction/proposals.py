@@ -48,6 +48,9 @@ TILES = (
 )  # fmt: skip
 """(m, n, warps over m, warps over n)."""
 
+DUAL_TILES = ((128, 128, 2, 4), (256, 64, 4, 2))
+"""More of them for two products: a thread has half as many sums of each."""
+
 FMA_TILES = ((64, 64, 2, 4), (32, 32, 2, 2), (128, 64, 4, 2), (16, 64, 1, 4))
 LINE_BYTES = 64
 """Of k that a stage holds: two 32-byte sectors for each row of an operand that is contiguous along k."""
@@ -58,8 +61,10 @@ def proposals(problem: ContractionProblem) -> list[ContractionConfiguration]:
     kind = arithmetic_of(problem)
     tiles = FMA_TILES if kind is Arithmetic.FMA else TILES
     per_line = max(16, LINE_BYTES // ITEM_BYTES[problem.a.dtype]) if kind is not Arithmetic.FMA else 16
+    if problem.second is not None:
+        tiles = (*DUAL_TILES, *tiles)
     found = [
-        ContractionConfiguration(m, n, k, warps_m, warps_n, stages)
+        ContractionConfiguration(m, n, k, warps_m, warps_n, stages, dual=problem.second is not None)
         for m, n, warps_m, warps_n in tiles
         for k, stages in ((per_line, 4), (2 * per_line, 3))
     ]
@@ -70,14 +75,15 @@ def predicted_seconds(problem: ContractionProblem, c: ContractionConfiguration) 
     """Whole tiles and their loads in whole waves of blocks, or all bytes, slower for few blocks; without the launch."""
     blocks = problem.batches * math.ceil(problem.m / c.tile_m) * math.ceil(problem.n / c.tile_n)
     waves, busy = math.ceil(blocks / SM_COUNT), min(1.0, blocks / SM_COUNT)
-    arithmetic = waves * 2 * c.tile_m * c.tile_n * problem.k / (FLOPS_PER_SECOND[arithmetic_of(problem)] / SM_COUNT)
-    gathered = GATHERED_AS if isinstance(problem.b, Seen) else 1 / problem.b.vector()
+    flops = 2 * c.tile_m * c.tile_n * problem.k * len(problem.right)
+    arithmetic = waves * flops / (FLOPS_PER_SECOND[arithmetic_of(problem)] / SM_COUNT)
+    gathered = GATHERED_AS if isinstance(problem.b, Seen) else sum(1 / right.vector() for right in problem.right)
     depth = math.ceil(problem.k / c.tile_k) * c.tile_k
     loads = waves * depth * (c.tile_m / problem.a.vector() + c.tile_n * gathered) / LOADS_PER_SECOND
     loads += waves * TILE_SECONDS if isinstance(problem.b, Seen) else 0.0
     more = max(0, problem.epilogue_instructions - FEW_INSTRUCTIONS)
     ends = waves * c.tile_m * c.tile_n * more / ENDED_PER_SECOND
-    narrow = any(side.vector() * ITEM_BYTES[side.dtype] < 4 for side in (problem.a, problem.b))
+    narrow = any(side.vector() * ITEM_BYTES[side.dtype] < 4 for side in (problem.a, *problem.right))
     waits = math.ceil(problem.k / c.tile_k) * WAIT_SECONDS if narrow else 0.0
     return max(arithmetic + loads + ends, waits, problem.graph.moved_bytes / (BYTES_PER_SECOND * max(busy, 1e-3)))
 
@@ -87,5 +93,6 @@ def _predicted_cost(problem: ContractionProblem, c: ContractionConfiguration) ->
     blocks = problem.batches * math.ceil(problem.m / c.tile_m) * math.ceil(problem.n / c.tile_n)
     resident = SM_COUNT * max(1, 8 // (c.warps_m * c.warps_n))
     waves = math.ceil(blocks / resident) * resident
-    loads = 1 / c.tile_m + 1 / c.tile_n
-    return waves * c.tile_m * c.tile_n * (1 + 64 * loads) * (1.02 if c.stages == 3 else 1.0)
+    columns = c.tile_n * len(problem.right)
+    loads = 1 / c.tile_m + 1 / columns
+    return waves * c.tile_m * columns * (1 + 64 * loads) * (1.02 if c.stages == 3 else 1.0)

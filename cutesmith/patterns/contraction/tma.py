@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,6 +45,18 @@ def lie_along_k(problem: ContractionProblem) -> tuple[bool, bool]:
     return problem.a.contiguous == -1, problem.b.contiguous == -2
 
 
+def obstacles_of_second(problem: ContractionProblem) -> Iterator[str]:
+    """A sentence where the right factors of two products cannot be tiles of one stage."""
+    if len({(side.contiguous, given_by_columns(side) is None) for side in problem.right}) > 1:
+        yield "both right factors are loaded in the same way"
+
+
+def copied_matrices(problem: ContractionProblem, turned: Collection[Matrix] = ()) -> list[Matrix | Seen]:
+    """The factors that are copied first: into lines that start where TMA can, or, those `turned`, along k."""
+    sides = [side for side in (problem.a, *problem.right) if isinstance(side, Matrix)]
+    return [side for side in sides if side in turned or not tma_reaches(side)]
+
+
 def outputs_apart(problem: ContractionProblem) -> list[Output]:
     """The outputs whose rows do not start where TMA can write."""
     return [output for output in problem.epilogue.outputs if problem.n * ITEM_BYTES[output.dtype] % TMA_BYTES]
@@ -71,9 +83,11 @@ def tma_context(
     """Names of both templates; `contiguous_k` tells of A and B, `others` are dtypes of more that launches take.
 
     "dims" are the dimensions that TMA needs contiguous in the factors, as `kernel_fn` passes them; "stretches" says
-    whether a size of 1 may stand for more than one element of the result.
+    whether a size of 1 may stand for more than one element of the result. "twice" is the factor, as the kernel calls it,
+    of which each of two products has its own; a stage holds a tile of both.
     """
     epilogue = problem.epilogue
+    twice = "" if problem.second is None else "A" if swapped else "B"
     dtypes = [problem.a.dtype, problem.b.dtype, *(o.dtype for o in epilogue.operands)]
     dtypes += [*(o.dtype for o in epilogue.outputs), *others]
     by_columns = given_by_columns(problem.b) is not None
@@ -90,6 +104,10 @@ def tma_context(
         "majors": ["K" if along_k else "MN" for along_k in contiguous_k][:: -1 if swapped else 1],
         "dims": dims,
         "order": problem.order,
+        "twice": twice,
+        "second": twice and f"{twice}_2",
+        "twice_A": "2 * " if twice == "A" else "",
+        "twice_B": "2 * " if twice == "B" else "",
     }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
+from cutesmith.patterns.contraction.analysis import is_plain
 from cutesmith.patterns.graph.attributes import Contraction
 from cutesmith.patterns.graph.nodes import Graph, Node, nodes_of, with_nodes
 
@@ -28,7 +29,7 @@ def pairs_of(nodes: Iterable[Node]) -> list[tuple[Node, Node]]:
     waiting: dict[int, Node] = {}
     before: dict[int, frozenset[int]] = {}  # the products that pointwise work of their shape makes a node of
     for node in nodes:
-        if node.op == "contract" and _is_plain(node):
+        if node.op == "contract" and is_plain(node):
             waiting[id(node)] = node
             before[id(node)] = frozenset({id(node)})
         elif node.is_pointwise:
@@ -41,13 +42,6 @@ def pairs_of(nodes: Iterable[Node]) -> list[tuple[Node, Node]]:
                 for product in pair:
                     del waiting[id(product)]
     return pairs
-
-
-def _is_plain(product: Node) -> bool:
-    """Whether both factors are matrices of 16 bits."""
-    return all(
-        side.dtype in ("float16", "bfloat16") and side.op not in ("windows", "scaled") for side in product.inputs
-    )
 
 
 def _can_pair(first: Node, second: Node) -> bool:

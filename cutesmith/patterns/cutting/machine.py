@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from cutesmith.patterns.attention.plan import AttentionPlan
@@ -24,12 +25,16 @@ class Machine:
     warp_instructions_per_second: float
     launch_seconds: float
 
-    def seconds(self, plan: SinglePlan | ChainPlan) -> float:
-        """The predicted time of all launches: each waits for the slowest of memory, arithmetic, instructions."""
+    def seconds(self, plan: SinglePlan | ChainPlan, arch: str = "sm_90a") -> float:
+        """The predicted time of all launches: each waits for the slowest of memory, arithmetic, instructions.
+
+        Products have the form that `arch` gives them; infinite where it gives them none.
+        """
         if isinstance(plan, ChainPlan):
-            return sum(self.seconds(launch.plan) for launch in plan.launches)
+            return sum(self.seconds(launch.plan, arch) for launch in plan.launches)
         if isinstance(plan, ContractionPlan):
-            return self.launch_seconds + plan.seconds(plan.configurations()[0]) - LAUNCH_SECONDS
+            found = plan.configurations(arch)
+            return self.launch_seconds + plan.seconds(found[0]) - LAUNCH_SECONDS if found else math.inf
         attends = isinstance(plan, AttentionPlan)
         rate = self.attention_flops_per_second if attends else self.scalar_flops_per_second
         return self.launch_seconds + max(

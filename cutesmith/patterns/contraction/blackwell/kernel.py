@@ -31,6 +31,7 @@ def blackwell_context(problem: ContractionProblem, c: BlackwellConfiguration) ->
     shared = tma_context(problem, lie_along_k(problem), swapped=c.swapped, others=others)
     loaded = [o.loaded(f"r_{o.name}[{PLACES[shared['over'][o.name]]}]") for o in epilogue.operands]
     factors = [STORAGE_TYPE["bfloat16" if c.ahead else side.dtype] for side in (problem.a, problem.b)]
+    sums = "totals[v, j]" if c.ahead else "sums[v], sums_2[v]" if c.dual else "sums[v]"
     transposed = problem.windows is not None and problem.windows.is_transposed
     return (
         shared
@@ -50,6 +51,6 @@ def blackwell_context(problem: ContractionProblem, c: BlackwellConfiguration) ->
             "result_layout": "COL_MAJOR" if c.swapped else "ROW_MAJOR",
             "precise": c.ahead or transposed,
             "line": c.tile_k * ITEM_BYTES[problem.a.dtype],
-            "call": epilogue.call("totals[v, j]" if c.ahead else "sums[v]", loaded, list(epilogue.coordinates)),
+            "call": epilogue.call(sums, loaded, list(epilogue.coordinates)),
         }
     )

@@ -10,7 +10,13 @@ from cutesmith.patterns.contraction.analysis import ContractionProblem, Matrix, 
 from cutesmith.patterns.contraction.arithmetic import Arithmetic, arithmetic_of
 from cutesmith.patterns.contraction.epilogue import Output
 from cutesmith.patterns.contraction.im2col import can_join, copied_of_windows, obstacles_of_windows
-from cutesmith.patterns.contraction.tma import MOST_TMA_BATCH_DIMS, lie_along_k, outputs_apart, tma_reaches
+from cutesmith.patterns.contraction.tma import (
+    MOST_TMA_BATCH_DIMS,
+    copied_matrices,
+    lie_along_k,
+    obstacles_of_second,
+    outputs_apart,
+)
 from cutesmith.patterns.graph.dtypes import ITEM_BYTES
 
 ROWS = 128
@@ -47,6 +53,7 @@ def obstacles(problem: ContractionProblem, sm: SmVersion) -> Iterator[str]:
             yield "windows are those of several groups"
         if arithmetic is Arithmetic.TF32_THRICE:
             yield "a tensor map of windows has no dimension left for parts"
+    yield from obstacles_of_second(problem)
     if problem.k == 0:
         yield "there is nothing to sum up"
     most = MOST_TMA_BATCH_DIMS - (1 if arithmetic is Arithmetic.TF32_THRICE else 0)  # parts take one
@@ -62,13 +69,13 @@ def copied_factors(problem: ContractionProblem) -> list[Matrix | Seen]:
     """The factors that TMA cannot read: a launch copies them before the product, in lines that start where TMA can."""
     if isinstance(problem.b, Seen):
         return copied_of_windows(problem, problem.b)
-    return [side for side in (problem.a, problem.b) if isinstance(side, Matrix) and not tma_reaches(side)]
+    return copied_matrices(problem)
 
 
 def strip_registers(problem: ContractionProblem, columns: int) -> int:
     """Of a thread, for its row of a strip: sums, float32 results, and operands, of which rows' are one number."""
     operands = sum(ITEM_BYTES[o.dtype] for o in problem.epilogue.operands if any(o.varies[-2:]))
-    return columns * (4 + 4 * len(problem.epilogue.outputs) + operands) // 4
+    return columns * (4 * len(problem.right) + 4 * len(problem.epilogue.outputs) + operands) // 4
 
 
 def _in_whole_lines(problem: ContractionProblem, c: BlackwellConfiguration) -> Iterator[bool]:
@@ -90,8 +97,7 @@ def needs_launches(problem: ContractionProblem, c: BlackwellConfiguration) -> bo
 
 def stage_bytes(problem: ContractionProblem, c: BlackwellConfiguration) -> int:
     """What one stage of the ring holds of a block's: of a pair, each block loads half of both operands."""
-    lines = (c.tile_m + c.tile_n) // (2 if c.pair else 1)
-    return lines * c.tile_k * c.parts * factor_bytes(problem, c)
+    return c.lines // (2 if c.pair else 1) * c.tile_k * c.parts * factor_bytes(problem, c)
 
 
 def factor_bytes(problem: ContractionProblem, c: BlackwellConfiguration) -> int:
@@ -118,6 +124,8 @@ def refusals(problem: ContractionProblem, c: BlackwellConfiguration, sm: SmVersi
         yield f"{c.tile_k} channels are more than a line of 128 bytes"
     if c.joined and not can_join(problem):
         yield "positions of several images cannot follow each other"
+    if c.dual != (problem.second is not None):
+        yield "a tile has the sums of each product"
     if c.rows != ROWS:
         yield f"{c.rows} rows a block: tensor memory has {ROWS}"
     unit = 32 if c.pair else 16
@@ -136,8 +144,8 @@ def refusals(problem: ContractionProblem, c: BlackwellConfiguration, sm: SmVersi
         yield f"the DSL 4.8.1 aborts at {own} lines of float32 a block: that is not a multiple of 32"
     if arithmetic_of(problem) is Arithmetic.TF32 and not all(_in_whole_lines(problem, c)):
         yield "tcgen05 reads tf32 along m and n in lines of 128 bytes"
-    if c.accumulators * c.tile_n > TENSOR_COLUMNS:
-        yield f"the sums of {c.accumulators} tiles of {c.tile_n} columns: tensor memory has {TENSOR_COLUMNS} columns"
+    if c.sums_columns > TENSOR_COLUMNS:
+        yield f"{c.sums_columns} columns of sums: tensor memory has {TENSOR_COLUMNS}"
     if c.stages < 2:
         yield "loads need a second stage"
     if (needed := shared_bytes(problem, c)) > sm.smem_per_block:

@@ -91,7 +91,7 @@ def _multiply_seconds(problem: ContractionProblem, c: Tiles) -> float:
     peak = PEAK_SHARE * B200.flops_per_second[dtype] / MULTIPROCESSORS / len(c.products)
     shared = c.tile_n // 2 if c.pair else c.tile_n  # a block of a pair has half of B
     columns = max(c.tile_n, 64 + shared / 2)
-    return 2 * c.rows * columns * c.tile_k / peak
+    return 2 * c.rows * columns * c.tile_k * len(problem.right) / peak
 
 
 def reasons(problem: ContractionProblem, c: Tiles) -> list[str]:

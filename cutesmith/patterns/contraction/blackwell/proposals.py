@@ -34,7 +34,8 @@ MOST_CANDIDATES = 12
 
 def proposals(problem: ContractionProblem, sm: SmVersion, most: int = MOST_CANDIDATES) -> list[Tiles]:
     """The configurations that can be a kernel, the least predicted time first; no more than `most`."""
-    forms = (_filled(problem, _for_dtype(problem, c), sm) for c in _candidates(problem))
+    shapes = _candidates(problem) if problem.second is None else map(_dual, _candidates(problem))
+    forms = (_filled(problem, _for_dtype(problem, c), sm) for c in shapes)
     found = [c for c in forms if not any(refusals(problem, c, sm))]
     return sorted(found, key=lambda c: predict(problem, c).seconds)[:most]
 
@@ -61,6 +62,11 @@ def _over_windows(problem: ContractionProblem, windows: Windows, line: int) -> I
     for n, depth, joined in itertools.product((256, 192, 128, 96, 64), depths, (False, True)):
         if not joined or can_join(problem):
             yield Tiles(128, n, depth, 0, columns=_widest_strip(problem, n), swapped=True, joined=joined)
+
+
+def _dual(c: Tiles) -> Tiles:
+    """The same for two products: of wide tiles, tensor memory then holds the sums of one alone."""
+    return replace(c, dual=True, accumulators=min(c.accumulators, TENSOR_COLUMNS // (2 * c.tile_n)))
 
 
 def _for_dtype(problem: ContractionProblem, c: Tiles) -> Tiles:

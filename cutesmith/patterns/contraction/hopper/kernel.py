@@ -94,7 +94,6 @@ def hopper_context(problem: ContractionProblem, c: HopperConfiguration) -> dict[
             "joined": c.joined,
             "grouped": problem.windows is not None and len(problem.batch) > 1,
             "ahead": c.ahead,
-            "twice": ("A" if c.swapped else "B") if c.dual else "",
             "scales": scales,
             "precise": precise,
             "read_bytes": [

@@ -14,8 +14,9 @@ from cutesmith.patterns.contraction.hopper.scales import tile_scales
 from cutesmith.patterns.contraction.im2col import can_join, copied_of_windows, obstacles_of_windows
 from cutesmith.patterns.contraction.tma import (
     MOST_TMA_BATCH_DIMS,
-    given_by_columns,
+    copied_matrices,
     lie_along_k,
+    obstacles_of_second,
     outputs_apart,
     tma_reaches,
     varies_over,
@@ -62,24 +63,13 @@ def obstacles(problem: ContractionProblem, sm: SmVersion) -> Iterator[str]:
         yield "only products of windows are put in order"
     if problem.order and math.prod(problem.graph.outputs[0].shape[len(problem.batch) :]) >= 2**31:
         yield "positions of an image have numbers of more than 31 bits"
-    if problem.second is not None:
-        yield from _obstacles_of_second(problem, problem.second)
+    yield from obstacles_of_second(problem)
     if len(problem.batch) > MOST_TMA_BATCH_DIMS:
         yield f"{len(problem.batch)} batch dimensions: a tensor map has room for {MOST_TMA_BATCH_DIMS}"
     for output in problem.epilogue.outputs:
         item = ITEM_BYTES[output.dtype]
         if item > 4:
             yield f"{output.name} has elements of {item} bytes"
-
-
-def _obstacles_of_second(problem: ContractionProblem, second: Matrix) -> Iterator[str]:
-    loads = {(side.contiguous, given_by_columns(side) is None) for side in problem.right}
-    if len(loads) > 1:
-        yield "both right factors are loaded in the same way"
-    if not tma_reaches(second):
-        yield "the second right factor is copied"
-    if arithmetic_of(problem) is not Arithmetic.HALF:
-        yield "two products are summed up beside each other of 16-bit factors alone"
 
 
 def is_tf32(problem: ContractionProblem, c: HopperConfiguration) -> bool:
@@ -91,9 +81,7 @@ def copied_factors(problem: ContractionProblem, c: HopperConfiguration) -> list[
     """The factors that TMA or wgmma cannot read: a launch copies them first, in lines that start where TMA can."""
     if isinstance(problem.b, Seen):
         return copied_of_windows(problem, problem.b)
-    turned = turned_factors(problem, c)
-    sides = [side for side in (problem.a, problem.b) if isinstance(side, Matrix)]
-    return [side for side in sides if side in turned or not tma_reaches(side)]
+    return copied_matrices(problem, turned_factors(problem, c))
 
 
 def turned_factors(problem: ContractionProblem, c: HopperConfiguration) -> list[Matrix]:
