@@ -51,6 +51,13 @@ def first_kernel(plan, folder: Path):
     return load(plan.render(plan.configurations()[0]), folder)
 
 
+def run_on_few(text: str, folder: Path, inputs, multiprocessors: int) -> torch.Tensor:
+    """What a kernel of persistent blocks returns where a GPU has so few multiprocessors."""
+    count = "torch.cuda.get_device_properties(out.device).multi_processor_count"
+    assert count in text
+    return load(text.replace(count, str(multiprocessors)), folder).kernel_fn(*map(move, inputs)).cpu()
+
+
 def like(value):
     """A tensor on the (recorded) GPU with the same metadata; a number as it is."""
     if not isinstance(value, torch.Tensor):

@@ -18,7 +18,7 @@ from cutesmith.patterns.contraction.blackwell.proposals import MOST_CANDIDATES, 
 from cutesmith.patterns.contraction.plan import match
 from cutesmith.patterns.tracing.trace import trace_function
 from cutesmith.recording.open_session import session
-from tests.patterns.running import check_product, emulated_blackwell, exactly, like, load, move, normal
+from tests.patterns.running import check_product, emulated_blackwell, exactly, like, load, normal, run_on_few
 
 BF16, F16 = torch.bfloat16, torch.float16
 SM100 = parse_arch("sm_100a").sm
@@ -101,13 +101,7 @@ def test_results(name, tmp_path):
 
 
 # A GPU of few multiprocessors: its blocks have several tiles each, and tensor memory is used again.
-COUNT = "torch.cuda.get_device_properties(out.device).multi_processor_count"
 MANY = (bf16(300, 200), bf16(584, 200, seed=1), bf16(584, seed=2))
-
-
-def run_on_few(text, folder, inputs, multiprocessors):
-    assert COUNT in text
-    return load(text.replace(COUNT, str(multiprocessors)), folder).kernel_fn(*map(move, inputs)).cpu()
 
 
 @pytest.mark.slow

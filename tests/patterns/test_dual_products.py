@@ -9,6 +9,8 @@ import torch
 import torch.nn.functional as F
 
 from cutesmith.devices import parse_arch
+from cutesmith.emulator.device import emulated_device
+from cutesmith.emulator.faults import KernelFault
 from cutesmith.errors import UnmatchedError
 from cutesmith.patterns.configurations import BlackwellConfiguration, ContractionConfiguration
 from cutesmith.patterns.configurations import HopperConfiguration as Tiles
@@ -20,7 +22,7 @@ from cutesmith.patterns.cutting.dual_products import pairs_of, with_dual_product
 from cutesmith.patterns.match import plan_kernel, whole_or_cut
 from cutesmith.patterns.tracing.trace import trace_function
 from cutesmith.recording.open_session import session
-from tests.patterns.running import check_product, emulated, exactly, like, load, move, normal
+from tests.patterns.running import check_product, emulated, exactly, like, load, move, normal, run_on_few
 
 BF16 = torch.bfloat16
 ARCHS = ("sm_80", "sm_90a", "sm_100a")
@@ -157,6 +159,48 @@ def test_results(arch, name, tmp_path):
     check_product(plan, configuration, function, inputs, tmp_path, arch)
 
 
+# On a GPU of few multiprocessors blocks have several tiles each, and tensor memory is used again.
+MANY = (bf16(300, 200), bf16(584, 200, seed=1), bf16(584, 200, seed=2))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("arch", "configuration"),
+    [
+        ("sm_90a", SHARED),
+        ("sm_100a", replace(ONE, tile_n=96)),
+        ("sm_100a", replace(ONE, tile_n=192, stages=2, accumulators=1)),
+        ("sm_100a", PAIR),
+        ("sm_100a", replace(TRANSPOSED, tile_n=64, columns=32)),
+    ],
+)
+def test_blocks_have_several_tiles(arch, configuration, tmp_path):
+    with emulated(arch):
+        out = run_on_few(plan_of(swiglu, *MANY).render(configuration), tmp_path, MANY, 2)
+    torch.testing.assert_close(out, *exactly(swiglu, MANY), rtol=1e-2, atol=0.1)
+
+
+def planted(place, fault):
+    text = plan_of(swiglu, *MANY).render(replace(ONE, tile_n=128))
+    assert text.count(place) == 1
+    return text.replace(place, fault)
+
+
+@pytest.mark.slow
+def test_sums_that_are_released_too_early_are_found(tmp_path):
+    with emulated_device("sm_100a") as device:
+        out = run_on_few(planted("if j == BN // EPI_N - 1:", "if j == 0:"), tmp_path, MANY, 2)
+    wrong = not torch.allclose(out.float(), exactly(swiglu, MANY)[0].float(), rtol=1e-2, atol=0.1)
+    assert list(device.findings) or wrong
+
+
+@pytest.mark.slow
+def test_a_stage_that_does_not_wait_for_the_second_factor_is_found(tmp_path):
+    text = planted("tx_count=(BM + 2 * BN)", "tx_count=(BM + BN)")
+    with emulated_device("sm_100a"), pytest.raises(KernelFault, match="mbarrier"):
+        run_on_few(text, tmp_path, MANY, 2)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("k", [0, 1, 129])
 @pytest.mark.parametrize("configuration", [WARPS, SHARED, ONE], ids=ARCHS)
@@ -239,8 +283,9 @@ def test_copies_of_both_right_factors_count(arch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("rows", [64, 4096])
-@pytest.mark.parametrize("arch", ARCHS)
+@pytest.mark.parametrize(
+    ("arch", "rows"), [("sm_80", 64), ("sm_90a", 64), ("sm_90a", 4096), ("sm_100a", 64), ("sm_100a", 4096)]
+)
 def test_no_tile_spills(arch, rows, tmp_path):
     shapes = (rows, 4096), (14336, 4096), (14336, 4096)
     plan = plan_of(swiglu, *map(empty, shapes))

@@ -193,7 +193,18 @@ def test_drafts_are_short(name: str, most: int) -> None:
     ],
 )  # fmt: skip
 def test_a_draft_holds_nothing_that_its_configuration_cannot_take(name: str) -> None:
-    kernel, _ = drafted(TASKS / name).split("# ---- The problem, as it was given")
+    check_all_of(drafted(TASKS / name))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a", "sm_100a"])
+def test_a_draft_of_two_products_holds_nothing_else(arch: str) -> None:
+    check_all_of(drafted(TASKS / "level3/gated_mlp.py", arch))
+
+
+def check_all_of(draft: str) -> None:
+    """Every function, import and constant is read, and no condition is decided by constants."""
+    kernel, _ = draft.split("# ---- The problem, as it was given")
     tree = ast.parse(kernel)
     read = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
     functions = [each.name for each in tree.body if isinstance(each, (ast.FunctionDef, ast.ClassDef))]

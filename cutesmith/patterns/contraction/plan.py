@@ -262,7 +262,8 @@ def _is_image(problem: ContractionProblem, viewed: Shape) -> bool:
 
 def _title(problem: ContractionProblem) -> str:
     pointwise = dict.fromkeys(node.op for node in problem.graph.nodes() if node.is_pointwise)
-    return " + ".join(["product of matrices", *pointwise])
+    product = "product of matrices" if problem.second is None else "two products of matrices that share the left one"
+    return " + ".join([product, *pointwise])
 
 
 def _allocations(

@@ -83,8 +83,8 @@ def tma_context(
     """Names of both templates; `contiguous_k` tells of A and B, `others` are dtypes of more that launches take.
 
     "dims" are the dimensions that TMA needs contiguous in the factors, as `kernel_fn` passes them; "stretches" says
-    whether a size of 1 may stand for more than one element of the result. "twice" is the factor, as the kernel calls it,
-    of which each of two products has its own; a stage holds a tile of both.
+    whether a size of 1 may stand for more than one element of the result. "twice" is the factor, as the kernel calls
+    it, of which each of two products has its own; a stage holds a tile of both.
     """
     epilogue = problem.epilogue
     twice = "" if problem.second is None else "A" if swapped else "B"
