@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -91,25 +91,32 @@ def whole_or_cut(graph: Graph, arch: str = "sm_90a", *, free_sizes: bool = False
     graph = replace(graph, free_sizes=free_sizes)
     if not any(node.op == "contract" for node in graph.nodes()):
         return with_shared_kernels(_one_or_cut(graph))
-    plan, sm = _one_or_cut(graph), parse_arch(arch).sm
-    seconds = functools.partial(H200.seconds, arch=arch)
+    plan, sm, dual = _one_or_cut(graph), parse_arch(arch).sm, with_dual_products(graph)
+    if dual is not graph:  # kernels of architectures differ in the room for sums of both
+        plan = _fastest(plan, [dual], arch)
     phases = [with_phases(graph)]
     if sm == contraction.HOPPER:
         phases += [with_phases(graph, for_tma=True), with_phases(graph, for_tma=True, in_order=True)]
     reduced = [with_reductions_of_phases(each) for each in phases if each is not graph]
-    others = [with_vectors_as_rows(graph), with_long_sums_in_parts(graph), with_dual_products(graph), *phases]
+    others = [with_vectors_as_rows(graph), with_long_sums_in_parts(graph), *phases]
     others += [each for each in reduced if each not in phases]
     if {"wgmma", "tcgen05.mma"} & {*sm.tensor_cores}:
         others.append(with_float8_factors(graph))
     if "wgmma" in sm.tensor_cores:
         others.append(with_block_scales(graph))
     free = free_sizes and not graph.fixed_shapes
-    for other in (other for other in others if other is not graph and not (free and other.fixed_shapes)):
+    ways = (other for other in others if other is not graph and not (free and other.fixed_shapes))
+    return with_shared_kernels(_fastest(plan, ways))
+
+
+def _fastest(plan: SinglePlan | ChainPlan, others: Iterable[Graph], arch: str = "sm_90a") -> SinglePlan | ChainPlan:
+    """The plan, or that of one of these graphs that say the same, by the predicted times of their launches."""
+    for other in others:
         try:
-            plan = min(plan, _one_or_cut(other), key=seconds)
+            plan = min(plan, _one_or_cut(other), key=functools.partial(H200.seconds, arch=arch))
         except UnmatchedError:
             continue  # no pattern takes it when it is said this way; the first way is left
-    return with_shared_kernels(plan)
+    return plan
 
 
 def _one_or_cut(graph: Graph) -> SinglePlan | ChainPlan:

@@ -197,7 +197,7 @@ def test_sums_that_are_released_too_early_are_found(tmp_path):
 @pytest.mark.slow
 def test_a_stage_that_does_not_wait_for_the_second_factor_is_found(tmp_path):
     text = planted("tx_count=(BM + 2 * BN)", "tx_count=(BM + BN)")
-    with emulated_device("sm_100a"), pytest.raises(KernelFault, match="mbarrier"):
+    with pytest.raises(KernelFault, match="mbarrier"), emulated_device("sm_100a"):
         run_on_few(text, tmp_path, MANY, 2)
 
 
