@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from dataclasses import replace
 
 import pytest
@@ -17,7 +18,7 @@ from cutesmith.patterns.configurations import HopperConfiguration as Tiles
 from cutesmith.patterns.contraction import legality
 from cutesmith.patterns.contraction.blackwell import legality as blackwell
 from cutesmith.patterns.contraction.hopper import legality as hopper
-from cutesmith.patterns.contraction.plan import ContractionPlan, match
+from cutesmith.patterns.contraction.plan import RESERVED, ContractionPlan, match
 from cutesmith.patterns.cutting.dual_products import pairs_of, with_dual_products
 from cutesmith.patterns.match import plan_kernel, whole_or_cut
 from cutesmith.patterns.tracing.trace import trace_function
@@ -315,6 +316,20 @@ def test_no_tile_spills(arch, rows, tmp_path):
 def test_tiles_leave_room_for_the_sums_of_both(arch, configuration, message):
     said = against(plan_of(swiglu, *SIZES).problem, configuration, arch)
     assert any(message in why for why in said), said
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+def test_names_of_the_kernel_are_reserved(arch):
+    def doubled(x, gate, up, free: float):
+        return swiglu(x, gate, up) * free
+
+    plan = plan_of(doubled, X, GATE, UP, 2.0)
+    *_, configuration = CASES[arch]["linear"]
+    statements = ast.parse(plan.render(configuration)).body
+    kernel = next(each for each in statements if getattr(each, "name", "") == "contraction_kernel")
+    bound = {node.id for node in ast.walk(kernel) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    assert {name for name in bound if "out" not in name} - {"_"} <= RESERVED
+    assert plan.problem.arguments[-1] == "free_in"
 
 
 def test_wide_tiles_of_tensor_memory_have_the_sums_of_one_at_a_time():

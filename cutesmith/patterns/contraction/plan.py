@@ -61,7 +61,9 @@ _OWN = (
     "transposed vector_at tile_of tile_layout operand_layout copy_of_tile load_tile split_float32 LAUNCHERS vectors "
     "contiguous_k tiled_mma op sizes window_starts seen_at load_windows starts taps FEATURES POSITIONS DEPTH TAPS sA "
     "feature f_k weights seen base start is_line steps step channel line line_0 line_1 offset tap inside element "
-    "wild f i k round_to_tf32"
+    "wild f i k round_to_tf32 ahead free k_tile bytes_A bytes_B bytes_B_2 bytes_C cA cB gB_2 sB_2 sC sC_2 copy_A "
+    "copy_B copy_B_2 layout_A layout_B layout_B_2 layout_C load_A load_B load_B_2 part_A part_B part_B_2 r_acc r_acc_2 "
+    "tCrB_2 tXrA tXrB tXrB_2 tXsA tXsB tXsB_2"
 )
 Form = ContractionConfiguration | DirectConfiguration | HopperConfiguration | BlackwellConfiguration
 Own = HopperConfiguration | BlackwellConfiguration
