@@ -20,7 +20,12 @@ from cutesmith.patterns.cutting.dual_products import with_dual_products
 from cutesmith.patterns.cutting.machine import H200
 from cutesmith.patterns.cutting.phase_reductions import with_reductions_of_phases
 from cutesmith.patterns.cutting.phases import with_phases
-from cutesmith.patterns.cutting.rewriting import with_float8_factors, with_long_sums_in_parts, with_vectors_as_rows
+from cutesmith.patterns.cutting.rewriting import (
+    with_chosen_factors,
+    with_float8_factors,
+    with_long_sums_in_parts,
+    with_vectors_as_rows,
+)
 from cutesmith.patterns.cutting.sharing import with_shared_kernels
 from cutesmith.patterns.elementwise import plan as elementwise
 from cutesmith.patterns.graph.block_scales import with_block_scales
@@ -98,7 +103,7 @@ def whole_or_cut(graph: Graph, arch: str = "sm_90a", *, free_sizes: bool = False
     if sm == contraction.HOPPER:
         phases += [with_phases(graph, for_tma=True), with_phases(graph, for_tma=True, in_order=True)]
     reduced = [with_reductions_of_phases(each) for each in phases if each is not graph]
-    others = [with_vectors_as_rows(graph), with_long_sums_in_parts(graph), *phases]
+    others = [with_chosen_factors(graph), with_vectors_as_rows(graph), with_long_sums_in_parts(graph), *phases]
     others += [each for each in reduced if each not in phases]
     if {"wgmma", "tcgen05.mma"} & {*sm.tensor_cores}:
         others.append(with_float8_factors(graph))

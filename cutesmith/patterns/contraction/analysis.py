@@ -115,7 +115,8 @@ class ContractionProblem:
 
     `second`, where there are two products of A: the right factor of the other one, of whose sums the function is too.
     `b` may be what windows over an image see, each window a column; `image` is then the code of that, also where they
-    are points and B is the image itself. `scales` are those of the blocks of A and B, which are float8 then. `batch`
+    are points and B is the image itself. `scales` are those of the blocks of A and B, which are float8 then. `choices`
+    are the numbers (…, 1, 1) of the matrices of A and B that the products take, where those are not their own. `batch`
     are the leading dimensions of the result; `order` says where its elements lie, if not there. `tf32`: PyTorch's flags
     allow float32 factors to be rounded so.
     """
@@ -131,6 +132,7 @@ class ContractionProblem:
     b: Matrix | Seen
     second: Matrix | None
     scales: tuple[Scales | None, Scales | None]
+    choices: tuple[TensorCode | None, TensorCode | None]
     tf32: bool
     epilogue: Epilogue
     image: TensorCode | None
@@ -217,6 +219,7 @@ def analyse(graph: Graph, reserved: Collection[str]) -> ContractionProblem:
         b=_right_of(right, names, rank),
         second=matrix_of(others[0].inputs[1], names, rank) if others else None,
         scales=(_scales_of(left, names, rank, k_at=1), _scales_of(right, names, rank, k_at=0)),
+        choices=(_choice_of(left, names), _choice_of(right, names)),
         tf32=Contraction.of(product).tf32,
         epilogue=write_epilogue(graph, products, names, reserved),
         image=Input.of(right.inputs[0]).code(names) if right.op == "windows" else None,
@@ -248,6 +251,10 @@ def _scales_of(factor: Node, names: list[str], rank: int, *, k_at: int) -> Scale
         return None
     sizes = Blocks.of(factor).sizes
     return Scales(matrix_of(factor.inputs[1], names, rank), sizes[1 - k_at], sizes[k_at])
+
+
+def _choice_of(factor: Node, names: list[str]) -> TensorCode | None:
+    return Input.of(factor.inputs[1]).code(names) if factor.op == "chosen" else None
 
 
 def _seen(operand: Node, names: Sequence[str]) -> Seen:

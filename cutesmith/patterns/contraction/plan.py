@@ -63,7 +63,8 @@ _OWN = (
     "feature f_k weights seen base start is_line steps step channel line line_0 line_1 offset tap inside element "
     "wild f i k round_to_tf32 ahead free k_tile bytes_A bytes_B bytes_B_2 bytes_C cA cB gB_2 sB_2 sC sC_2 copy_A "
     "copy_B copy_B_2 layout_A layout_B layout_B_2 layout_C load_A load_B load_B_2 part_A part_B part_B_2 r_acc r_acc_2 "
-    "tCrB_2 tXrA tXrB tXrB_2 tXsA tXsB tXsB_2"
+    "tCrB_2 tXrA tXrB tXrB_2 tXsA tXsB tXsB_2 "
+    "chosen_A chosen_B"
 )
 Form = ContractionConfiguration | DirectConfiguration | HopperConfiguration | BlackwellConfiguration
 Own = HopperConfiguration | BlackwellConfiguration
@@ -199,7 +200,8 @@ def _context(problem: ContractionProblem, configuration: Form) -> dict[str, obje
     matrices = list(map(views.name, codes))
     scales = [views.name(each.matrix.code) for each in problem.scales if each is not None]
     operands = [views.name(operand.passed) for operand in epilogue.operands]
-    inputs = [*matrices, *scales, *operands]
+    choices = [views.name(code) for code in problem.choices if code is not None]
+    inputs = [*matrices, *choices, *scales, *operands]
     results = [output.name for output in epilogue.outputs]
     loaded = [operand.loaded(f"r_{operand.name}[v]") for operand in epilogue.operands]
     products = ["", "_2"][: len(problem.right)]  # what names end with that each product has its own of
@@ -218,6 +220,7 @@ def _context(problem: ContractionProblem, configuration: Form) -> dict[str, obje
         "products": products,
         "each": each,
         "views": [*views.lines, *_block_checks(problem, matrices, scales, codes), *epilogue.laws],
+        "choices": [side for side, code in zip("AB", problem.choices, strict=True) if code is not None],
         "windows": problem.windows,
         "taps": math.prod(problem.windows.taps) if problem.windows else 1,
         "itembits": 8 * ITEM_BYTES[problem.b.dtype],
@@ -281,7 +284,9 @@ def _allocations(
         outputs = f"*{a}.shape[:2]" if len(problem.batch) > 1 else f"{a}.shape[0]"
         shape = f"{b}.shape[0], {outputs}, {columns}"
     elif problem.batch:
-        shape = f"*torch.broadcast_shapes({a}.shape[:-2], {b}.shape[:-{drop}]), {a}.shape[-2], {columns}"
+        chosen = iter(inputs[2:])
+        of_a, of_b = (f"{next(chosen) if code else side}" for code, side in zip(problem.choices, (a, b), strict=True))
+        shape = f"*torch.broadcast_shapes({of_a}.shape[:-2], {of_b}.shape[:-{drop}]), {a}.shape[-2], {columns}"
     if problem.order:
         shape = f"{', '.join(map(str, problem.graph.outputs[0].shape))},"
     for output in problem.epilogue.outputs:

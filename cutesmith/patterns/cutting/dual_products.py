@@ -47,4 +47,5 @@ def pairs_of(nodes: Iterable[Node]) -> list[tuple[Node, Node]]:
 def _can_pair(first: Node, second: Node) -> bool:
     (left, right), (other_left, other_right) = first.inputs, second.inputs
     same = left is other_left and right.shape == other_right.shape and right.dtype == other_right.dtype
+    same = same and not any(side.op == "chosen" for side in (left, right, other_right))
     return same and first.attrs == second.attrs and not any(node is first for node in nodes_of((other_right,)))

@@ -3,7 +3,8 @@
 A tile of the tensor core wastes all but a column of its work on a vector, and the product is no more than one visit to
 the matrix: what a row kernel does at memory speed. A small result of long sums keeps few multiprocessors busy; cut
 along k it is a batch of products, whose results a pointwise kernel adds up, in the same order every time. Hopper
-multiplies float8 itself, where the function allows its sums. Where the user asks for it, factors of float32 may be
+multiplies float8 itself, where the function allows its sums. Matrices that an index takes out of an array, such as the
+weights of each token's expert, are read where they lie. Where the user asks for it, factors of float32 may be
 rounded to tf32.
 """
 
@@ -16,10 +17,11 @@ from functools import partial
 
 import torch
 
-from cutesmith.patterns.graph.attributes import Contraction, Input, Reduction, ShortSums, View
+from cutesmith.patterns.graph.attributes import Contraction, Input, Iota, Reduction, ShortSums, Stored, View
 from cutesmith.patterns.graph.builder import GraphBuilder
 from cutesmith.patterns.graph.dtypes import FLOATS8, compute_dtype
 from cutesmith.patterns.graph.nodes import Graph, Node, with_nodes
+from cutesmith.patterns.graph.shapes import dense_strides
 from cutesmith.patterns.graph.views import push_permute, push_slice
 
 SHORTEST = 512
@@ -47,6 +49,11 @@ def with_long_sums_in_parts(graph: Graph) -> Graph:
 def with_float8_factors(graph: Graph) -> Graph:
     """The graph with products of the float8 numbers that became float16, where the tensor cores may sum those up."""
     return _rewritten(graph, _of_float8)
+
+
+def with_chosen_factors(graph: Graph) -> Graph:
+    """The graph with products that read the matrices which an index takes out of an array where they lie."""
+    return _rewritten(graph, _of_chosen)
 
 
 def with_tf32(graph: Graph, *, allowed: bool = True) -> Graph:
@@ -91,6 +98,33 @@ def _of_float8(build: GraphBuilder, node: Node) -> Node | None:
     factors = tuple(side.inputs[0] for side in node.inputs if side.op == "cast" and side.inputs[0].dtype in FLOATS8)
     build.origin = node.origin
     return build.node("contract", factors, node.shape, node.dtype, node.attrs) if len(factors) == 2 else None
+
+
+def _of_chosen(build: GraphBuilder, node: Node) -> Node | None:
+    factors = [_chosen(build, side) or side for side in node.inputs]
+    if all(new is old for new, old in zip(factors, node.inputs, strict=True)):
+        return None
+    build.origin = node.origin
+    return build.node("contract", factors, node.shape, node.dtype, node.attrs)
+
+
+def _chosen(build: GraphBuilder, factor: Node) -> Node | None:
+    """A factor as whole matrices of an array and an index for each product; None where it is something else."""
+    taken = factor.inputs[0] if factor.op == "stored" else factor
+    batch, rank = factor.shape[:-2], len(factor.shape)
+    if taken.op != "take" or len(taken.inputs) != 4 or taken.inputs[1].shape != (*batch, 1, 1):
+        return None
+    array, index, *places = taken.inputs
+    steps = dense_strides(taken.shape)
+    seen = Stored.of(factor).stride if factor.op == "stored" else steps
+    along = [Iota.of(place).dim if place.op == "iota" else None for place in places]
+    if array.shape[1:] != taken.shape[-2:] or along != [rank - 2, rank - 1] or len(seen) != rank:
+        return None
+    if seen != steps:
+        array = push_permute(build, array, (0, 2, 1))
+    if array.shape[1:] != factor.shape[-2:] or seen not in (steps, (*steps[:-2], steps[-1], steps[-2])):
+        return None
+    return build.node("chosen", (array, build.stored(index)), factor.shape, factor.dtype)
 
 
 def _of_rounded_factors(allowed: bool, build: GraphBuilder, node: Node) -> Node | None:

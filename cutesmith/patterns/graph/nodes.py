@@ -14,6 +14,8 @@ The other operations are the leaves and
 - `windows`: what a window over an image sees, with zeros outside (`Windows`): the product of a convolution takes it;
 - `scaled`: inputs (x, scales), both in memory: numbers of float8 times the scale of their block (`Blocks`), float32:
   a product takes it;
+- `chosen`: inputs (x, int index (…, 1, 1)), both in memory: for each of the leading dimensions the matrix of x at that
+  index, which lies within x: a product takes it;
 - `pool`: what becomes of each window over an image (`windows.Pooling`);
 - `interleave`: the positions of a transposed convolution, each from the product of its phase (`Interleaving`);
 - `depth_to_space`: the positions of (…, outputs * phases, places), where no other product has some (`DepthToSpace`);
@@ -192,8 +194,8 @@ def bytes_of(node: Node) -> int:
 
 
 def in_memory(factor: Node) -> tuple[Node, ...]:
-    """What a factor of a product is made of in memory: the image of windows, numbers and their scales, or itself."""
-    return factor.inputs if factor.op in ("windows", "scaled") else (factor,)
+    """What a factor of a product is made of in memory: an image, numbers and scales, matrices and index, or itself."""
+    return factor.inputs if factor.op in ("windows", "scaled", "chosen") else (factor,)
 
 
 def views_of(node: Node) -> tuple[View, ...]:

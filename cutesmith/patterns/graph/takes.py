@@ -12,11 +12,15 @@ from collections.abc import Sequence
 from cutesmith.patterns.graph.attributes import Constant, Gather, Iota
 from cutesmith.patterns.graph.builder import GraphBuilder
 from cutesmith.patterns.graph.node_table import IN_MEMORY
-from cutesmith.patterns.graph.nodes import Graph, Node, with_nodes
+from cutesmith.patterns.graph.nodes import Graph, Node, nodes_of, with_nodes
 from cutesmith.patterns.graph.shapes import Shape, is_squeeze, kept_positions
 
 READ_ANYWHERE = frozenset({"take", "search"})
 """Operations that read their first input, which lies in memory, at places of their own."""
+
+
+SHARED = 16
+"""Elements of a take that have one coordinate: searching for it again takes longer than reading it."""
 
 
 def take(
@@ -69,8 +73,14 @@ class _Taking:
             inner, *steps = source.inputs
             return self.of(inner, tuple(self._broadcast(each, source.shape, indices) for each in steps))
         whole = source if source.op in IN_MEMORY else build.stored(source)
-        given = [build.materialise(each) for each in indices]
+        given = [self._index(each) for each in indices]
         return build.node("take", (whole, *given), self.shape, source.dtype)
+
+    def _index(self, node: Node) -> Node:
+        """A coordinate, stored where it is searched for once for many elements."""
+        is_shared = math.prod(node.shape) * SHARED <= math.prod(self.shape)
+        is_searched = is_shared and any(each.op == "search" for each in nodes_of((node,)))
+        return self.build.stored(node) if is_searched else self.build.materialise(node)
 
     def _broadcast(self, node: Node, shape: Shape, indices: tuple[Node, ...]) -> Node:
         """The take of a value that is broadcast to the shape which the indices are of."""

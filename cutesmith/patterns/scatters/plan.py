@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from cutesmith.patterns.configurations import ScattersConfiguration
 from cutesmith.patterns.contraction.epilogue import Epilogue, Operand
 from cutesmith.patterns.graph.dtypes import ITEM_BYTES
-from cutesmith.patterns.graph.nodes import Graph
+from cutesmith.patterns.graph.nodes import Graph, nodes_of
 from cutesmith.patterns.graph.shapes import broadcast
 from cutesmith.patterns.graph.size_laws import size_code
 from cutesmith.patterns.graph.takes import with_takes
@@ -181,8 +181,8 @@ def _frame(problem: ScatterProblem, read: list[Operand], inputs: dict[str, str])
     names = list(dict.fromkeys(inputs[operand.name] for operand in read))
     if read and broadcast([operand.shape[-operand.rank :] for operand in read]) == problem.frame:
         return f"tuple(torch.broadcast_shapes({', '.join(f'{name}.shape' for name in names)}))"
-    whole = next((each for node in problem.scatters for each in node.inputs if each.shape == problem.frame), None)
-    sizes = whole.sizes if whole is not None and whole.sizes else problem.frame
+    given = nodes_of(tuple(each for node in problem.scatters for each in node.inputs))
+    sizes = next((each.sizes for each in given if each.shape == problem.frame and each.sizes), problem.frame)
     return f"({', '.join(size_code(size, list(problem.arguments)) for size in sizes)},)"
 
 

@@ -28,19 +28,23 @@ def user_frame(path: str) -> FrameType | None:
     return fallback
 
 
-def only_raises(frame: FrameType | None) -> bool:
-    """Whether PyTorch branches on a value only to refuse an argument, as for variances below 0."""
+def only_raises(frame: FrameType | None) -> str:
+    """The statement by which a function branches on a value only to refuse an argument, as for variances below 0.
+
+    It is PyTorch's own, or the problem's `if …: raise …` whose condition denies nothing; else "".
+    """
     between = (_OURS, f"{_TORCH}/_dynamo", f"{_TORCH}/_compile", "<")  # frames of the dispatch itself
     while frame is not None and frame.f_code.co_filename.startswith(between):
         frame = frame.f_back
-    if frame is None or not frame.f_code.co_filename.startswith(_TORCH):
-        return False
+    if frame is None:
+        return ""
     tree = ast.parse("".join(linecache.getlines(frame.f_code.co_filename)))
-    branches = (node for node in ast.walk(tree) if isinstance(node, ast.If) and not node.orelse)
-    return any(
-        isinstance(node.body[0], ast.Raise) and node.lineno <= frame.f_lineno <= (node.test.end_lineno or 0)
-        for node in branches
-    )
+    for node in ast.walk(tree):
+        refuses = isinstance(node, ast.If) and not node.orelse and isinstance(node.body[0], ast.Raise)
+        if refuses and node.lineno <= frame.f_lineno <= (node.test.end_lineno or 0):
+            denies = any(isinstance(each, ast.Not) for each in ast.walk(node.test))
+            return "" if denies else f"if {ast.unparse(node.test)}: raise"
+    return ""
 
 
 def where_raised(error: BaseException, path: str) -> str:

@@ -63,7 +63,8 @@ FAMILIES = (
 AS_AN_INPUT = " (return it from get_inputs(), or write class Model, whose weights are inputs)"
 READS_VALUE = (
     "reads a value of a tensor (`.item()`, `.tolist()`, a branch on it), which the host does not know; "
-    "compute with the tensor (torch.where, a mask, an index), or make the number an argument"
+    "compute with the tensor (torch.where, a mask, an index), or make the number an argument; for rows of groups that "
+    "end at such values: torch.nn.functional.grouped_mm(x, weights, offs=ends)"
 )
 
 _MOVES_STATISTICS = frozenset({"aten.native_batch_norm", "aten._native_batch_norm_legit"})
@@ -87,10 +88,14 @@ _ASSERTIONS = frozenset(
 """What PyTorch checks of values before it computes with them; a kernel does not."""
 
 SHAPE_DEPENDS = "has a result whose shape depends on values"
+CHOOSES_ROWS = (
+    f"{SHAPE_DEPENDS}; compute all rows and choose by torch.where, or sort rows by group: "
+    "torch.nn.functional.grouped_mm(x, weights, offs=ends)"
+)
 _READS = frozenset({"aten._local_scalar_dense", "aten.is_nonzero", "aten.equal"})
 _REFUSED = {
-    "aten.nonzero": SHAPE_DEPENDS,
-    "aten.masked_select": SHAPE_DEPENDS,
+    "aten.nonzero": CHOOSES_ROWS,
+    "aten.masked_select": CHOOSES_ROWS,
     "aten.unique_consecutive": SHAPE_DEPENDS,
     "aten.unique_dim": SHAPE_DEPENDS,
     "aten._unique2": SHAPE_DEPENDS,
@@ -147,7 +152,8 @@ class Recorder(LightMode):  # type: ignore[no-untyped-call,unused-ignore]
         self.build.origin = self._origin(str(func))
         if name in _ASSERTIONS:
             return None
-        if name == "aten.is_nonzero" and only_raises(sys._getframe(1)):
+        if name == "aten.is_nonzero" and (refusal := only_raises(sys._getframe(1))):
+            self.assumes.append(f"no values that are refused (`{refusal}`)")
             return False
         if name in _READS:
             raise self.build.unmatched(READS_VALUE)
@@ -218,7 +224,7 @@ class Recorder(LightMode):  # type: ignore[no-untyped-call,unused-ignore]
             if func.overloadpacket is not torch.ops.aten.index:
                 raise
             # a mask as an index: PyTorch has no shape for it without values
-            raise self.build.unmatched(SHAPE_DEPENDS) from error
+            raise self.build.unmatched(CHOOSES_ROWS) from error
 
     def _refused(self, func: Any, args: tuple[Any, ...], named: dict[str, Any], refusal: UnmatchedError) -> Any:
         """Results that nothing is known of: the trace goes on, to name what else stands in the way."""

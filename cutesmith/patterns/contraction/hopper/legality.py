@@ -55,6 +55,8 @@ def obstacles(problem: ContractionProblem, sm: SmVersion) -> Iterator[str]:
         yield "wgmma reads float8 along k, and TMA lines that begin at 16 bytes"
     if problem.scaled_k % 32:
         yield f"scales change after {problem.scaled_k} of k: wgmma sums up 32 products of float8"
+    if any(problem.choices):
+        yield "TMA reads the matrices of a batch in their order"
     if problem.k == 0:
         yield "there is nothing to sum up"
     if isinstance(problem.b, Seen):
