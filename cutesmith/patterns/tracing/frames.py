@@ -39,9 +39,9 @@ def only_raises(frame: FrameType | None) -> str:
     if frame is None:
         return ""
     tree = ast.parse("".join(linecache.getlines(frame.f_code.co_filename)))
-    for node in ast.walk(tree):
-        refuses = isinstance(node, ast.If) and not node.orelse and isinstance(node.body[0], ast.Raise)
-        if refuses and node.lineno <= frame.f_lineno <= (node.test.end_lineno or 0):
+    branches = (node for node in ast.walk(tree) if isinstance(node, ast.If) and not node.orelse)
+    for node in branches:
+        if isinstance(node.body[0], ast.Raise) and node.lineno <= frame.f_lineno <= (node.test.end_lineno or 0):
             denies = any(isinstance(each, ast.Not) for each in ast.walk(node.test))
             return "" if denies else f"if {ast.unparse(node.test)}: raise"
     return ""

@@ -8,6 +8,7 @@ of experts are computed in such blocks too (MegaBlocks, Gale et al. 2022, sectio
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -41,14 +42,14 @@ def _by_groups(x: torch.Tensor, weights: torch.Tensor, ends: torch.Tensor) -> to
     rows, last = x.shape[0], weights.shape[0] - 1
     if rows == 0:
         return x @ weights[0]
-    counted = {"dtype": ends.dtype, "device": x.device}
-    row = torch.arange(rows, **counted)
+    count = functools.partial(torch.arange, dtype=ends.dtype, device=x.device)
+    row = count(rows)
     group_of_row = torch.searchsorted(ends, row, right=True, out_int32=True).clamp(max=last)
     begins = torch.nn.functional.max_pool1d(group_of_row[None], 1, TILE)[0]  # every 64th
-    begins = begins + torch.arange(len(begins), **counted)  # the first number of each tile
-    number = torch.arange(len(begins) + last + 1, **counted)
+    begins = begins + count(len(begins))  # the first number of each tile
+    number = count(len(begins) + last + 1)
     tile = torch.searchsorted(begins, number, right=True, out_int32=True) - 1
-    rows_of_tile = tile[:, None] * TILE + torch.arange(TILE, **counted)
+    rows_of_tile = tile[:, None] * TILE + count(TILE)
     tiles = torch.nn.functional.embedding(rows_of_tile.clamp(max=rows - 1), x)
     products = tiles @ weights.index_select(0, (number - tile).clamp(max=last))
     return products.flatten(0, 1).index_select(0, row + TILE * group_of_row)
