@@ -1,6 +1,6 @@
 """Products of groups of rows, each group with a matrix of its own, whose ends are values of a tensor.
 
-Nobody knows the ends when a kernel is launched. So the rows are cut into tiles, and each tile is multiplied with the
+The ends are not known when a kernel is launched. So the rows are cut into tiles, and each tile is multiplied with the
 matrix of each group that has rows in it: a batch of products whose factors are chosen by an index. Tile t of the rows
 and group g are number t + g of the batch, of which there are as many as tiles and groups together. Layers of a mixture
 of experts are computed in such blocks too (MegaBlocks, Gale et al. 2022, section 5).
