@@ -291,7 +291,7 @@ def test_no_tile_spills(arch, rows, tmp_path):
     shapes = (rows, 4096), (14336, 4096), (14336, 4096)
     plan = plan_of(swiglu, *map(empty, shapes))
     spilled = {}
-    for configuration in plan.configurations(arch):
+    for configuration in plan.configurations(arch)[:12]:
         with session(arch) as recorded:
             load(plan.render(configuration), tmp_path).kernel_fn(*(like(empty(*shape)) for shape in shapes))
         compiled = recorded.kernel(recorded.launches[0].kernel)
