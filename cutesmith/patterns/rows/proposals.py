@@ -68,6 +68,10 @@ def _short_rows(
     """Rows that fit the registers; `width` is the bytes an element takes in all tensors, in units of two."""
     counts = [32, 16, 64] if columns > 1024 else [16, 32, 8]
     counts = [max(8, count // (1 if width <= 2 else 2)) for count in counts]
+    if weighted and not writes:
+        # A matrix times a vector: 32 bytes a thread. 8192 x 2048 took 15.3 us with 64 and 14.6 with 32 in bf16, two
+        # matrices of 14336 x 4096 63.7 and 61.1.
+        counts = list(dict.fromkeys([max(base.vector, 16 // width), *counts]))
     plain = [replace(base, elements_per_thread=count) for count in counts]
     if not writes:
         return [replace(each, hints="stream") for each in plain[:2]] + plain
