@@ -57,7 +57,7 @@ HOPPER_NAMES = frozenset(
     "scales scales_A scales_B mine_A mine_B load_scales_A load_scales_B add_scaled written_now "
     "PLACES PHASES POSITIONS APART FIRST inside further phases phase store_in_order strip first_row first_output "
     "is_place channel_tiles MmaTF32Op op matrices group groups A_2 B_2 mA_2 mB_2 tma_A_2 tma_B_2 tA_2 tB_2 "
-    "tAgA tAsA tBgB tBsB tAgA_2 tBgB_2 own_2 which acc_2 sums_2 strips_2 EVICT_FIRST".split()
+    "tAgA tAsA tBgB tBsB tAgA_2 tBgB_2 own_2 which acc_2 sums_2 strips_2 pairs_layout EVICT_FIRST".split()
 )
 """What the template binds, so that an argument of the problem needs another name."""
 

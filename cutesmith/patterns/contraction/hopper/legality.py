@@ -179,11 +179,14 @@ def refusals(problem: ContractionProblem, c: HopperConfiguration, sm: SmVersion)
         yield f"a loop that stores {c.columns} columns is too long"
     if c.joined and not can_join(problem):
         yield "positions of several images cannot follow each other"
+    line = 128 // factor_bytes(problem, c)
     a_contiguous_k, b_contiguous_k = k_major(problem, c)[:: -1 if c.swapped else 1]
     if c.dual != (problem.second is not None):
         yield "a tile has the sums of each product"
     if c.dual and (c.split > 1 or c.parts > 1):
         yield "blocks that divide k, and parts, have sums of one product"
+    if c.dual and not c.swapped and (c.tile_k > line if b_contiguous_k else c.tile_n % line):
+        yield "one wgmma multiplies with two right tiles where these are one in shared memory"
     if is_tf32(problem, c) and not problem.tf32:
         yield "PyTorch's flags do not allow numbers rounded to tf32"
     if c.tile_m % (64 * c.warpgroups if not c.pingpong else 64):
@@ -196,7 +199,6 @@ def refusals(problem: ContractionProblem, c: HopperConfiguration, sm: SmVersion)
         yield "a cluster shares one operand"
     if c.split > 1 and (c.pingpong or c.cluster_m * c.cluster_n > 1):
         yield "blocks that divide k share nothing else"
-    line = 128 // factor_bytes(problem, c)
     sides = (a_contiguous_k, c.tile_m, c.cluster_n), (b_contiguous_k, c.tile_n, c.cluster_m)
     for contiguous_k, lines, parts in sides:
         if lines % (parts * (8 if contiguous_k else line)) and (parts > 1 or not contiguous_k):

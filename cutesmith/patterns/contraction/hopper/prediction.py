@@ -128,8 +128,9 @@ def predict(problem: ContractionProblem, c: Tiles) -> Prediction:
     # other half of the tile.
     registers = from_registers(problem, c)
     first = 32 if registers and c.pingpong else 0
-    multiply = first + max(c.tile_n / 2, (32 - first if registers else 16) + c.tile_n / 4)
-    multiply *= c.tile_m / 64 * c.tile_k / depth * len(c.products) * len(problem.right)
+    across, down = (1, len(problem.right)) if c.swapped else (len(problem.right), 1)
+    multiply = first + max(across * c.tile_n / 2, (32 - first if registers else 16) + across * c.tile_n / 4)
+    multiply *= down * c.tile_m / 64 * c.tile_k / depth * len(c.products)
     load = _load_cycles(problem, c, rows, columns)
     waits = (multiply * at_once + STEP_CYCLES, load * at_once, LATENCY_CYCLES / max(1, c.stages - 1))
     step = _norm(waits, STEP_SHARPNESS) + (PARTS_CYCLES if c.splits else 0.0)
