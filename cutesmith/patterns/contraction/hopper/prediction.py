@@ -76,6 +76,11 @@ MOST_FLOPS = 1360e12
 MOST_FLOPS_OF_FLOAT8 = 2390e12
 MOST_FLOPS_OF_TF32 = MOST_FLOPS / 2
 """An estimate, below which two products on an H100 stay: 408 and 419e12."""
+DUAL_CYCLES = 0.95
+"""Of the cycles of a tile of two products, as of eight sizes on an H200."""
+DUAL_POWER, LONG_FLOPS = {False: 0.10, True: 0.02}, 4e11
+"""More than that of one product, by whether warpgroups take turns, of a launch that lasts long: 128 x 128 shared took
+1349 us at 4096 x 14336 x 4096 where 128 x 80 in turns took 1257, and 30.4 at 256 x 8192 x 2048 where that took 34.6."""
 COPIED_AT_ONCE = 256
 """Elements of a line that a warp copies."""
 COPY_SECONDS = 3e-6
@@ -137,15 +142,18 @@ def predict(problem: ContractionProblem, c: Tiles) -> Prediction:
     if c.cluster_n > 1 or (c.cluster_m > 1 and not is_float8):
         step += CLUSTER_CYCLES["n" if c.cluster_n > 1 else "m"]
     sums = _steps(problem, c) / c.split * step + TILE_CYCLES + SPLIT_CYCLES * math.log2(c.split)
-    own = _with_epilogue(problem, c, sums, columns)
+    own = _with_epilogue(problem, c, sums, columns) * (DUAL_CYCLES if c.dual and not c.swapped else 1.0)
     within = "its epilogue" if own > 2 * sums else "loads from L2" if load > multiply else "multiplications"
     products = problem.batches * len(problem.right) * len(c.products)
     moved = problem.graph.moved_bytes + sum(_more_bytes(problem, c))
     most_flops = MOST_FLOPS_OF_FLOAT8 if is_float8 else MOST_FLOPS_OF_TF32 if tf32 else MOST_FLOPS
+    flops = 2 * problem.m * problem.n * problem.k * products
+    if c.dual and not c.swapped:
+        most_flops /= 1 + DUAL_POWER[c.pingpong] * min(1.0, flops / LONG_FLOPS)
     work = {
         within: waves * own / CLOCK,
         "bytes of device memory": moved / BANDWIDTH * (1 + LINE_SHARE * 128 / (c.tile_k * factor_bytes(problem, c))),
-        "the card's power": 2 * problem.m * problem.n * problem.k * products / most_flops,
+        "the card's power": flops / most_flops,
     }
     seconds = LAUNCH_SECONDS + _norm(work.values(), SHARPNESS)
     seconds += sum(COPY_SECONDS + moved / BANDWIDTH for moved in _bytes_beside(problem, c))
