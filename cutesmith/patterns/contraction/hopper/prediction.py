@@ -61,6 +61,8 @@ CODE_BYTES = 128e3
 """Of the function of all sums, from which on each of its instructions comes from L2."""
 LOOP_INSTRUCTIONS = 4
 """More for each sum where the function is a loop: the sum goes to shared memory and back, and has a place there."""
+ALONE_SHARE = 0.3
+"""Of the epilogue where warpgroups take turns and a block has a single tile: no products run beside it."""
 SUM_INSTRUCTIONS = 10
 """Of each sum beside the function's own: it is converted, and stored to shared memory. Where warpgroups share a tile,
 ROUND_CYCLES has as many."""
@@ -143,6 +145,7 @@ def predict(problem: ContractionProblem, c: Tiles) -> Prediction:
         step += CLUSTER_CYCLES["n" if c.cluster_n > 1 else "m"]
     sums = _steps(problem, c) / c.split * step + TILE_CYCLES + SPLIT_CYCLES * math.log2(c.split)
     own = _with_epilogue(problem, c, sums, columns) * (DUAL_CYCLES if c.dual and not c.swapped else 1.0)
+    alone = ALONE_SHARE * _leaving_cycles(problem, c, columns)
     within = "its epilogue" if own > 2 * sums else "loads from L2" if load > multiply else "multiplications"
     products = problem.batches * len(problem.right) * len(c.products)
     moved = problem.graph.moved_bytes + sum(_more_bytes(problem, c))
@@ -151,7 +154,7 @@ def predict(problem: ContractionProblem, c: Tiles) -> Prediction:
     if c.dual and not c.swapped:
         most_flops /= 1 + DUAL_POWER[c.pingpong] * min(1.0, flops / LONG_FLOPS)
     work = {
-        within: waves * own / CLOCK,
+        within: (waves * own + (alone if c.pingpong and waves == 1 else 0.0)) / CLOCK,
         "bytes of device memory": moved / BANDWIDTH * (1 + LINE_SHARE * 128 / (c.tile_k * factor_bytes(problem, c))),
         "the card's power": flops / most_flops,
     }
@@ -163,18 +166,18 @@ def predict(problem: ContractionProblem, c: Tiles) -> Prediction:
 
 def _with_epilogue(problem: ContractionProblem, c: Tiles, products: float, columns: int) -> float:
     """Cycles of a tile, with those of its epilogue: beside the other warpgroup's tile, or after the products."""
+    leaving = _leaving_cycles(problem, c, columns)
+    return max(products, (products + leaving) / 2) if c.pingpong else products + leaving
+
+
+def _leaving_cycles(problem: ContractionProblem, c: Tiles, columns: int) -> float:
+    """Of a tile's epilogue: its instructions and stores; of a shared tile those that nothing hides."""
     count = problem.epilogue_instructions + (ORDER_INSTRUCTIONS if problem.order else 0)
-    bytes_of_sum = sum(ITEM_BYTES[o.dtype] for o in problem.epilogue.outputs)
+    stored = sum(ITEM_BYTES[o.dtype] for o in problem.epilogue.outputs) * c.tile_m / STORED_BYTES
     if c.pingpong:
-        leaving = c.tile_m * min(c.tile_n, columns) * bytes_of_sum / STORED_BYTES
-        return max(products, (products + leaving + _instruction_cycles(problem, c, count + SUM_INSTRUCTIONS)) / 2)
-    leaving = (c.tile_n - c.columns) * c.tile_m * bytes_of_sum / STORED_BYTES
-    return (
-        products
-        + ROUND_CYCLES * c.tile_n / c.columns
-        + leaving
-        + _instruction_cycles(problem, c, max(0, count - SUM_INSTRUCTIONS))
-    )
+        return min(c.tile_n, columns) * stored + _instruction_cycles(problem, c, count + SUM_INSTRUCTIONS)
+    rounds = ROUND_CYCLES * c.tile_n / c.columns
+    return rounds + (c.tile_n - c.columns) * stored + _instruction_cycles(problem, c, max(0, count - SUM_INSTRUCTIONS))
 
 
 def _instruction_cycles(problem: ContractionProblem, c: Tiles, count: int) -> float:
