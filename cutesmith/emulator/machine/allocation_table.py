@@ -37,29 +37,34 @@ class AllocationTable:
             row[Word.START], row[Word.END] = allocation.address, allocation.end
             row[Word.HOST_DELTA] = allocation.host - allocation.address
             row[Word.GRANULE] = allocation.granule
-        left = MOST_SHADOW_BYTES
-        for index in sorted(range(len(allocations)), key=lambda index: allocations[index].size) if shadowed else ():
-            left -= table._shadow(allocations[index], table.words[index], left, lent)
+        if shadowed and allocations:
+            table._add_shadows(allocations, lent)
         return table
 
-    def _shadow(self, allocation: Allocation, entry: Array, left: int, lent: LentArrays) -> int:
-        """Cells of writers and readers for the allocation; how many bytes they take."""
-        chunks = allocation.size // GLOBAL_CHUNK + 1
-        cells = chunks * GLOBAL_CHUNK >> allocation.granule
-        size = 2 * _CELL_BYTES * (chunks + cells)
-        if allocation.initialised is not None:
-            entry[Word.INITIALISED] = allocation.initialised.ctypes.data
-            entry[Word.SHADOWED] = 1
-        if size > left:
-            self.unchecked += (allocation.name,)
-            return 0
-        for count, fill, words in (
-            (chunks, 0, (Word.CHUNK_WRITERS, Word.CHUNK_READERS)),
-            (cells, None, (Word.WRITERS, Word.READERS)),
+    def _add_shadows(self, allocations: Sequence[Allocation], lent: LentArrays) -> None:
+        """Cells of writers and readers for the allocations, the smallest first: one array of each kind for all of them.
+
+        A network has hundreds of allocations, each of which every launch would otherwise ask for arrays of its own.
+        """
+        sizes = np.array([allocation.size for allocation in allocations], np.int64)
+        chunks = sizes // GLOBAL_CHUNK + 1
+        cells = chunks * GLOBAL_CHUNK >> self.words[:, Word.GRANULE]
+        taken = 2 * _CELL_BYTES * (chunks + cells)
+        smallest = np.argsort(sizes, kind="stable")
+        fits = np.zeros(len(sizes), bool)
+        fits[smallest] = np.cumsum(taken[smallest]) <= MOST_SHADOW_BYTES
+        self.unchecked = tuple(allocations[index].name for index in smallest if not fits[index])
+        self.words[fits, Word.SHADOWED] = 1
+        for index, allocation in enumerate(allocations):
+            if allocation.initialised is not None:
+                self.words[index, Word.INITIALISED] = allocation.initialised.ctypes.data
+                self.words[index, Word.SHADOWED] = 1
+        for counts, fill, words in (
+            (chunks[fits], 0, (Word.CHUNK_WRITERS, Word.CHUNK_READERS)),
+            (cells[fits], None, (Word.WRITERS, Word.READERS)),
         ):
+            offsets = np.cumsum(counts) - counts
             for word in words:
-                array = lent.take(f"cells {len(self.shadows)}", (count,), np.uint64, fill)
+                array = lent.take(f"cells of {word.name}", (int(counts.sum()),), np.uint64, fill)
                 self.shadows.append(array)
-                entry[word] = array.ctypes.data
-        entry[Word.SHADOWED] = 1
-        return size
+                self.words[fits, word] = array.ctypes.data + _CELL_BYTES * offsets
