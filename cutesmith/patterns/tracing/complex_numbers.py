@@ -2,12 +2,11 @@
 
 A complex tensor has no node. It is a tensor without storage whose real and imaginary part are tensors of the trace, and
 what is computed of it is computed of them, as PyTorch computes it. So products, sums and views of complex numbers are
-ordinary nodes, and a Fourier transform is a product with a matrix of cosines and sines.
+ordinary nodes, and a Fourier transform is one or two products with matrices of cosines and sines (`fourier.py`).
 """
 
 from __future__ import annotations
 
-import math
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -16,6 +15,7 @@ import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
 from cutesmith.patterns.graph.shapes import broadcast
+from cutesmith.patterns.tracing.fourier import transform
 
 aten = torch.ops.aten
 REAL = {torch.complex64: torch.float32, torch.complex128: torch.float64}
@@ -23,7 +23,7 @@ COMPLEX = {real: dtype for dtype, real in REAL.items()}
 
 
 class Pair(NamedTuple):
-    """A complex value: tensors, or numbers."""
+    """A complex value: tensors, or numbers; within a transform None for an imaginary part of 0."""
 
     real: Any
     imag: Any
@@ -180,14 +180,6 @@ def _interleaved(func: Any, z: Pair) -> torch.Tensor:
         return torch.stack([z.real, z.imag], -1)
 
 
-def _waves(rows: int, columns: int, length: int, like: torch.Tensor) -> Pair:
-    """cos and sin of 2π · row · column / length: [rows, columns]; the product stays an integer until it is an angle."""
-    row, column = (torch.arange(size, device=like.device) for size in (rows, columns))
-    turns = row[:, None] * column % length
-    angle = turns.double() * (2 * math.pi / length)
-    return Pair(angle.cos().to(like.dtype), angle.sin().to(like.dtype))
-
-
 def _scaled(value: torch.Tensor, length: int, normalization: int) -> torch.Tensor:
     """By PyTorch's number for the scale: 0 none, 1 by the root of the length, 2 by the length."""
     return value if not normalization else value * length ** (-0.5 if normalization == 1 else -1.0)
@@ -196,28 +188,17 @@ def _scaled(value: torch.Tensor, length: int, normalization: int) -> torch.Tenso
 def _real_to_complex(func: Any, x: torch.Tensor, dims: Sequence[int], normalization: int, onesided: bool) -> Pair:
     """Along the last of the dimensions real numbers; what comes of them is complex along the others."""
     dim, others = dims[-1], [dim % x.dim() for dim in dims[:-1]]
-    lines = x.movedim(dim, -1)
-    length = lines.shape[-1]
-    cosines, sines = _waves(length, length // 2 + 1 if onesided else length, length, lines)
-    z = _parts(_scaled(lines @ torch.cat((cosines, -sines), 1), length, normalization), dim)
+    length = x.shape[dim]
+    wanted = length // 2 + 1 if onesided else length
+    z = _transformed(Pair(x, None), dim, length, -1, wanted, normalization)
     return _complex_to_complex(func, z, others, normalization, True)
 
 
 def _complex_to_complex(func: Any, z: Pair, dims: Sequence[int], normalization: int, forward: bool) -> Pair:
     for dim in dims:
-        real, imag = (part.movedim(dim, -1) for part in z)
-        length = real.shape[-1]
-        cosines, sines = _waves(length, length, length, real)
-        sines = -sines if forward else sines
-        waves = torch.cat((torch.cat((cosines, sines), 1), torch.cat((-sines, cosines), 1)), 0)
-        z = _parts(_scaled(torch.cat((real, imag), -1) @ waves, length, normalization), dim)
+        length = z.real.shape[dim]
+        z = _transformed(z, dim, length, -1 if forward else 1, length, normalization)
     return z
-
-
-def _parts(both: torch.Tensor, dim: int) -> Pair:
-    """The halves of the last dimension, which lies at `dim` otherwise: one product gives both parts."""
-    half = both.shape[-1] // 2
-    return Pair(both[..., :half].movedim(-1, dim), both[..., half:].movedim(-1, dim))
 
 
 def _complex_to_real(func: Any, z: Pair, dims: Sequence[int], normalization: int, length: int) -> torch.Tensor:
@@ -225,13 +206,20 @@ def _complex_to_real(func: Any, z: Pair, dims: Sequence[int], normalization: int
     dim, others = dims[-1], list(dims[:-1])
     z = _complex_to_complex(func, z, others, normalization, False)
     real, imag = (part.movedim(dim, -1)[..., : length // 2 + 1] for part in z)
-    cosines, sines = _waves(real.shape[-1], length, length, real)
     wave = torch.arange(real.shape[-1], device=real.device)
     once = (wave == 0) | (2 * wave == length)
     counted = torch.where(once, 1.0, 2.0).to(real.dtype)
-    both = torch.cat((real * counted, torch.where(once, 0.0, imag * counted)), -1)
-    total = both @ torch.cat((cosines, -sines), 0)
-    return _scaled(total, length, normalization).movedim(-1, dim)
+    half = Pair(real * counted, torch.where(once, 0.0, imag * counted))
+    total = _transformed(half, -1, length, 1, length, normalization, only_real=True).real
+    return total.movedim(-1, dim)  # type: ignore[no-any-return]
+
+
+def _transformed(
+    z: Pair, dim: int, length: int, sign: int, wanted: int, normalization: int, *, only_real: bool = False
+) -> Pair:
+    real, imag = (part if part is None else part.movedim(dim, -1) for part in z)
+    found = transform((real, imag), length, sign, wanted, only_real=only_real)
+    return Pair(*(part if part is None else _scaled(part, length, normalization).movedim(-1, dim) for part in found))
 
 
 _ADDS = frozenset({aten.add.Tensor, aten.add.Scalar})

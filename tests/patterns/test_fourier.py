@@ -1,0 +1,89 @@
+"""Fourier transforms of long lines in two products, beside PyTorch's in float64."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from cutesmith.patterns.match import plan_kernel
+from cutesmith.patterns.tracing.fourier import transform
+from cutesmith.patterns.tracing.trace import trace_function
+from tests.patterns.interpret import interpret
+from tests.patterns.running import emulated, first_kernel, move, normal
+from tests.patterns.test_complex_numbers import Z, long_convolution, parts
+
+LENGTHS = (512, 1536, 4100, 521)
+"""Two powers of 2 and an odd part, a long one, and a prime, which has one table."""
+
+
+def pair(length: int) -> tuple[torch.Tensor, torch.Tensor]:
+    return normal(2, length, dtype=torch.float64), normal(2, length, dtype=torch.float64, seed=1)
+
+
+@pytest.mark.parametrize("length", LENGTHS)
+def test_two_steps_are_as_exact_as_the_numbers(length):
+    x, y = pair(length)
+    half = length // 2 + 1
+    real, imag = transform((x, None), length, -1, half)
+    torch.testing.assert_close(torch.complex(real, imag), torch.fft.rfft(x), rtol=0, atol=1e-10)
+    real, imag = transform((x, y), length, -1, length)
+    torch.testing.assert_close(torch.complex(real, imag), torch.fft.fft(Z(x, y)), rtol=0, atol=1e-10)
+    real, imag = transform((x[:, :half], y[:, :half]), length, 1, length, only_real=True)
+    padded = torch.fft.ifft(Z(x, y)[:, :half], n=length, norm="forward")
+    torch.testing.assert_close(real, padded.real, rtol=0, atol=1e-10)
+    assert imag is None
+
+
+X, Y = normal(2, 3, 512), normal(2, 3, 512, seed=1)
+CASES = {
+    "real": lambda x, y: torch.fft.rfft(x).abs(),
+    "both sides": lambda x, y: torch.fft.fft(x).real.contiguous(),
+    "complex": lambda x, y: parts(torch.fft.fft(Z(x, y))),
+    "inverse": lambda x, y: parts(torch.fft.ifft(Z(x, y))),
+    "norms": lambda x, y: parts(torch.fft.ifft(torch.fft.fft(Z(x, y), norm="ortho"), norm="forward")),
+    "there and back": lambda x, y: torch.fft.irfft(torch.fft.rfft(x, norm="ortho") * 2, norm="ortho"),
+    "hermitian": lambda x, y: torch.fft.irfft(Z(x, y)[..., :257]),
+    "longer": lambda x, y: torch.fft.rfft(x, n=1024).real.contiguous(),
+    "shorter spectrum": lambda x, y: torch.fft.irfft(Z(x, y)[..., :300], n=1024),
+    "along another dimension": lambda x, y: torch.fft.rfft(x.movedim(-1, 0), dim=0).abs().contiguous(),
+    "two dimensions": lambda x, y: parts(torch.fft.fft2(Z(x, y))),
+    "prime": lambda x, y: torch.fft.rfft(x[..., :509]).abs(),
+    "one line": lambda x, y: torch.fft.rfft(x[0, 0]).abs(),
+    "double": lambda x, y: torch.fft.rfft(x.double()).abs(),
+    "long convolution": lambda x, y: long_convolution(x, y[0]),
+}
+
+
+SLOW = {"there and back", "norms", "two dimensions", "longer", "long convolution"}
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.slow if name in SLOW else ()) for name in CASES])
+def test_long_transforms_compute_what_pytorch_does(name):
+    graph = trace_function(CASES[name], (X, Y))
+    (actual,) = interpret(graph, (X, Y))
+    exact = CASES[name](X.double(), Y.double())
+    assert actual.shape == exact.shape
+    assert float((actual - exact).abs().max()) < 1e-6 * float(exact.abs().max())
+
+
+@pytest.mark.parametrize(("length", "most"), [(8192, 4 * 64 * 4 * 128 * 2), (509, 510 * 510)])
+def test_tables_of_long_lines_are_those_of_two_short_ones(length, most):
+    """A line of 8192 has tables for 64 and 128 numbers; a prime one has a table for all of it."""
+    inputs = normal(1, 512), normal(1, length)
+    graph = trace_function(lambda x, y: torch.fft.rfft(y).abs() + x.sum(), inputs)
+    factors = [side for node in graph.nodes() if node.op == "contract" for side in node.inputs]
+    tables = [side.shape for side in factors if len(side.shape) == 2 and min(side.shape) > 1]
+    assert tables and max(map(math.prod, tables)) <= most
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("arch", "name"), [("sm_90a", "real"), ("sm_80", "long convolution")])
+def test_kernels_of_long_transforms_in_each_batch(arch, name, tmp_path):
+    plan = plan_kernel(trace_function(CASES[name], (X, Y)), arch)
+    with emulated(arch):
+        actual = first_kernel(plan, tmp_path).kernel_fn(move(X), move(Y)).cpu()
+    exact = CASES[name](X.double(), Y.double())
+    for own, other in zip(actual.double().flatten(0, 1), exact.flatten(0, 1), strict=True):
+        assert float((own - other).abs().max()) < 2e-6 * float(exact.abs().max())
