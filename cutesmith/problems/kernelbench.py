@@ -1,5 +1,7 @@
 """KernelBench problems (`Model`, `get_inputs`, `get_init_inputs`) as ours: parameters and buffers become inputs.
 
+So do numbers that `forward` draws by `torch.randn` and the like: a function has one result for its inputs.
+
 The adapter is source text appended to the file, so that what a worker runs and what a generated kernel embeds are the
 same. KernelBench: Ouyang et al. 2025, https://github.com/ScalingIntelligence/KernelBench.
 """
@@ -59,7 +61,7 @@ def reference_fn({parameters}):
     for module, name, value in kept_tensors():
         setattr(module, name, value)  # a call before this one, perhaps of float64, may have kept another
     state = dict(zip(STATE_NAMES, {state}))
-    return torch.func.functional_call(reference_model(), state, {forward})
+    {within}return torch.func.functional_call(reference_model(), state, {forward})
 
 
 def drawn_inputs():
@@ -69,12 +71,58 @@ def drawn_inputs():
 
 
 def get_inputs():
-    """The inputs of forward, then freshly initialised parameters and buffers, on CUDA."""
+    """The inputs of forward, then freshly initialised parameters and buffers{and_draws}, on CUDA."""
     model = new_model()
     state = {{**dict(model.named_parameters()), **dict(model.named_buffers())}}
     values = [*drawn_inputs(), *(state[name] for name in STATE_NAMES)]
-    return [value.detach().to("cuda") if isinstance(value, torch.Tensor) else value for value in values]
+{drawn}    return [value.detach().to("cuda") if isinstance(value, torch.Tensor) else value for value in values]
 '''
+
+
+DRAWS = '''
+
+# `forward` draws numbers: they are inputs, too.
+from torch.overrides import TorchFunctionMode  # noqa: E402
+
+
+MAKERS = {torch.rand: torch.rand, torch.randn: torch.randn, torch.rand_like: torch.rand, torch.randn_like: torch.randn}
+
+
+class Draws(TorchFunctionMode):
+    """Hands out given tensors where forward draws some; without any it notes (function, shape, dtype) of each."""
+
+    def __init__(self, *given):
+        super().__init__()
+        self.given, self.noted = list(given), []
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        if func in MAKERS and self.given:
+            return self.given.pop(0)
+        result = func(*args, **(kwargs or {}))
+        if func in MAKERS:
+            self.noted.append((MAKERS[func], result.shape, result.dtype))
+        return result
+
+
+@functools.cache
+def draws_for(*inputs):
+    """What forward draws for inputs of these (shape, dtype), numbers as they are: found without values."""
+    given = [torch.empty(each[0], dtype=each[1], device="meta") if isinstance(each, tuple) else each for each in inputs]
+    with torch.device("meta"):
+        model = new_model()
+    with torch.no_grad(), Draws() as draws:
+        model(*given)
+    return draws.noted
+
+
+def draws_of(inputs):
+    """(function, shape, dtype) of each tensor that forward draws."""
+    return draws_for(*((v.shape, v.dtype) if isinstance(v, torch.Tensor) else v for v in inputs))
+'''
+WITHIN = "with Draws({names}):\n        "
+DRAWN = "    values += [draw(shape, dtype=dtype) for draw, shape, dtype in draws_of(values[:{count}])]\n"
+DRAWING = frozenset({"rand", "randn", "rand_like", "randn_like"})
+"""Functions of torch whose results in `forward` become inputs."""
 
 
 def rename_inputs(contract: FileContract) -> str:
@@ -101,22 +149,45 @@ def adapt(contract: FileContract, module: ModuleType) -> str:
 
     Builds the model to learn its parameters' names. Raises ContractError when that fails.
     """
-    text = adapter_source(*_forward_and_state_names(contract, module))
+    names = _forward_and_state_names(contract, module)
+    text = adapter_source(*names, _count_draws(contract, module, adapter_source(*names) + DRAWS))
     filename = f"{contract.path} (adapter)"
     linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)
     exec(compile(text, filename, "exec", dont_inherit=True), module.__dict__)
     return text
 
 
-def adapter_source(forward: list[str], state: list[str]) -> str:
-    """The adapter for a model whose forward takes `forward` and whose parameters and buffers are `state`."""
-    names = _identifiers([*forward, *state])
-    return ADAPTER.format(
+def adapter_source(forward: list[str], state: list[str], draws: int = 0) -> str:
+    """The adapter for a model whose forward takes `forward`, whose parameters and buffers are `state`, and which draws
+    as many tensors.
+    """
+    names = _identifiers([*forward, *state, *(f"drawn_{at}" for at in range(draws))])
+    first = len(names) - draws
+    text = ADAPTER.format(
         names=_tuple(map(repr, state)),
         parameters=", ".join(names),
-        state=_tuple(names[len(forward) :]),
+        state=_tuple(names[len(forward) : first]),
         forward=_tuple(names[: len(forward)]),
+        within=WITHIN.format(names=", ".join(names[first:])) if draws else "",
+        and_draws=", then what forward draws" if draws else "",
+        drawn=DRAWN.format(count=len(forward)) if draws else "",
     )
+    return text + DRAWS if draws else text
+
+
+def _count_draws(contract: FileContract, module: ModuleType, adapter: str) -> int:
+    """How many tensors `forward` draws; it is run, without values, only where the class names such a function."""
+    classes = (node for node in ast.walk(parse(contract.source, contract.path)) if isinstance(node, ast.ClassDef))
+    methods = (each for node in classes for each in node.body if isinstance(each, ast.FunctionDef))
+    called = (node for each in methods if each.name != "__init__" for node in ast.walk(each))
+    if not any(isinstance(node, ast.Attribute) and node.attr in DRAWING for node in called):
+        return 0
+    names = dict(vars(module))
+    exec(compile(adapter, "<adapter>", "exec", dont_inherit=True), names)
+    try:
+        return len(names["draws_of"](_without_values(names[FORWARD_INPUTS])))
+    except Exception:  # noqa: BLE001 - forward needs values: the draws stay its own, and the generator refuses them
+        return 0
 
 
 def _forward_and_state_names(contract: FileContract, module: ModuleType) -> tuple[list[str], list[str]]:

@@ -164,3 +164,57 @@ def test_a_call_of_the_reference_leaves_nothing_to_the_next_one(write_file):
     first, exact = loaded.reference_fn(*inputs), loaded.reference_fn(*(value.double() for value in inputs))
     assert exact.dtype == torch.float64  # with the state of this call, the weights of float32 would be refused
     torch.testing.assert_close(loaded.reference_fn(*inputs), first, rtol=0, atol=0)
+
+
+DRAWING = """\
+import torch
+import torch.nn as nn
+
+
+class Model(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.lstm = nn.LSTM(width, 5, 2, batch_first=True)
+        self.scale = torch.rand(1)  # kept, not drawn in a call
+
+    def start(self, x):
+        return torch.randn(2, x.shape[0], 5, device=x.device)
+
+    def forward(self, x):
+        out, _ = self.lstm(x, (self.start(x), self.start(x)))
+        return out[:, -1] + torch.rand_like(out[:, -1]) * self.scale
+
+
+def get_inputs():
+    return [torch.randn(3, 4, 8)]
+
+
+def get_init_inputs():
+    return [8]
+"""
+
+
+def test_what_forward_draws_becomes_inputs(write_file):
+    loaded = load_file(write_file(on_cpu(load_file(write_file(DRAWING)).source), "problem.py"))
+    inputs = loaded.get_inputs()
+    assert [tuple(each.shape) for each in inputs[-3:]] == [(2, 3, 5), (2, 3, 5), (3, 5)]
+    first, cells, noise = inputs[-3:]
+    assert 0 <= float(noise.min()) <= float(noise.max()) < 1
+    model = loaded.module.new_model()
+    model.load_state_dict(dict(zip(loaded.module.STATE_NAMES, inputs[1:-3], strict=True)))
+    out, _ = model.lstm(inputs[0], (first, cells))
+    expected = out[:, -1] + noise * loaded.module.reference_model().scale
+    for _ in range(2):
+        torch.testing.assert_close(loaded.reference_fn(*inputs), expected)
+    exact = loaded.reference_fn(*(each.double() for each in inputs))
+    torch.testing.assert_close(exact.float(), expected)
+
+
+def test_draws_follow_the_sizes_of_the_inputs(write_file):
+    source = on_cpu(load_file(write_file(DRAWING)).source).replace("torch.randn(3, 4, 8)", "torch.randn(7, 4, 8)")
+    inputs = load_file(write_file(source, "problem.py")).get_inputs()
+    assert [tuple(each.shape) for each in inputs[-3:]] == [(2, 7, 5), (2, 7, 5), (7, 5)]
+
+
+def test_a_forward_that_draws_nothing_has_no_text_about_draws(loaded):
+    assert "Draws" not in loaded.source
