@@ -56,6 +56,11 @@ def test_each_size_that_decides_has_its_kernel_and_others_are_refused(name, tmp_
             kernel_fn(*map(move, other))
 
 
+def test_of_sets_with_the_sizes_that_decide_one_without_sizes_of_1_is_traced():
+    sets = [(normal(3, 8),), (normal(2, 1),), (normal(2, 5),)]
+    assert variants_of(chained, sets).graphs[(2,)].arguments[0].shape == (2, 5)
+
+
 def test_too_many_sizes_are_refused():
     with pytest.raises(UnmatchedError, match="13 sizes"):
         variants_of(chained, [(torch.empty(rows, 8),) for rows in range(2, 15)])

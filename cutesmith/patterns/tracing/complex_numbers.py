@@ -217,7 +217,7 @@ def _complex_to_real(func: Any, z: Pair, dims: Sequence[int], normalization: int
 def _transformed(
     z: Pair, dim: int, length: int, sign: int, wanted: int, normalization: int, *, only_real: bool = False
 ) -> Pair:
-    real, imag = (part if part is None else part.movedim(dim, -1) for part in z)
+    real, imag = z.real.movedim(dim, -1), None if z.imag is None else z.imag.movedim(dim, -1)
     found = transform((real, imag), length, sign, wanted, only_real=only_real)
     return Pair(*(part if part is None else _scaled(part, length, normalization).movedim(-1, dim) for part in found))
 

@@ -47,9 +47,9 @@ def _in_two_steps(given: Parts, sizes: tuple[int, int], sign: int, wanted: int, 
     outer, inner = sizes
     count = given[0].shape[-1]
     rows, wanted_rows = -(-count // inner), -(-wanted // outer)
-    real, imag = (part if part is None else _in_rows(part, rows, inner) for part in given)
-    lines = _joined((real, imag), -2)
-    table = _table(rows, outer, outer, sign, lines, imag is not None, False)
+    first, second = given
+    lines = _joined((_in_rows(first, rows, inner), None if second is None else _in_rows(second, rows, inner)), -2)
+    table = _table(rows, outer, outer, sign, lines, second is not None, False)
     real, imag = (part.mT for part in _halves(table.mT @ lines, -2))
     cosines, sines = _waves(inner, outer, outer * inner, lines)
     sines = sign * sines
@@ -66,7 +66,7 @@ def _in_rows(part: torch.Tensor, rows: int, columns: int) -> torch.Tensor:
     """Lines in rows, the last of them filled up with 0."""
     count = part.shape[-1]
     if count == rows * columns:
-        return part.unflatten(-1, (rows, columns))
+        return part.reshape(*part.shape[:-1], rows, columns)
     place = torch.arange(rows, device=part.device)[:, None] * columns + torch.arange(columns, device=part.device)
     return torch.where(place < count, part[..., place.clamp(max=count - 1)], 0.0)
 

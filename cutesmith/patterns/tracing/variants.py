@@ -48,7 +48,9 @@ def variants_of(
 
     `first` is a graph of the first set, of those that `trace_function` gives.
     """
-    asked = [(list(inputs), arguments_of(function, list(inputs))) for inputs in sets]
+    first_set, *others = ((list(inputs), arguments_of(function, list(inputs))) for inputs in sets)
+    # Of sets with the same sizes that decide one is traced: where a size is 1 a graph may be wrong for larger ones.
+    asked = [first_set, *sorted(others, key=lambda other: sum(argument.shape.count(1) for argument in other[1]))]
     if len({tuple(len(argument.shape) for argument in arguments) for _, arguments in asked}) > 1:
         raise UnmatchedError("the inputs of this function have other numbers of dimensions in other sets")
     graphs = [] if first is None else [holding_sizes(first)]
