@@ -11,7 +11,7 @@ from cutesmith.patterns.match import plan_kernel
 from cutesmith.patterns.tracing.fourier import transform
 from cutesmith.patterns.tracing.trace import trace_function
 from tests.patterns.interpret import interpret
-from tests.patterns.running import emulated, first_kernel, move, normal
+from tests.patterns.running import emulated, load, move, normal
 from tests.patterns.test_complex_numbers import Z, long_convolution, parts
 
 LENGTHS = (512, 1536, 4100, 521)
@@ -83,7 +83,8 @@ def test_tables_of_long_lines_are_those_of_two_short_ones(length, most):
 def test_kernels_of_long_transforms_in_each_batch(arch, name, tmp_path):
     plan = plan_kernel(trace_function(CASES[name], (X, Y)), arch)
     with emulated(arch):
-        actual = first_kernel(plan, tmp_path).kernel_fn(move(X), move(Y)).cpu()
+        kernel = load(plan.render(plan.configurations(arch)[0]), tmp_path)
+        actual = kernel.kernel_fn(move(X), move(Y)).cpu()
     exact = CASES[name](X.double(), Y.double())
     for own, other in zip(actual.double().flatten(0, 1), exact.flatten(0, 1), strict=True):
         assert float((own - other).abs().max()) < 2e-6 * float(exact.abs().max())
