@@ -79,7 +79,7 @@ def test_tables_of_long_lines_are_those_of_two_short_ones(length, most):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("arch", "name"), [("sm_90a", "real"), ("sm_80", "long convolution")])
+@pytest.mark.parametrize(("arch", "name"), [("sm_90a", "real"), ("sm_80", "hermitian")])
 def test_kernels_of_long_transforms_in_each_batch(arch, name, tmp_path):
     plan = plan_kernel(trace_function(CASES[name], (X, Y)), arch)
     with emulated(arch):
