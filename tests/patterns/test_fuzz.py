@@ -144,6 +144,17 @@ FUNCTIONS = {
         "return *q, torch.cov(x), torch.corrcoef(x)",
         (torch.randn(7, 33), torch.tensor([0.1, 0.5, 0.9])),
     ),
+    "quantiles of all elements, and of one of two": (
+        "modes = 'lower', 'higher', 'nearest', 'midpoint'\n"
+        "    one = (torch.quantile(x, 0.3, dim=1, interpolation=mode) for mode in modes)\n"
+        "    return *one, torch.quantile(x, 0.3), x.quantile(0.3, keepdim=True)",
+        (torch.randn(7, 33),),
+    ),
+    "written back through a mask": (
+        "m, z = y > 0, x.clone()\n"
+        "    z[m] = torch.log1p(y[m]) - z[m] * 3\n    z[~m] += 2\n    z[:3][m[:3, 0]] *= 0.5\n    return z",
+        (torch.randn(7, 33), torch.randn(7, 33)),
+    ),
     "the diagonal filled": ("y = x @ x.mT; y.fill_diagonal_(-1.0); return y.softmax(-1)", (torch.randn(9, 5),)),
     "windows that overlap, added up": (
         "y = torch.zeros(2, 40, device=x.device)\n"

@@ -25,6 +25,8 @@ The other operations are the leaves and
 - `search`: inputs (x in memory, value, a coordinate for each dimension of x but the last): how many elements of a
   sorted line of x lie before the value (`Search`);
 - `contract`: the batched product of (…, m, k) and (…, k, n), whose leading dimensions broadcast; it is (…, m, n);
+- `masked`: inputs (x, mask), the elements of x at the places of a mask, in a shape that holds all of x: only while a
+  function is traced, which writes them back through the same mask or is refused;
 - `stored`: a value that lies dense in device memory between two launches, seen through views as an argument is.
 What an operation needs beside its inputs is a subclass of `Attributes` (`attributes.py`).
 """

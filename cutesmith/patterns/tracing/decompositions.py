@@ -147,23 +147,27 @@ def _fake_quantized_by_tensors(
     return torch.where(enabled > 0, value, x), inside | (enabled <= 0)
 
 
+_ROUNDED = {"lower": torch.floor, "higher": torch.ceil, "nearest": torch.round}
+"""What a quantile's place becomes where its `interpolation` takes one element."""
+
+
 def _quantile(
     x: torch.Tensor, q: Any, dim: int | None = None, keepdim: bool = False, *, interpolation: str = "linear"
 ) -> Any:
-    """Between the two sorted elements that lie around the place; NaN where a line has one."""
-    if interpolation != "linear":
-        return NotImplemented
+    """Between the two sorted elements that lie around the place, or one of them; NaN where a line has one."""
     lines = x.flatten() if dim is None else x.movedim(dim, -1)
     place = (q if isinstance(q, torch.Tensor) else x.new_full((), q)) * (lines.shape[-1] - 1)
+    place = _ROUNDED[interpolation](place) if interpolation in _ROUNDED else place
     ordered = lines.sort(-1).values
     below, above = (ordered[..., end.long().flatten()] for end in (place.floor(), place.ceil()))
-    values = torch.lerp(below, above, (place - place.floor()).flatten())
+    share = torch.full_like(place, 0.5) if interpolation == "midpoint" else place - place.floor()
+    values = torch.lerp(below, above, share.flatten())
     values = torch.where(lines.isnan().any(-1, keepdim=True), torch.nan, values)
-    found = values.movedim(-1, 0).reshape(*place.shape, *values.shape[:-1])
+    found = values.movedim(-1, 0).reshape((*place.shape, *values.shape[:-1]))
     if not keepdim:
         return found
     if dim is None:
-        return found.reshape(*place.shape, *[1] * x.dim())
+        return found.reshape((*place.shape, *[1] * x.dim()))
     return found.unsqueeze(dim if dim < 0 else dim + place.dim())
 
 

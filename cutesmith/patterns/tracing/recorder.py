@@ -122,6 +122,7 @@ class Recorder(LightMode):  # type: ignore[no-untyped-call,unused-ignore]
         self.track = self.aliases.track
         self.complex = ComplexNumbers()
         self.refusals: list[UnmatchedError] = []
+        self.stand_ins: list[UnmatchedError] = []  # of results whose shape depends on values
         self.assumes: list[str] = []  # as of `Graph`
 
     def node_of(self, value: torch.Tensor) -> Node:
@@ -223,8 +224,12 @@ class Recorder(LightMode):  # type: ignore[no-untyped-call,unused-ignore]
         except NotImplementedError as error:
             if func.overloadpacket is not torch.ops.aten.index:
                 raise
-            # a mask as an index: PyTorch has no shape for it without values
-            raise self.build.unmatched(CHOOSES_ROWS) from error
+            image, (mask, *others) = args
+            if others or mask is None or mask.dtype not in (torch.bool, torch.uint8):
+                raise self.build.unmatched(CHOOSES_ROWS) from error
+            # PyTorch has no shape for it without values: as many as there can be
+            self.stand_ins.append(self.build.unmatched(CHOOSES_ROWS))
+            return image.new_empty((mask.numel(), *image.shape[mask.dim() :]))
 
     def _refused(self, func: Any, args: tuple[Any, ...], named: dict[str, Any], refusal: UnmatchedError) -> Any:
         """Results that nothing is known of: the trace goes on, to name what else stands in the way."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -21,10 +21,10 @@ from cutesmith.patterns.graph.attributes import Scan
 from cutesmith.patterns.graph.builder import GraphBuilder
 from cutesmith.patterns.graph.dtypes import PROMOTION, dtype_name
 from cutesmith.patterns.graph.equality import same_graph, with_numbers
-from cutesmith.patterns.graph.nodes import Argument, Graph, Node
+from cutesmith.patterns.graph.nodes import Argument, Graph, Node, nodes_of
 from cutesmith.patterns.tracing.frames import line_raised, where_raised
 from cutesmith.patterns.tracing.made_tensors import MadeTensors
-from cutesmith.patterns.tracing.recorder import READS_VALUE, Recorder
+from cutesmith.patterns.tracing.recorder import READS_VALUE, CHOOSES_ROWS, Recorder
 from cutesmith.patterns.tracing.scalars import CountedInt, Scalars, untraceable
 from cutesmith.patterns.tracing.sizes import follow_sizes, holding_sizes
 from cutesmith.problems import contract
@@ -176,9 +176,9 @@ class _Run:
             with torch._C.DisableTorchFunction():
                 values = [self._value(index, argument) for index, argument in enumerate(self.arguments)]
             result = self._call(values)
-            if self.recorder.refusals:
-                raise _all_of(self.recorder.refusals)
             outputs = list(result) if isinstance(result, (tuple, list)) else [result]
+            if refusals := [*self.recorder.refusals, *self._of_unknown_shape(outputs)]:
+                raise _all_of(refusals)
             nodes = tuple(self._output(value, index) for index, value in enumerate(outputs))
             strides = tuple(tuple(value.stride()) for value in outputs)
         assumes = tuple(dict.fromkeys(self.recorder.assumes))
@@ -211,8 +211,8 @@ class _Run:
                 where = line_raised(error, self.path)
                 raise self.recorder.unmatched("aten._local_scalar_dense", READS_VALUE, where) from error
             except Exception as error:
-                if self.recorder.refusals:  # it may come of what follows a refused operation
-                    raise _all_of(self.recorder.refusals) from error
+                if refusals := self.recorder.refusals or self.recorder.stand_ins:
+                    raise _all_of(refusals) from error  # it may come of what follows a refused operation
                 raise self._failure(error) from error
 
     def _failure(self, error: Exception) -> CutesmithError:
@@ -225,6 +225,14 @@ class _Run:
             operation=where.strip(),
             hint=f"It runs on tensors without values. Tensors that the file makes have to be inputs; {NEEDS_MODEL}.",
         )
+
+    def _of_unknown_shape(self, outputs: Sequence[Any]) -> Iterator[UnmatchedError]:
+        """Of the elements at a mask's places that outputs are made of and that were not written back through it."""
+        values = tuple(self.recorder.node_of(value) for value in outputs if isinstance(value, torch.Tensor))
+        for node in nodes_of(values):
+            if node.op == "masked":
+                self.build.origin = node.origin
+                yield self.build.unmatched(CHOOSES_ROWS)
 
     def _output(self, value: Any, index: int) -> Node:
         if not isinstance(value, torch.Tensor):

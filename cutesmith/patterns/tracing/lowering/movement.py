@@ -198,6 +198,8 @@ def _index(low: Lowering, x: Node, indices: Sequence[Node | None]) -> Node:
     """
     build, shape = low.build, tuple(low.shapes[0])
     given = {dim: index for dim, index in enumerate(indices) if index is not None}
+    if list(given) == [0] and given[0].dtype in ("bool", "uint8"):
+        return build.node("masked", (x, given[0]), shape, x.dtype)
     if any(index.dtype in ("bool", "uint8") for index in given.values()):
         raise build.unmatched("has a result whose shape depends on values")
     first, rank = first_indexed(list(given)), len(shape) - (len(x.shape) - len(given))

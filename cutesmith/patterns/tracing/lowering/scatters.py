@@ -11,7 +11,7 @@ from typing import Any
 
 from cutesmith.patterns.graph.attributes import Constant, Number, Scan, Scatter
 from cutesmith.patterns.graph.dtypes import is_float
-from cutesmith.patterns.graph.nodes import Node
+from cutesmith.patterns.graph.nodes import Node, nodes_of
 from cutesmith.patterns.graph.shapes import broadcast
 from cutesmith.patterns.graph.takes import take
 from cutesmith.patterns.graph.views import push_permute, push_slice
@@ -201,21 +201,39 @@ def _index_put(
 
 
 def _masked(low: Lowering, x: Node, indices: Sequence[Node | None], values: Node, accumulate: bool) -> Node:
-    """`x[..., mask] = values`, where the same values go to all places of the mask."""
+    """`x[..., mask] = values`: the same for all places of the mask, or what is computed of `other[mask]`."""
     build, first = low.build, sum(1 for index in indices if index is None)
     *before, mask = indices
     if any(index is not None for index in before) or mask is None:
         raise build.unmatched("has a mask as an index beside others")
     rest = len(x.shape) - first - len(mask.shape)
-    if len(values.shape) > rest and values.shape[-rest - 1] != 1:
+    if len(values.shape) > rest and any(node.op == "masked" for node in nodes_of((values,))):
+        values = _in_place_of(low, values, mask, rest)
+    elif len(values.shape) > rest and values.shape[-rest - 1] != 1:
         raise build.unmatched("writes values of their own to the places of a mask")
-    if len(values.shape) > rest:  # one for all places
+    elif len(values.shape) > rest:  # one for all places
         lead, tail = values.shape[: len(values.shape) - rest - 1], values.shape[len(values.shape) - rest :]
         values = build.reshape(values, (*lead, *[1] * len(mask.shape), *tail))
     there = build.reshape(low.truth(mask), (*mask.shape, *[1] * rest))
     old, new = low.operand(x), low.operand(values)
     new = build("add", old, new, dtype=low.dtype) if accumulate else new
     return build("where", there, new, old, dtype=low.dtype)
+
+
+def _in_place_of(low: Lowering, values: Node, mask: Node, rest: int) -> Node:
+    """Values that were computed element by element of `other[mask]`, at all places of `other`."""
+    build = low.build
+    if values.op == "masked" and values.inputs[1] is mask:
+        return values.inputs[0]
+    if values.op == "expand":
+        return _in_place_of(low, values.inputs[0], mask, rest)
+    if len(values.shape) <= rest:
+        return values
+    if not values.is_pointwise:
+        raise build.unmatched("writes values of their own to the places of a mask")
+    operands = [_in_place_of(low, operand, mask, rest) for operand in values.inputs]
+    cast = values.op == "cast"
+    return build.cast(operands[0], values.dtype) if cast else build(values.op, *operands, dtype=values.dtype)
 
 
 @lowers("embedding_dense_backward")
