@@ -24,7 +24,7 @@ from cutesmith.patterns.graph.equality import same_graph, with_numbers
 from cutesmith.patterns.graph.nodes import Argument, Graph, Node, nodes_of
 from cutesmith.patterns.tracing.frames import line_raised, where_raised
 from cutesmith.patterns.tracing.made_tensors import MadeTensors
-from cutesmith.patterns.tracing.recorder import READS_VALUE, CHOOSES_ROWS, Recorder
+from cutesmith.patterns.tracing.recorder import CHOOSES_ROWS, READS_VALUE, Recorder
 from cutesmith.patterns.tracing.scalars import CountedInt, Scalars, untraceable
 from cutesmith.patterns.tracing.sizes import follow_sizes, holding_sizes
 from cutesmith.problems import contract
