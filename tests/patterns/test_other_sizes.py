@@ -53,6 +53,7 @@ CASES = {
         lambda x, y, z: torch.cat((y, z), 1) * x + x.narrow(1, y.shape[1], z.shape[1]).mean(1, keepdim=True),
         [[(3, 8), (3, 4), (3, 4)], [(2, 7), (2, 3), (2, 4)]],
     ),
+    "rolled": (lambda x: x.roll((2, -3), (0, 1)) * 2, [[(5, 6)], [(1, 2)], [(2, 1)], [(7, 4)]]),
     "stretched": (lambda x: (x * 2).expand(3, *x.shape) + x.shape[0], [[(4, 5)], [(7, 2)]]),
 }
 

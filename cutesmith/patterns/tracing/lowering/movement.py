@@ -131,14 +131,13 @@ def _roll(low: Lowering, x: Node, shifts: Sequence[int], dims: Sequence[int] = (
 
 
 def _rolled(low: Lowering, x: Node, shifts: Sequence[int], dims: Sequence[int]) -> Node:
-    """The element that lies `shift` before, around the end."""
+    """The element that lies `shift` before, around the end: the shift may be longer than the dimension of a call."""
     build = low.build
     for shift, dim in zip(shifts, dims, strict=True):
         size = max(1, x.shape[dim])
 
         def along(at: Node, _: int, size: int = size, shift: int = shift) -> Node:
-            before = build("sub", at, shift % size)
-            return build("where", build("lt", before, 0), build("add", before, size), before)
+            return build("remainder", build("sub", at, shift), size)
 
         x = _moved(low, x, along, [dim])
     return x
