@@ -15,11 +15,35 @@ from cutesmith.patterns.chains.chain import ChainPlan
 from cutesmith.patterns.configurations import HopperConfiguration
 from cutesmith.patterns.contraction.plan import ContractionPlan
 from cutesmith.patterns.contraction.plan import match as contraction
+from cutesmith.patterns.cutting.machine import H200
 from cutesmith.patterns.graph.instructions import instructions, more_instructions
 from cutesmith.patterns.match import whole_or_cut
 from cutesmith.patterns.tracing.trace import trace_function
 
 FULL_SIZE = Path(__file__).parents[2] / "evals/results/kernelbench/full_size"
+
+
+BATCHES = {1024: 16, 4096: 4, 8192: 4, 16384: 1}
+"""By the length of the sequence, as they were timed."""
+
+
+def attention(width, keys, *, is_causal):
+    """The plan of 16 heads."""
+    matrix = torch.empty((BATCHES[keys], 16, keys, width), dtype=torch.bfloat16, device="meta")
+    return whole_or_cut(
+        trace_function(lambda *qkv: F.scaled_dot_product_attention(*qkv, is_causal=is_causal), [matrix] * 3)
+    )
+
+
+@pytest.mark.parametrize(("name", "most"), [("attention", 1.1), ("causal attention", 1.4)])
+def test_attention_beside_what_an_h200_took(name, most):
+    recorded = json.loads((FULL_SIZE.parents[1] / "h200/patterns/patterns.json").read_text())["cases"]
+    ratios = {}
+    for case in (case for case in recorded if case["case"].startswith(f"{name} ")):
+        width, keys = (int(number) for number in case["case"].removeprefix(f"{name} ").split(", "))
+        took = statistics.median(case["samples"][case["kernels"][0]])
+        ratios[width, keys] = took / (H200.seconds(attention(width, keys, is_causal=name != "attention")) * 1e6)
+    assert len(ratios) == 8 and all(0.93 < ratio < most for ratio in ratios.values()), ratios
 
 
 @pytest.fixture(autouse=True)

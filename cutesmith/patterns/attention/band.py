@@ -51,6 +51,14 @@ def band_of(scores: Node) -> Band:
     )
 
 
+def seen_share(band: Band, queries: int, keys: int) -> float:
+    """The part of all pairs that lie in the band, by every 64th query; ends that arguments move are not counted."""
+    lower, upper = ([o.constant for o in side if o.argument is None] for side in (band.lower, band.upper))
+    rows = range(0, queries, 64)
+    seen = (min([keys - 1, *(i + end for end in upper)]) - max([0, *(i + end for end in lower)]) + 1 for i in rows)
+    return sum(max(0, count) for count in seen) / max(1, len(rows) * keys)
+
+
 def _masks(node: Node) -> Iterator[tuple[Node, bool]]:
     """Conditions whose value, if it is not the one beside it, makes the score -inf."""
     if node.op == "where":

@@ -20,7 +20,7 @@ from cutesmith.devices import SmVersion, parse_arch
 from cutesmith.errors import UnmatchedError
 from cutesmith.patterns.attention import hopper
 from cutesmith.patterns.attention.analysis import AttentionProblem, analyse
-from cutesmith.patterns.attention.band import Offset
+from cutesmith.patterns.attention.band import Offset, seen_share
 from cutesmith.patterns.attention.hopper import padded
 from cutesmith.patterns.configurations import AttentionConfiguration, HopperAttentionConfiguration
 from cutesmith.patterns.contraction.epilogue import Epilogue, Operand, Output
@@ -54,6 +54,16 @@ REGISTERS = 190
 STEP_KEYS = 24
 """What a step of sm_90a's kernel costs beside its keys: barriers, and scores that wait for each other."""
 
+FLOPS_PER_SECOND = 275e12
+"""Of the form by mma.sync on an H200, at 8192 queries and keys: 263 with heads of 64, 291 with heads of 128."""
+
+HOPPER_FLOPS, HOPPER_FLOPS_OF_WIDTH = 690e12, 7.6e12
+"""Of sm_90a's form: of long rows with heads of 128, and by width with narrower ones, where exponentials take longer."""
+
+EDGE_KEYS = 200
+"""More for each row of queries: the first loads, the last stores, the mask's edge. With the rates above it is fitted to
+16 sizes on an H200 (evals/results/h200/patterns)."""
+
 SM_COUNT = 132
 """Of an H200; the choice between tiles asks how many blocks run at once."""
 
@@ -75,6 +85,14 @@ class AttentionPlan(GraphPlan):
         found = [AttentionConfiguration(*tile) for tile in TILES]
         fitting = [c for c in found if not any(refusals(problem, c, sm))]
         return sorted(fitting, key=lambda c: _predicted_cost(problem, c))
+
+    def seconds(self, arch: str = "sm_90a") -> float:
+        """The time of the arithmetic that no mask lets the kernel leave out."""
+        on_hopper = any(isinstance(c, HopperAttentionConfiguration) for c in self.configurations(arch))
+        rate = min(HOPPER_FLOPS, self.problem.width * HOPPER_FLOPS_OF_WIDTH) if on_hopper else FLOPS_PER_SECOND
+        queries, keys = self.problem.queries, self.problem.keys
+        share = seen_share(self.problem.band, queries, keys) + EDGE_KEYS / max(1, keys)
+        return self.algorithmic_flops * share / rate
 
     def tiled_shape(self) -> TiledShape:
         """Queries and keys; every edge is guarded."""

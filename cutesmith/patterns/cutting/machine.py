@@ -7,10 +7,9 @@ from dataclasses import dataclass
 
 from cutesmith.patterns.attention.plan import AttentionPlan
 from cutesmith.patterns.chains.chain import ChainPlan, SinglePlan
-from cutesmith.patterns.contraction.arithmetic import Arithmetic
 from cutesmith.patterns.contraction.hopper.prediction import LAUNCH_SECONDS
 from cutesmith.patterns.contraction.plan import ContractionPlan
-from cutesmith.patterns.contraction.proposals import BYTES_PER_SECOND, FLOPS_PER_SECOND
+from cutesmith.patterns.contraction.proposals import BYTES_PER_SECOND
 from cutesmith.patterns.graph.instructions import more_instructions
 
 
@@ -20,7 +19,6 @@ class Machine:
 
     name: str
     bytes_per_second: float
-    attention_flops_per_second: float
     scalar_flops_per_second: float
     warp_instructions_per_second: float
     launch_seconds: float
@@ -35,11 +33,10 @@ class Machine:
         if isinstance(plan, ContractionPlan):
             found = plan.configurations(arch)
             return self.launch_seconds + plan.seconds(found[0]) - LAUNCH_SECONDS if found else math.inf
-        attends = isinstance(plan, AttentionPlan)
-        rate = self.attention_flops_per_second if attends else self.scalar_flops_per_second
+        arithmetic = (plan.algorithmic_flops + more_instructions(plan.graph)) / self.scalar_flops_per_second
         return self.launch_seconds + max(
             plan.algorithmic_bytes / self.bytes_per_second,
-            (plan.algorithmic_flops + more_instructions(plan.graph)) / rate,
+            plan.seconds(arch) if isinstance(plan, AttentionPlan) else arithmetic,
             plan.warp_instructions / self.warp_instructions_per_second,
         )
 
@@ -56,7 +53,6 @@ class Machine:
 H200 = Machine(
     name="H200",
     bytes_per_second=BYTES_PER_SECOND,
-    attention_flops_per_second=FLOPS_PER_SECOND[Arithmetic.HALF],
     scalar_flops_per_second=15e12,
     # 132 multiprocessors of 4 schedulers at 1.755 GHz; integers run at half the rate. Not measured.
     warp_instructions_per_second=132 * 4 * 1.755e9 / 2,
