@@ -288,3 +288,21 @@ def test_lines_outside_of_a_matrix_cost_time():
     tiles = Tiles(128, 64, 64, 9)
     half, whole = (predict(problem_of(m, 8192, 8192), tiles).seconds for m in (64, 128))
     assert half > 1.15 * whole  # of half the product: 69.4 us on an H200
+
+
+@pytest.mark.parametrize(
+    ("x", "weight", "read_once"),
+    [
+        ((16, 4096), (4096, 4096), "A"),  # the weights are the left factor of the transposed result
+        ((256, 4096), (14336, 4096), "B"),
+        ((4096, 4096), (14336, 4096), ""),
+        ((4, 16, 512), (4, 4096, 512), "A"),
+        ((8, 3, 256, 512), (1, 3, 512, 512), ""),  # all of a batch share them
+    ],
+)
+def test_only_what_is_read_once_leaves_l2_first(x, weight, read_once):
+    plan = plan_of(lambda x, w: x @ w.mT, *(torch.empty(s, dtype=BF16, device="meta") for s in (x, weight)))
+    source = plan.render(plan.configurations()[0])
+    loads = [line for line in source.splitlines() if "cute.copy(tma_" in line and "tma_bar_ptr" in line]
+    marked = [line.partition("tma_")[2][0] for line in loads if "cache_policy=EVICT_FIRST" in line]
+    assert len(loads) == 2 and "".join(marked) == read_once

@@ -118,7 +118,14 @@ def read_once(problem: ContractionProblem, c: Tiles) -> str:
     if problem.windows is not None:
         return ""
     down, across = cluster_tiles(problem, c)
-    return ("A" if across <= 1 else "") + ("B" if down <= c.group else "")
+    own = [_has_own(problem, side) for side in (problem.a, problem.b)][:: -1 if c.swapped else 1]
+    return ("A" if across <= 1 and own[0] else "") + ("B" if down <= c.group and own[1] else "")
+
+
+def _has_own(problem: ContractionProblem, side: Matrix | Seen) -> bool:
+    """Whether each product of a batch has a factor of its own."""
+    leading = zip(problem.batch, side.shape[:-2], side.strides[:-2], strict=True)
+    return all(count == 1 or (size == count and step) for count, size, step in leading)
 
 
 def predict(problem: ContractionProblem, c: Tiles) -> Prediction:
