@@ -87,6 +87,33 @@ def test_what_a_kernel_does_not_broadcast_it_refuses(tmp_path):
             kernel.kernel_fn(move(normal(5, 8)), move(normal(1, 1)))
 
 
+@pytest.mark.parametrize(
+    ("function", "shapes", "refused"),
+    [
+        (lambda x: x.squeeze() * 2, [(9, 30)], ["x.shape[0]", "x.shape[1]"]),
+        (lambda x: x.squeeze(0) * 2, [(9, 30)], ["x.shape[0]"]),
+        (lambda x, y: (x * y).squeeze(), [(9, 30), (9, 30)], ["x.shape[0]", "x.shape[1]"]),
+        (lambda x, w: F.linear(x, w).squeeze(), [(3, 8), (5, 8)], ["x_in.shape[0]", "w.shape[0]"]),
+        (lambda x: x.sum(1, keepdim=True).squeeze(1), [(9, 30)], []),
+    ],
+)
+def test_a_size_of_one_that_gives_another_rank_is_refused(function, shapes, refused):
+    plan = plan_kernel(trace_function(function, [normal(*shape) for shape in shapes]), "sm_90a")
+    source = plan.render(plan.configurations("sm_90a")[0])
+    told = [line.split("takes no ")[1].split(" of 1:")[0] for line in source.splitlines() if " of 1: the res" in line]
+    assert sorted(told) == sorted(refused)
+
+
+def test_squeezed_dimensions_of_other_sizes_are_served(tmp_path):
+    function = lambda x: x.squeeze() * 2  # noqa: E731
+    with emulated_device("sm_80"):
+        kernel = first_kernel(plan_kernel(trace_function(function, [normal(9, 30)]), "sm_80"), tmp_path)
+        given = normal(4, 7)
+        torch.testing.assert_close(kernel.kernel_fn(move(given)).cpu(), function(given))
+        with pytest.raises(ValueError, match=r"takes no x.shape\[0\] of 1"):
+            kernel.kernel_fn(move(normal(1, 7)))
+
+
 def padded_to_twice(x, y):
     """y up to twice the columns of x: cut where it has more."""
     more = 2 * x.shape[1] - y.shape[1]

@@ -199,10 +199,16 @@ class Study:
     def bound(self, groups: Sequence[Group]) -> Iterator[tuple[Place, ...]]:
         """The dimensions of a group where one that is 1 would be broadcast, but by other operations.
 
-        Of a large graph a few dimensions are tried; those that are not tried count as such.
+        A single dimension is one whose size of 1 gives results of other ranks, as `squeeze` does. Of a large graph a
+        few dimensions are tried; those of several that are not tried count as such.
         """
         left = self._most_probes
         found = set[tuple[Place, ...]]()
+        for group in groups[:left]:
+            places = [place for place in sorted(group) if place[1] >= 0]
+            if places and self._has_other_ranks(places):
+                alone = [place for place in places[:MOST_ALONE] if self._has_other_ranks([place])]
+                found |= {(place,) for place in alone or places[:1]}
         for group in groups:
             places = [place for place in sorted(group) if place[1] >= 0]
             some = places[:MOST_ALONE]
@@ -226,6 +232,12 @@ class Study:
 
     def _is_taken(self, places: Sequence[Place]) -> bool:
         return self._larger(dict.fromkeys(places, 2)) is not None
+
+    def _has_other_ranks(self, places: Sequence[Place]) -> bool:
+        """Whether results have other numbers of dimensions where all of these sizes are 1."""
+        single = self._larger({place: Fraction(1, self.graph.size_at(place)) for place in places})
+        ranks = [None if each is None else [len(node.shape) for node in each.outputs] for each in (self.graph, single)]
+        return bool(ranks[1]) and ranks[0] != ranks[1]
 
     def _is_broadcast_apart(self, place: Place) -> bool:
         if self._is_taken([place]):

@@ -228,8 +228,8 @@ class _Run:
 
     def _of_unknown_shape(self, outputs: Sequence[Any]) -> Iterator[UnmatchedError]:
         """Of the elements at a mask's places that outputs are made of and that were not written back through it."""
-        values = tuple(self.recorder.node_of(value) for value in outputs if isinstance(value, torch.Tensor))
-        for node in nodes_of(values):
+        known = (self.recorder.aliases.node_of(value) for value in outputs if isinstance(value, torch.Tensor))
+        for node in nodes_of(tuple(node for node in known if node is not None)):
             if node.op == "masked":
                 self.build.origin = node.origin
                 yield self.build.unmatched(CHOOSES_ROWS)

@@ -67,8 +67,15 @@ def size_checks(names: Sequence[str], graph: Graph, places: Collection[Place]) -
 
 
 def _not_broadcast(names: Sequence[str], graph: Graph, bound: Sequence[Place]) -> Iterator[str]:
-    """The statement that refuses one size of 1 beside others where all are of one size, or in one proportion."""
+    """The statement that refuses one size of 1 beside others where all are of one size, or in one proportion.
+
+    Of a single dimension it refuses 1.
+    """
     codes, scaled = _in_proportion(names, graph, bound)
+    if len(codes) == 1:
+        yield f"if {codes[0]} == 1:"
+        yield f'    raise ValueError("this kernel takes no {codes[0]} of 1: the result has other dimensions there")'
+        return
     yield f"if 1 in ({', '.join(codes)}) and len({{{', '.join(scaled)}}}) > 1:"
     yield f'    raise ValueError("this kernel does not broadcast one of {", ".join(codes)}")'
 
