@@ -236,7 +236,7 @@ class Recorder(LightMode):  # type: ignore[no-untyped-call,unused-ignore]
         self.refusals.append(refusal)
         try:
             result = func(*args, **named)
-        except (RuntimeError, NotImplementedError):
+        except RuntimeError:
             result = _of_ones(func, args, named, refusal)
         for tensor in _flat(result):
             if isinstance(tensor, torch.Tensor):
@@ -352,7 +352,7 @@ def _of_ones(func: Any, args: tuple[Any, ...], named: dict[str, Any], refusal: U
         ones, named_ones = tree_map_only(torch.Tensor, lambda t: torch.ones(t.shape, dtype=t.dtype), (args, named))
         try:
             result = func(*ones, **named_ones)
-        except (RuntimeError, NotImplementedError) as error:
+        except RuntimeError as error:
             raise refusal from error
         return tree_map_only(torch.Tensor, lambda t: torch.empty_like(t, device="meta"), result)
 
