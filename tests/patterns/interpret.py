@@ -125,6 +125,12 @@ def _evaluate(node: Node, operands: list[torch.Tensor], inputs: Sequence[Any], p
         return _interleaved(Interleaving.of(node), operands, node.shape)
     if node.op == "depth_to_space":
         return _in_space(DepthToSpace.of(node), operands[0], node.shape)
+    if node.op == "grouped":  # a matrix for each row that has one
+        rows = torch.arange(int(operands[1].amax()), dtype=operands[1].dtype)
+        return operands[0].to(kind)[torch.searchsorted(operands[1], rows, right=True)]
+    if node.op == "contract" and node.inputs[1].op == "grouped":
+        products = (operands[0].to(kind)[: len(operands[1]), None] @ operands[1])[:, 0]
+        return torch.cat((products, products.new_zeros(node.shape[0] - len(products), node.shape[1])))
     if node.op == "contract":
         return (operands[0].to(kind) @ operands[1].to(kind)).expand(node.shape)
     if node.op == "stored":

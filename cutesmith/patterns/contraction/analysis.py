@@ -110,15 +110,24 @@ class Scales:
 
 
 @dataclass(frozen=True)
+class Index:
+    """Numbers in memory that tell which matrix a product takes, or where the rows of each matrix end."""
+
+    code: TensorCode
+    dtype: str
+
+
+@dataclass(frozen=True)
 class ContractionProblem:
     """A[…, m, k] times B[…, k, n], and a function of each sum; sizes are the traced ones.
 
     `second`, where there are two products of A: the right factor of the other one, of whose sums the function is too.
     `b` may be what windows over an image see, each window a column; `image` is then the code of that, also where they
     are points and B is the image itself. `scales` are those of the blocks of A and B, which are float8 then. `choices`
-    are the numbers (…, 1, 1) of the matrices of A and B that the products take, where those are not their own. `batch`
-    are the leading dimensions of the result; `order` says where its elements lie, if not there. `tf32`: PyTorch's flags
-    allow float32 factors to be rounded so.
+    are the numbers (…, 1, 1) of the matrices of A and B that the products take, where those are not their own. `ends`:
+    B are matrices (groups, k, n), and rows of A are multiplied with that of their group, which ends before such a row.
+    `batch` are the leading dimensions of the result; `order` says where its elements lie, if not there. `tf32`:
+    PyTorch's flags allow float32 factors to be rounded so.
     """
 
     graph: Graph
@@ -132,7 +141,8 @@ class ContractionProblem:
     b: Matrix | Seen
     second: Matrix | None
     scales: tuple[Scales | None, Scales | None]
-    choices: tuple[TensorCode | None, TensorCode | None]
+    choices: tuple[Index | None, Index | None]
+    ends: Index | None
     tf32: bool
     epilogue: Epilogue
     image: TensorCode | None
@@ -178,6 +188,22 @@ class ContractionProblem:
         """How many products."""
         return math.prod(self.batch)
 
+    @property
+    def groups(self) -> int:
+        """How many matrices rows are divided among."""
+        return self.b.shape[0] if self.ends is not None else 1
+
+    @property
+    def indices(self) -> list[Index]:
+        """Those that a kernel reads, in the order in which it takes them."""
+        return [index for index in (*self.choices, self.ends) if index is not None]
+
+    def tiles_down(self, tile: int) -> int:
+        """How many tiles cover the rows of a product; that of groups, whose ends are not known, on average."""
+        if self.ends is None:
+            return math.ceil(self.m / tile)
+        return math.ceil(self.groups * max(1.0, self.m / max(1, self.groups) / tile + 0.5))
+
 
 def analyse(graph: Graph, reserved: Collection[str]) -> ContractionProblem:
     """The problem of a graph with one product of arguments, or two of the same left one, and pointwise work on it.
@@ -215,11 +241,12 @@ def analyse(graph: Graph, reserved: Collection[str]) -> ContractionProblem:
         m=product.shape[-2],
         n=product.shape[-1],
         k=left.shape[-1],
-        a=matrix_of(in_memory(left)[0], names, rank),
+        a=_matrix(left, names, rank),
         b=_right_of(right, names, rank),
-        second=matrix_of(others[0].inputs[1], names, rank) if others else None,
+        second=_matrix(others[0].inputs[1], names, rank) if others else None,
         scales=(_scales_of(left, names, rank, k_at=1), _scales_of(right, names, rank, k_at=0)),
-        choices=(_choice_of(left, names), _choice_of(right, names)),
+        choices=(_index_of(left, "chosen", names), _index_of(right, "chosen", names)),
+        ends=_index_of(right, "grouped", names),
         tf32=Contraction.of(product).tf32,
         epilogue=write_epilogue(graph, products, names, reserved),
         image=Input.of(right.inputs[0]).code(names) if right.op == "windows" else None,
@@ -229,7 +256,7 @@ def analyse(graph: Graph, reserved: Collection[str]) -> ContractionProblem:
 
 def _right_of(operand: Node, names: list[str], rank: int) -> Matrix | Seen:
     if operand.op != "windows":
-        return matrix_of(in_memory(operand)[0], names, rank)
+        return _matrix(operand, names, rank)
     windows, image = Windows.of(operand), operand.inputs[0]
     given = Input.of(image)
     code, strides = given.code(names), given.stride
@@ -246,6 +273,11 @@ def _right_of(operand: Node, names: list[str], rank: int) -> Matrix | Seen:
     return _seen(operand, names)
 
 
+def _matrix(factor: Node, names: list[str], rank: int) -> Matrix:
+    """A factor in memory; of groups of rows it has one dimension more."""
+    return matrix_of(in_memory(factor)[0], names, rank + (factor.op == "grouped"))
+
+
 def _scales_of(factor: Node, names: list[str], rank: int, *, k_at: int) -> Scales | None:
     if factor.op != "scaled":
         return None
@@ -253,8 +285,11 @@ def _scales_of(factor: Node, names: list[str], rank: int, *, k_at: int) -> Scale
     return Scales(matrix_of(factor.inputs[1], names, rank), sizes[1 - k_at], sizes[k_at])
 
 
-def _choice_of(factor: Node, names: list[str]) -> TensorCode | None:
-    return Input.of(factor.inputs[1]).code(names) if factor.op == "chosen" else None
+def _index_of(factor: Node, op: str, names: list[str]) -> Index | None:
+    if factor.op != op:
+        return None
+    index = factor.inputs[1]
+    return Index(Input.of(index).code(names), index.dtype)
 
 
 def _seen(operand: Node, names: Sequence[str]) -> Seen:
@@ -280,10 +315,17 @@ def is_plain(product: Node) -> bool:
     )
 
 
+def have_same_ends(first: Node, second: Node) -> bool:
+    """Whether the rows of both products are divided into groups in the same way, or of none."""
+    sides = first.inputs[1], second.inputs[1]
+    ends = [side.inputs[1] if side.op == "grouped" else None for side in sides]
+    return ends[0] is ends[1]
+
+
 def _check_dual(first: Node, second: Node) -> None:
     """Whether one kernel can sum up both products: they share the left factor, and differ in the right one alone."""
     same_left = first.inputs[0] is second.inputs[0]
-    same = same_left and first.shape == second.shape and first.attrs == second.attrs
+    same = same_left and first.shape == second.shape and first.attrs == second.attrs and have_same_ends(first, second)
     if not (same and is_plain(first) and is_plain(second)):
         raise UnmatchedError(f"{second.where} is another product than {first.where}", operation=second.where)
 

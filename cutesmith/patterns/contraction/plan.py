@@ -200,8 +200,8 @@ def _context(problem: ContractionProblem, configuration: Form) -> dict[str, obje
     matrices = list(map(views.name, codes))
     scales = [views.name(each.matrix.code) for each in problem.scales if each is not None]
     operands = [views.name(operand.passed) for operand in epilogue.operands]
-    choices = [views.name(code) for code in problem.choices if code is not None]
-    inputs = [*matrices, *choices, *scales, *operands]
+    indices = [views.name(index.code) for index in problem.indices]
+    inputs = [*matrices, *indices, *scales, *operands]
     results = [output.name for output in epilogue.outputs]
     loaded = [operand.loaded(f"r_{operand.name}[v]") for operand in epilogue.operands]
     products = ["", "_2"][: len(problem.right)]  # what names end with that each product has its own of
@@ -220,7 +220,9 @@ def _context(problem: ContractionProblem, configuration: Form) -> dict[str, obje
         "products": products,
         "each": each,
         "views": [*views.lines, *_block_checks(problem, matrices, scales, codes), *epilogue.laws],
-        "choices": [side for side, code in zip("AB", problem.choices, strict=True) if code is not None],
+        "indices": indices,
+        "ragged": problem.ends is not None,
+        "choices": [side for side, index in zip("AB", problem.choices, strict=True) if index is not None],
         "windows": problem.windows,
         "taps": math.prod(problem.windows.taps) if problem.windows else 1,
         "itembits": 8 * ITEM_BYTES[problem.b.dtype],

@@ -73,7 +73,7 @@ def proposals(problem: ContractionProblem) -> list[ContractionConfiguration]:
 
 def predicted_seconds(problem: ContractionProblem, c: ContractionConfiguration) -> float:
     """Whole tiles and their loads in whole waves of blocks, or all bytes, slower for few blocks; without the launch."""
-    blocks = problem.batches * math.ceil(problem.m / c.tile_m) * math.ceil(problem.n / c.tile_n)
+    blocks = problem.batches * problem.tiles_down(c.tile_m) * math.ceil(problem.n / c.tile_n)
     waves, busy = math.ceil(blocks / SM_COUNT), min(1.0, blocks / SM_COUNT)
     flops = 2 * c.tile_m * c.tile_n * problem.k * len(problem.right)
     arithmetic = waves * flops / (FLOPS_PER_SECOND[arithmetic_of(problem)] / SM_COUNT)
@@ -90,7 +90,7 @@ def predicted_seconds(problem: ContractionProblem, c: ContractionConfiguration) 
 
 def _predicted_cost(problem: ContractionProblem, c: ContractionConfiguration) -> float:
     """Of all waves of blocks: a tile's time grows with its area, and with the lines that it loads for each product."""
-    blocks = problem.batches * math.ceil(problem.m / c.tile_m) * math.ceil(problem.n / c.tile_n)
+    blocks = problem.batches * problem.tiles_down(c.tile_m) * math.ceil(problem.n / c.tile_n)
     resident = SM_COUNT * max(1, 8 // (c.warps_m * c.warps_n))
     waves = math.ceil(blocks / resident) * resident
     columns = c.tile_n * len(problem.right)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from cutesmith.patterns.contraction.analysis import is_plain
+from cutesmith.patterns.contraction.analysis import have_same_ends, is_plain
 from cutesmith.patterns.graph.attributes import Contraction
 from cutesmith.patterns.graph.nodes import Graph, Node, nodes_of, with_nodes
 
@@ -48,4 +48,5 @@ def _can_pair(first: Node, second: Node) -> bool:
     (left, right), (other_left, other_right) = first.inputs, second.inputs
     same = left is other_left and right.shape == other_right.shape and right.dtype == other_right.dtype
     same = same and not any(side.op == "chosen" for side in (left, right, other_right))
+    same = same and have_same_ends(first, second)
     return same and first.attrs == second.attrs and not any(node is first for node in nodes_of((other_right,)))

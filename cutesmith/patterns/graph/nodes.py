@@ -16,6 +16,8 @@ The other operations are the leaves and
   a product takes it;
 - `chosen`: inputs (x, int index (…, 1, 1)), both in memory: for each of the leading dimensions the matrix of x at that
   index, which lies within x: a product takes it;
+- `grouped`: inputs (x of (groups, k, n), ends), both in memory: for each row of a product's left factor the matrix of
+  the group that it belongs to; group i ends before row ends[i], and products of rows behind the last are 0;
 - `pool`: what becomes of each window over an image (`windows.Pooling`);
 - `interleave`: the positions of a transposed convolution, each from the product of its phase (`Interleaving`);
 - `depth_to_space`: the positions of (…, outputs * phases, places), where no other product has some (`DepthToSpace`);
@@ -197,7 +199,7 @@ def bytes_of(node: Node) -> int:
 
 def in_memory(factor: Node) -> tuple[Node, ...]:
     """What a factor of a product is made of in memory: an image, numbers and scales, matrices and index, or itself."""
-    return factor.inputs if factor.op in ("windows", "scaled", "chosen") else (factor,)
+    return factor.inputs if factor.op in ("windows", "scaled", "chosen", "grouped") else (factor,)
 
 
 def views_of(node: Node) -> tuple[View, ...]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from cutesmith.patterns.tracing import grouped_products, indexing, resampling, signals, small_matrices
+from cutesmith.patterns.tracing import indexing, resampling, signals, small_matrices
 
 
 def decomposition_of(func: Any, *, composite: bool) -> Callable[..., Any] | None:
@@ -224,7 +224,6 @@ _ARGUMENTS: dict[Any, Callable[..., tuple[Any, ...]]] = {
     torch.ops.aten.soft_margin_loss.default: _of_one_type,
 }
 _OURS: dict[Any, Callable[..., Any]] = {
-    **grouped_products.DECOMPOSITIONS,
     **indexing.DECOMPOSITIONS,
     **resampling.DECOMPOSITIONS,
     **signals.DECOMPOSITIONS,

@@ -219,6 +219,8 @@ class Recorder(LightMode):  # type: ignore[no-untyped-call,unused-ignore]
             return args[0].new_empty(args[0].shape)
         if func is _BATCH_NORM and not args[5]:  # its statistics are not of the batch: it returns none
             return torch.empty_like(args[0]), *(args[0].new_empty(0) for _ in range(2))
+        if func is torch.ops.aten._grouped_mm.default:
+            return _grouped_result(*args, **named)
         try:
             return func(*arguments_without_values(func, args), **named)
         except NotImplementedError as error:
@@ -342,6 +344,13 @@ class Recorder(LightMode):  # type: ignore[no-untyped-call,unused-ignore]
             return Origin(name, short)
         text, place = linecache.getline(*line).strip(), f"{short} at {Path(line[0]).name}:{line[1]}"
         return Origin(name, f"{place} (`{text}`)" if text else place)
+
+
+def _grouped_result(x: Any, y: Any, ends: Any = None, bias: Any = None, out_dtype: torch.dtype | None = None) -> Any:
+    """Of a grouped product, as large as of all rows with the first matrix: PyTorch's own has values for bfloat16."""
+    count = len(y) if ends is None else len(ends)
+    product = torch.bmm(x.expand(count, -1, -1), y.expand(count, -1, -1)).to(out_dtype or x.dtype)
+    return product if ends is None else product[0].clone()
 
 
 def _of_ones(func: Any, args: tuple[Any, ...], named: dict[str, Any], refusal: UnmatchedError) -> Any:

@@ -54,7 +54,7 @@ def obstacles(problem: ContractionProblem, sm: SmVersion) -> Iterator[str]:
         if arithmetic is Arithmetic.TF32_THRICE:
             yield "a tensor map of windows has no dimension left for parts"
     yield from obstacles_of_second(problem)
-    if any(problem.choices):
+    if problem.indices:
         yield "TMA reads the matrices of a batch in their order"
     if problem.k == 0:
         yield "there is nothing to sum up"

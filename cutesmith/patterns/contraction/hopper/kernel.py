@@ -57,7 +57,9 @@ HOPPER_NAMES = frozenset(
     "scales scales_A scales_B mine_A mine_B load_scales_A load_scales_B add_scaled written_now "
     "PLACES PHASES POSITIONS APART FIRST inside further phases phase store_in_order strip first_row first_output "
     "is_place channel_tiles MmaTF32Op op matrices group groups A_2 B_2 mA_2 mB_2 tma_A_2 tma_B_2 tA_2 tB_2 "
-    "tAgA tAsA tBgB tBsB tAgA_2 tBgB_2 own_2 which acc_2 sums_2 strips_2 pairs_layout EVICT_FIRST".split()
+    "tAgA tAsA tBgB tBsB tAgA_2 tBgB_2 own_2 which acc_2 sums_2 strips_2 pairs_layout EVICT_FIRST "
+    "LINES ends start end all_tiles group_of tiles_of_groups copy_of_strip store_inside left_rows left_columns "
+    "chosen_A chosen_B matrix_A matrix_B places threads target after count end_of is_tile".split()
 )
 """What the template binds, so that an argument of the problem needs another name."""
 
@@ -67,6 +69,7 @@ def hopper_context(problem: ContractionProblem, c: HopperConfiguration) -> dict[
     epilogue = problem.epilogue
     contiguous_k = k_major(problem, c)
     others = ["bfloat16"] if c.ahead else []
+    others += [each.dtype for each in problem.indices]
     others += [each.matrix.dtype for each in problem.scales if each is not None]
     shared = tma_context(problem, contiguous_k, swapped=c.swapped, others=others)
     over = shared["over"]
@@ -93,10 +96,12 @@ def hopper_context(problem: ContractionProblem, c: HopperConfiguration) -> dict[
             "batched": bool(problem.batch) and not c.joined,
             "joined": c.joined,
             "grouped": problem.windows is not None and len(problem.batch) > 1,
+            "choices": [side for side, index in zip("AB"[::order], problem.choices, strict=True) if index],
             "ahead": c.ahead,
             "scales": scales,
             "precise": precise,
             "read_bytes": [
+                *(ITEM_BYTES[index.dtype] for index in problem.indices),
                 *(ITEM_BYTES[each.matrix.dtype] for each in problem.scales if each is not None),
                 *(2 * ITEM_BYTES[operand.dtype] for operand in epilogue.operands),  # pairs
             ],

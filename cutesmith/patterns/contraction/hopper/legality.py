@@ -55,8 +55,8 @@ def obstacles(problem: ContractionProblem, sm: SmVersion) -> Iterator[str]:
         yield "wgmma reads float8 along k, and TMA lines that begin at 16 bytes"
     if problem.scaled_k % 32:
         yield f"scales change after {problem.scaled_k} of k: wgmma sums up 32 products of float8"
-    if any(problem.choices):
-        yield "TMA reads the matrices of a batch in their order"
+    if problem.ends is not None and arithmetic is not Arithmetic.HALF:
+        yield f"rows of groups are multiplied as numbers of 16 bits, not as {problem.a.dtype}"
     if problem.k == 0:
         yield "there is nothing to sum up"
     if isinstance(problem.b, Seen):
@@ -197,6 +197,8 @@ def refusals(problem: ContractionProblem, c: HopperConfiguration, sm: SmVersion)
         yield "two warpgroups take turns"
     if c.cluster_m > 1 and c.cluster_n > 1:
         yield "a cluster shares one operand"
+    if c.split > 1 and problem.ends is not None:
+        yield "how many blocks divide k is known before the ends of groups are"
     if c.split > 1 and (c.pingpong or c.cluster_m * c.cluster_n > 1):
         yield "blocks that divide k share nothing else"
     sides = (a_contiguous_k, c.tile_m, c.cluster_n), (b_contiguous_k, c.tile_n, c.cluster_m)

@@ -110,13 +110,17 @@ def extent(problem: ContractionProblem, c: Tiles) -> tuple[int, int]:
 
 def cluster_tiles(problem: ContractionProblem, c: Tiles) -> tuple[int, int]:
     """How many tiles of clusters lie down and across."""
-    rows, columns = extent(problem, c)
-    return math.ceil(rows / (c.tile_m * c.cluster_m)), math.ceil(columns / (c.tile_n * c.cluster_n))
+    (rows, columns), down, across = extent(problem, c), c.tile_m * c.cluster_m, c.tile_n * c.cluster_n
+    if problem.ends is not None and c.swapped:
+        return math.ceil(rows / down), problem.tiles_down(across)
+    if problem.ends is not None:
+        return problem.tiles_down(down), math.ceil(columns / across)
+    return math.ceil(rows / down), math.ceil(columns / across)
 
 
 def read_once(problem: ContractionProblem, c: Tiles) -> str:
     """The factors, A and B, of which no line is read again later: all tiles that need it run at once."""
-    if problem.windows is not None:
+    if problem.windows is not None or problem.indices:
         return ""
     down, across = cluster_tiles(problem, c)
     own = [_has_own(problem, side) for side in (problem.a, problem.b)][:: -1 if c.swapped else 1]
@@ -158,7 +162,7 @@ def predict(problem: ContractionProblem, c: Tiles) -> Prediction:
     products = problem.batches * len(problem.right) * len(c.products)
     moved = problem.graph.moved_bytes + sum(_more_bytes(problem, c))
     most_flops = MOST_FLOPS_OF_FLOAT8 if is_float8 else MOST_FLOPS_OF_TF32 if tf32 else MOST_FLOPS
-    flops = 2 * problem.m * problem.n * problem.k * products
+    flops = 2 * _multiplied_rows(problem, c) * problem.n * problem.k * products
     if c.dual and not c.swapped:
         most_flops /= 1 + DUAL_POWER[c.pingpong] * min(1.0, flops / LONG_FLOPS)
     work = {
@@ -170,6 +174,14 @@ def predict(problem: ContractionProblem, c: Tiles) -> Prediction:
     seconds += sum(COPY_SECONDS + moved / BANDWIDTH for moved in _bytes_beside(problem, c))
     busy = tiles * c.split / (waves * resident)
     return Prediction(seconds, tiles, waves, busy, max(work, key=lambda name: work[name]))
+
+
+def _multiplied_rows(problem: ContractionProblem, c: Tiles) -> int:
+    """Of the result; rows of other groups in a tile are multiplied, too, and no zeros as those behind a matrix."""
+    if problem.ends is None:
+        return problem.m
+    lines = c.tile_n * c.cluster_n if c.swapped else c.tile_m * c.cluster_m
+    return problem.tiles_down(lines) * lines
 
 
 def _with_epilogue(problem: ContractionProblem, c: Tiles, products: float, columns: int) -> float:
@@ -260,6 +272,7 @@ def reasons(problem: ContractionProblem, c: Tiles) -> list[str]:
     """Sentences for the head of the kernel: why this configuration, and what time is predicted."""
     found = predict(problem, c)
     shape = f"{problem.m} x {problem.n} x {problem.k}" + (f", {problem.batches} times" if problem.batches > 1 else "")
+    shape += "" if problem.ends is None else f", rows of {problem.groups} groups"
     transposed = " of the transposed result" if c.swapped else ""
     split = f", each by {c.split} blocks," if c.split > 1 else ""
     lines = [

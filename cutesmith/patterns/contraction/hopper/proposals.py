@@ -61,7 +61,8 @@ def _candidates(problem: ContractionProblem) -> Iterator[tuple[Tiles, int]]:
             if tiles.cluster_n == 1:
                 yield replace(tiles, swapped=True, joined=joined, tile_k=depth), 1
         return
-    for tiles in (*_square(), *_few_columns(), *(_few_rows(problem.m) if problem.m <= FEW_ROWS else ())):
+    rows = math.ceil(problem.m / max(1, problem.groups))
+    for tiles in (*_square(), *_few_columns(), *(_few_rows(rows) if rows <= FEW_ROWS else ())):
         yield from ((tiles, blocks) for blocks in ((1, 2) if tiles.warpgroups == 1 else (1,)))
 
 

@@ -40,7 +40,7 @@ class TileScales:
 def tile_scales(problem: ContractionProblem, c: HopperConfiguration) -> Iterator[TileScales]:
     """Those of each factor that has some."""
     given = [(at, scales) for at, scales in enumerate(problem.scales) if scales is not None]
-    for tensor, (at, scales) in enumerate(given, start=2):
+    for tensor, (at, scales) in enumerate(given, start=2 + len(problem.indices)):
         side = "A" if at == c.swapped else "B"
         share = _of_rows(scales.lines, c.rows) if side == "A" else _of_columns(scales.lines, c.tile_n)
         yield TileScales(side, tensor, at == 1, scales.matrix.storage, scales.lines, scales.k, *share)

@@ -6,10 +6,11 @@ import math
 
 import torch
 
-from cutesmith.patterns.graph.attributes import Number, ShortSums
+from cutesmith.patterns.graph.attributes import Contraction, Number, ShortSums
 from cutesmith.patterns.graph.contractions import contract
 from cutesmith.patterns.graph.dtypes import HALVES, compute_dtype
 from cutesmith.patterns.graph.nodes import Node
+from cutesmith.patterns.graph.views import push_permute
 from cutesmith.patterns.tracing.lowering.dispatch import Lowering, Operand, lowers
 
 
@@ -111,3 +112,32 @@ def _scaled_mm(
 @lowers("_int_mm")
 def _int_mm(low: Lowering, a: Node, b: Node) -> Node:
     return contract(low.build, a, b, low.dtype)
+
+
+@lowers("_grouped_mm")
+def _grouped_mm(
+    low: Lowering,
+    x: Node,
+    weights: Node,
+    offs: Node | None = None,
+    bias: Node | None = None,
+    out_dtype: torch.dtype | None = None,
+) -> Node:
+    """x[rows, k] times weights[groups, k, n] of each row's group, or x[groups, m, k] times weights[k, columns]."""
+    if bias is not None or len(x.shape) == len(weights.shape) == 2:
+        raise low.build.unmatched("multiplies groups of k, or adds a bias")
+    if offs is None:
+        return _product(low, x, weights)
+    if offs.dtype != "int32":
+        raise low.build.unmatched(f"takes offs of int32, not {offs.dtype}")
+    if len(weights.shape) == 3:
+        return _by_groups(low, x, weights, offs)
+    columns, matrices = push_permute(low.build, weights, (1, 0)), push_permute(low.build, x, (0, 2, 1))
+    return push_permute(low.build, _by_groups(low, columns, matrices, offs), (1, 0))
+
+
+def _by_groups(low: Lowering, x: Node, matrices: Node, ends: Node) -> Node:
+    build, shape = low.build, matrices.shape[1:]
+    grouped = build.node("grouped", (build.stored(matrices), build.stored(ends)), shape, matrices.dtype)
+    attrs = Contraction(compute_dtype(low.dtype))
+    return build.node("contract", (x, grouped), (x.shape[0], shape[1]), low.dtype, attrs)
