@@ -349,6 +349,8 @@ class Recorder(LightMode):  # type: ignore[no-untyped-call,unused-ignore]
 def _grouped_result(x: Any, y: Any, ends: Any = None, bias: Any = None, out_dtype: torch.dtype | None = None) -> Any:
     """Of a grouped product, as large as of all rows with the first matrix: PyTorch's own has values for bfloat16."""
     count = len(y) if ends is None else len(ends)
+    if x.dim() == y.dim() == 2:
+        return x.new_empty(count, len(x), y.shape[1])  # groups of k
     product = torch.bmm(x.expand(count, -1, -1), y.expand(count, -1, -1)).to(out_dtype or x.dtype)
     return product if ends is None else product[0].clone()
 
