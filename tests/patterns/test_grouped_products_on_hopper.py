@@ -52,7 +52,7 @@ def exact(x, w, ends):
 
 @pytest.mark.parametrize("form", FORMS_AND_SPEED)
 def test_tiles_hold_rows_of_one_group(form, tmp_path):
-    """Three blocks take many tiles each; k and n are no multiples of a tile's."""
+    """Three blocks take many tiles each; k and n end within a tile."""
     inputs = factors(72, 200)
     plan = planned(grouped, inputs)
     with emulated("sm_90a"):
