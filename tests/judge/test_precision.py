@@ -18,3 +18,17 @@ def test_scales_of_float8_multiply_sums():
     found = in_float64(function, (*eighths, rows, columns, bias))
     expected = torch.tensor([[torch.inf] + [25.0] * 15, [torch.inf] + [49.0] * 15], dtype=torch.float64)
     assert torch.equal(found, expected)
+
+
+def test_grouped_products_are_computed_group_by_group():
+    rows, matrices = torch.randn(9, 16), torch.randn(3, 16, 8)
+    ends = torch.tensor([2, 2, 9], dtype=torch.int32)
+    for a, b in ((rows, matrices), (matrices.mT, rows.mT), (rows.mT, torch.randn(9, 4)), (matrices.mT, matrices)):
+        given = (ends,) if min(a.dim(), b.dim()) == 2 else ()
+
+        def function(a, b, *given):
+            return torch.nn.functional.grouped_mm(a, b, offs=given[0] if given else None)
+
+        found = in_float64(function, (a, b, *given))
+        assert found.dtype == torch.float64
+        torch.testing.assert_close(found.float(), function(a, b, *given), rtol=1e-5, atol=1e-5)

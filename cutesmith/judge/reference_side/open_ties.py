@@ -4,6 +4,8 @@ Which of equal elements a kernel names cannot be compared with what PyTorch name
 order, and everything that it computes from the places follows. The order is one that an output of the candidate names,
 where the reference returns the places. Where it does not, the first of equal elements come first, or the last. A place
 that names an element which is not equal, or one that was named before, does not count: PyTorch's own stay in its row.
+In float64 elements differ that bfloat16 rounds to one number, as the scores of a router's experts. So what PyTorch
+names in the function's own types is taken there too.
 """
 
 from __future__ import annotations
@@ -110,12 +112,15 @@ class Call:
 class Choosing(TorchFunctionMode):  # type: ignore[misc,no-untyped-call,unused-ignore]
     """Within it, functions that leave the order of equal elements open name others of them.
 
-    By the `choice`, or by the places that are `given` for the number of a call. `calls` are those that were made.
+    By the `choice`, or by the places that are `given` for the number of a call, if they name equal elements; or those
+    of the calls that were made before, whatever they name. `calls` are those that were made.
     """
 
-    def __init__(self, choice: Choice | None = None, given: Mapping[int, torch.Tensor] = {}) -> None:
+    def __init__(
+        self, choice: Choice | None = None, given: Mapping[int, torch.Tensor] = {}, before: Sequence[Call] = ()
+    ) -> None:
         super().__init__()  # type: ignore[no-untyped-call,unused-ignore]
-        self.choice, self.given = choice, given
+        self.choice, self.given, self.before = choice, given, before
         self.calls: list[Call] = []
 
     def __torch_function__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
@@ -140,10 +145,13 @@ class Choosing(TorchFunctionMode):  # type: ignore[misc,no-untyped-call,unused-i
 
     def _chosen(self, call: Call, elements: torch.Tensor, *, in_order: bool) -> tuple[torch.Tensor, ...] | None:
         """Other elements and places than a call names; None where its own stay."""
-        given = self.given.get(len(self.calls))
+        given, number = self.given.get(len(self.calls)), len(self.calls)
+        apart = elements.movedim(call.dimension, -1)
+        if number < len(self.before) and self.before[number].places.shape == call.places.shape:
+            places = self.before[number].places
+            return call.together(apart.gather(-1, call.apart(places))), places
         if given is None and self.choice is None:
             return None
-        apart = elements.movedim(call.dimension, -1)
         order = Ordered(_begins(apart)[1], call.apart(call.places), in_order)
         if given is not None:
             chosen = order.as_given(call.apart(given.to(torch.int64)))
@@ -164,7 +172,10 @@ def other_orders(function: Function, values: Sequence[Any], outputs: Sequence[to
     if len(given) < len(calls):
         choices += [Ordered.first, Ordered.last]
     for choice in choices:
-        yield _within(function, choice, given)
+        yield _within(function, Choosing(choice, given))
+    for choice in dict.fromkeys([None, *choices] if calls else []):
+        named, _ = _called(function, values, choice, given)
+        yield _within(function, Choosing(before=named))
 
 
 def undecided_orders(function: Function, values: Sequence[Any]) -> list[str]:
@@ -179,20 +190,23 @@ def undecided_orders(function: Function, values: Sequence[Any]) -> list[str]:
     return [] if all(_alike(*pair) for other in others for pair in zip(results, other)) else hidden
 
 
-def _within(function: Function, choice: Choice | None, given: Mapping[int, torch.Tensor]) -> Function:
+def _within(function: Function, choosing: Choosing) -> Function:
     @functools.wraps(function)
     def call(*arguments: Any, **named: Any) -> Any:
-        with Choosing(choice, given):
+        with Choosing(choosing.choice, choosing.given, choosing.before):
             return function(*arguments, **named)
 
     return call
 
 
 def _called(
-    function: Function, values: Sequence[Any], choice: Choice | None = None
+    function: Function,
+    values: Sequence[Any],
+    choice: Choice | None = None,
+    given: Mapping[int, torch.Tensor] = {},
 ) -> tuple[list[Call], tuple[torch.Tensor, ...]]:
     """The calls that leave an order open, and what the function returns for copies of the values."""
-    with torch.no_grad(), Choosing(choice) as choosing:
+    with torch.no_grad(), Choosing(choice, given) as choosing:
         returned = function(*[copy_of(value) for value in values])
     return choosing.calls, tuple(returned) if isinstance(returned, (tuple, list)) else (returned,)
 

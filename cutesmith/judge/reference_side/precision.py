@@ -25,6 +25,8 @@ class WidenCasts(TorchFunctionMode):  # type: ignore[misc,no-untyped-call,unused
             return args[0].double()
         if func is torch._scaled_mm and named.get("scale_result") is None:
             return _scaled_sums(*args, **named)
+        if func is torch._grouped_mm:  # PyTorch's takes no float64
+            return _grouped_sums(*args, **named)
         return func(*(_widen(value) for value in args), **named)
 
 
@@ -38,6 +40,24 @@ def _scaled_sums(
 ) -> torch.Tensor:
     """`torch._scaled_mm` as a GPU computes it: PyTorch's CPU kernel scales the factors, where Inf times 0 is NaN."""
     total = a @ b * scale_a * scale_b
+    return total if bias is None else total + bias
+
+
+def _grouped_sums(
+    a: torch.Tensor, b: torch.Tensor, offs: torch.Tensor | None = None, bias: torch.Tensor | None = None, **_: Any
+) -> torch.Tensor:
+    """`torch._grouped_mm`, group by group. Rows or columns behind the last have any value in PyTorch's."""
+    if offs is None:
+        total = a @ b
+    else:
+        ends = offs.tolist()
+        spans = [slice(begin, end) for begin, end in zip([0, *ends], ends)]
+        if a.dim() == 2 and b.dim() == 2:
+            total = torch.stack([a[:, span] @ b[span] for span in spans])
+        elif a.dim() == 2:
+            total = torch.cat([*(a[span] @ matrix for span, matrix in zip(spans, b)), a[ends[-1] :] @ b[-1]])
+        else:
+            total = torch.cat([*(matrix @ b[:, span] for span, matrix in zip(spans, a)), a[-1] @ b[:, ends[-1] :]], -1)
     return total if bias is None else total + bias
 
 
