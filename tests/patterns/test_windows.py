@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 
 import pytest
 import torch
@@ -13,13 +14,16 @@ from cutesmith.errors import UnmatchedError
 from cutesmith.patterns.match import plan_kernel
 from cutesmith.patterns.tracing.trace import trace_function
 from cutesmith.patterns.windows.plan import match
+from cutesmith.recording.open_session import session
 from tests.patterns.interpret import interpret
-from tests.patterns.running import as_list, close, exactly, load, move, normal
+from tests.patterns.running import as_list, close, exactly, first_kernel, like, load, move, normal
 
 BF16, F64 = torch.bfloat16, torch.float64
 LINE, IMAGE, VOLUME = normal(2, 3, 50), normal(2, 3, 11, 13), normal(1, 2, 7, 8, 9)
 EVEN = normal(2, 3, 8, 16)
 A_CHANNEL = normal(3, 1, 1)
+LAST, LAST_3D = torch.channels_last, torch.channels_last_3d
+MANY = normal(2, 16, 9, 10).to(memory_format=LAST)
 
 
 def special() -> torch.Tensor:
@@ -28,6 +32,11 @@ def special() -> torch.Tensor:
     x[0, 0, 3, 3] = x[0, 0, 4, 4] = math.nan
     x[1, 1] = -math.inf
     return x
+
+
+def special_channels() -> torch.Tensor:
+    """Those images with 12 channels, which lie next to each other: vectors of 4 of them."""
+    return torch.cat([special()] * 4, 1).to(memory_format=LAST)
 
 
 def weights(*shape, dtype=torch.float32):
@@ -52,6 +61,9 @@ CASES = {
         lambda x, w: F.gelu(F.conv2d(x, w, padding=3, groups=40)),
         (normal(2, 40, 6, 11, dtype=BF16).to(memory_format=torch.channels_last), weights(40, 1, 7, 7, dtype=BF16)),
     ),
+    "vectors of channels": (lambda x: F.max_pool2d(x, 3, 2, 1), (MANY.bfloat16(),)),
+    "bilinear by two": (lambda x: F.interpolate(x, scale_factor=2, mode="bilinear"), (EVEN,)),
+    "shares in vectors": (lambda x: F.adaptive_avg_pool2d(x, 2), (EVEN.bfloat16(),)),
     "depthwise": (
         lambda x, w, b: F.relu(F.conv2d(x, w, b, padding=1, groups=3)),
         (IMAGE, weights(3, 1, 3, 3), normal(3)),
@@ -84,6 +96,52 @@ SLOW_CASES = {
     "bicubic of float64": (
         lambda x: F.interpolate(x, size=(20, 30), mode="bicubic", align_corners=True),
         (IMAGE.double(),),
+    ),
+    "bilinear by two, bf16": (lambda x: F.interpolate(x, scale_factor=2, mode="bilinear"), (IMAGE.bfloat16(),)),
+    "bilinear by 0.8": (lambda x: F.interpolate(x, scale_factor=0.8, mode="bilinear"), (normal(2, 3, 20, 25),)),
+    "trilinear by two": (lambda x: F.interpolate(x, scale_factor=2, mode="trilinear"), (VOLUME,)),
+    "linear by two": (lambda x: F.interpolate(x, scale_factor=2, mode="linear"), (LINE,)),
+    "nearest by two": (lambda x: F.interpolate(x, scale_factor=2), (IMAGE,)),
+    "nearest of every second": (lambda x: F.interpolate(x, scale_factor=0.5, mode="nearest-exact"), (IMAGE,)),
+    "bilinear by two beside work": (
+        lambda x, b, r: F.relu(F.interpolate(x * b, scale_factor=2, mode="bilinear") + b) * r,
+        (IMAGE, A_CHANNEL, normal(22, 26)),
+    ),
+    "bilinear by two of coordinates": (
+        lambda x: (
+            F.interpolate(x + torch.arange(16, device=x.device), scale_factor=2, mode="bilinear")
+            * torch.arange(16, device=x.device)[:, None]
+        ),
+        (EVEN,),
+    ),
+    "shares of whole chunks and places": (
+        lambda x: F.adaptive_max_pool2d(x, 4, return_indices=True),
+        (normal(1, 2, 8, 32, dtype=BF16),),
+    ),
+    "shares beside work": (
+        lambda x, b, r: F.relu(F.adaptive_avg_pool2d(x * b + r, (4, 7)) + b),
+        (EVEN.bfloat16(), A_CHANNEL.bfloat16(), normal(16, dtype=BF16)),
+    ),
+    "places in vectors of channels": (lambda x: F.max_pool2d(x, 3, 1, 1, return_indices=True), (special_channels(),)),
+    "dilated and partial, in channels": (
+        lambda x: F.max_pool2d(x, 3, 2, 1, 2, True),
+        (MANY[:, :12].half().contiguous(memory_format=LAST),),
+    ),
+    "as many channels as no vector": (lambda x: F.max_pool2d(x, 2), (MANY[:, :13].contiguous(memory_format=LAST),)),
+    "a volume of channels": (lambda x: F.avg_pool3d(x, 2, 2, 1), (normal(1, 12, 5, 6, 7).to(memory_format=LAST_3D),)),
+    "mean of what is inside, in channels": (lambda x: F.avg_pool2d(x, (3, 2), 2, 1, True, False), (MANY,)),
+    "lp in channels": (lambda x: F.lp_pool2d(x, 2, 2), (MANY,)),
+    "shares in channels": (lambda x: F.adaptive_avg_pool2d(x, (3, 4)), (MANY,)),
+    "bicubic in channels": (lambda x: F.interpolate(x, size=(5, 13), mode="bicubic"), (MANY,)),
+    "work on both sides, in channels": (
+        lambda x, c, r: F.relu(F.max_pool2d(F.relu(x * c), 2) - 0.5) * c + r,
+        (MANY, normal(16, 1, 1), normal(4, 5)),
+    ),
+    "coordinates, in channels": (
+        lambda x: (
+            F.max_pool2d(x * torch.arange(16, device=x.device)[:, None, None], 2) + torch.arange(5, device=x.device)
+        ),
+        (MANY,),
     ),
     "other operands": (lambda x, b, r: F.max_pool2d(x, 2) * b + r, (IMAGE, A_CHANNEL, normal(2, 3, 5, 6))),
     "float64": (lambda x: F.max_pool2d(x, 3, 2, 1), (IMAGE.double(),)),
@@ -146,7 +204,9 @@ def test_more_results(name, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["places", "depthwise", "mean of what is inside"])
+@pytest.mark.parametrize(
+    "name", ["places", "depthwise", "mean of what is inside", "bilinear by two", "vectors of channels"]
+)
 def test_every_configuration_is_right(name, tmp_path):
     check(*CASES[name], tmp_path, every=True)
 
@@ -159,17 +219,38 @@ def test_the_graph_computes_what_pytorch_does(name):
         close(1e-5, of_largest=True)(ours.to(theirs.dtype), theirs)
 
 
-def test_one_kernel_serves_other_sizes(tmp_path):
-    def function(x, w):
-        return F.conv2d(x, w, padding=1, groups=3)
+OTHER_SIZES = {
+    "depthwise": ((1, 3, 1, 2), (2, 3, 6, 16)),
+    "vectors of channels": ((1, 20, 7, 8), (2, 13, 5, 5), (0, 16, 5, 5)),
+    "bilinear by two": ((1, 2, 7, 13), (1, 1, 1, 1), (0, 3, 4, 8)),
+    "shares in vectors": ((1, 3, 4, 32), (1, 3, 7, 19), (1, 2, 1, 1)),
+}
 
-    inputs = IMAGE, weights(3, 1, 3, 3)
-    plan = match(trace_function(function, inputs))
+
+@pytest.mark.parametrize("name", OTHER_SIZES)
+def test_one_kernel_serves_other_sizes(name, tmp_path):
+    function, (image, *others) = CASES[name]
+    if name == "depthwise":
+        others[1] = torch.zeros_like(others[1])
+    plan = match(trace_function(function, (image, *others)))
     with emulated_device("sm_90a"):
         kernel_fn = load(plan.render(plan.configurations()[0]), tmp_path).kernel_fn
-        for shape in ((1, 3, 1, 2), (2, 3, 6, 16)):
-            x, w = normal(*shape), inputs[1]
-            close(2e-6, of_largest=True)(kernel_fn(move(x), move(w)).cpu(), function(x.double(), w.double()).float())
+        for shape in OTHER_SIZES[name]:
+            inputs = normal(*shape, dtype=image.dtype), *others
+            (expected,) = exactly(function, inputs)
+            close(2e-6, of_largest=True)(kernel_fn(*map(move, inputs)).cpu(), expected)
+
+
+@pytest.mark.parametrize("name", ["vectors of channels", "bilinear by two", "shares in vectors"])
+def test_an_image_is_read_in_vectors(name, tmp_path):
+    function, inputs = CASES[name]
+    plan = match(trace_function(function, inputs))
+    with session("sm_90a") as recorded:
+        out = first_kernel(plan, tmp_path).kernel_fn(*map(like, inputs))
+    (launch,) = recorded.launches
+    loads = re.findall(r"ld\.global\S*", recorded.module_of(launch.kernel).ptx)
+    assert any(".v2" in load or ".v4" in load for load in loads)
+    assert out.stride() == function(*inputs).stride()
 
 
 def test_other_taps_are_refused(tmp_path):
@@ -212,11 +293,14 @@ def test_pooling_between_layers_is_a_launch_of_its_own(tmp_path):
 
 def test_neighbouring_threads_lie_along_what_is_contiguous():
     def first(function, *inputs):
-        return match(trace_function(function, inputs)).configurations()[0].by_channels
+        c = match(trace_function(function, inputs)).configurations()[0]
+        return c.by_channels, c.in_channels
 
     x, w = IMAGE.to(memory_format=torch.channels_last), weights(3, 1, 3, 3)
-    assert first(lambda x: F.max_pool2d(x, 2), x) and first(lambda x, w: F.conv2d(x, w, groups=3), x, w)
-    assert not first(lambda x: F.max_pool2d(x, 2), IMAGE)
+    assert first(lambda x: F.max_pool2d(x, 2), x) == (True, True)
+    assert first(lambda x: F.max_pool2d(x, 2).contiguous(), x) == (True, False)
+    assert first(lambda x, w: F.conv2d(x, w, groups=3), x, w) == (True, False)
+    assert first(lambda x: F.max_pool2d(x, 2), IMAGE) == (False, False)
 
 
 def test_as_many_outputs_a_thread_as_were_the_fastest_on_a_gpu():
@@ -227,6 +311,6 @@ def test_as_many_outputs_a_thread_as_were_the_fastest_on_a_gpu():
 
     assert outputs(lambda x: F.max_pool2d(x, 3, 2, 1), 8, 64, 224, 224) == 2
     assert outputs(lambda x: F.max_pool3d(x, 3, 2, 1), 4, 8, 64, 128, 128) == 2
-    assert outputs(lambda x: F.interpolate(x, scale_factor=2, mode="bilinear"), 8, 64, 128, 128) == 4
-    assert outputs(lambda x: F.interpolate(x, scale_factor=2, mode="nearest"), 8, 64, 128, 128) == 4
+    assert outputs(lambda x: F.interpolate(x, size=256, mode="bilinear"), 8, 64, 128, 128) == 4
+    assert outputs(lambda x: F.interpolate(x, size=256, mode="nearest"), 8, 64, 128, 128) == 4
     assert outputs(lambda x: F.adaptive_avg_pool2d(x, 7), 8, 1024, 56, 56, dtype=torch.bfloat16) <= 2

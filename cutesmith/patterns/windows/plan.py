@@ -8,7 +8,7 @@ the weights of a convolution. Pointwise work on the image is done on what was lo
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from cutesmith.errors import UnmatchedError
@@ -20,6 +20,7 @@ from cutesmith.patterns.graph.shapes import Shape
 from cutesmith.patterns.graph.windows import Samples, Share, Span
 from cutesmith.patterns.pattern_plan import GraphPlan
 from cutesmith.patterns.windows.analysis import WindowsProblem, analyse
+from cutesmith.patterns.windows.forms import Form, form_of, repetitions
 from cutesmith.patterns.windows.proposals import MOST_SEEN, proposals, seen, vector_of
 from cutesmith.patterns.writing.expressions import literal
 from cutesmith.patterns.writing.naming import SHARED_NAMES, ViewNames
@@ -38,13 +39,20 @@ _OWN = (
     "THREADS OUTPUTS TAPS STEP START DILATION VECTOR LEAD SEEN CHANNELS element epilogue load load_seen store "
     "group across first line base width values acc place places factor value tap last channel size count counts "
     "inside take position part Exact sample_at clamped weight_of access layout_of description sizes image LAUNCHERS "
-    "compile_windows launch_windows windows_kernel e t"
+    "compile_windows launch_windows windows_kernel e t begin chunk share vector chunks_of down below LINES STEP_LINES "
+    "BEFORE BEFORE_LINES SEEN_LINES FIRST FIRST_LINE WEIGHTS LINE_WEIGHTS load_around middle first_line base_line r"
 )
 RESERVED = SHARED_NAMES | set(_OWN.split())
 """Names that an argument of the problem may not have in the generated kernel."""
 
-MOST_UNROLLED = 9
-"""Lines of the image that windows cross: more are a loop, so that the kernel stays short."""
+MOST_UNROLLED, MOST_TAPS_UNROLLED = 9, 27
+"""Lines of the image that windows cross, and taps of vectors of channels: more are a loop: the kernel stays short."""
+
+TEMPLATES: dict[Form, str] = {
+    "lines": "windows.py.j2",
+    "channels": "windows_channels.py.j2",
+    "repeated": "windows_repeated.py.j2",
+}
 
 LEAST = {"Int32": -(2**31), "Int64": -(2**63)}
 
@@ -72,7 +80,7 @@ class WindowsPlan(GraphPlan):
 
     def render(self, configuration: WindowsConfiguration) -> str:
         """The kernel section: imports, device functions, kernel, launch, cached compile and `kernel_fn`."""
-        return render_template("windows.py.j2", _context(self.problem, configuration))
+        return render_template(TEMPLATES[form_of(self.problem, configuration)], _context(self.problem, configuration))
 
 
 def _context(problem: WindowsProblem, c: WindowsConfiguration) -> dict[str, object]:
@@ -85,10 +93,19 @@ def _context(problem: WindowsProblem, c: WindowsConfiguration) -> dict[str, obje
     plain = not element.statements and element.results == tuple(o.name for o in element.operands)
     images = list(dict.fromkeys(element.operands))
     late = list(dict.fromkeys(epilogue.operands))
-    last = problem.spans[-1]
-    in_registers = isinstance(last, Span) and seen(problem, c) <= MOST_SEEN
+    last, rank = problem.spans[-1], problem.rank
+    form = form_of(problem, c)
+    in_registers = form == "lines" and isinstance(last, Span) and seen(problem, c) <= MOST_SEEN
     vector = vector_of(problem, c) if in_registers else 1
-    outer = _outer(problem)
+    dims = list(_dimensions(problem, problem.spans))
+    outer = list(_dimensions(problem, problem.spans[:-1]))
+    outermost = list(_dimensions(problem, problem.spans[:-2])) if form == "repeated" else []
+    looped = dims if form == "channels" else outer
+    most_unrolled = MOST_TAPS_UNROLLED if form == "channels" else MOST_UNROLLED
+    vector_dim = -rank - 1 if form == "channels" else -1
+    has_chunks = form == "lines" and isinstance(last, Share)
+    across = {o.name: _lies_along(o.shape, problem.anchors[0].shape, vector_dim) for o in late}
+    along = {o.name: _lies_along(o.shape, problem.image_shape, vector_dim) for o in images}
     return {
         "c": c,
         "p": problem,
@@ -96,8 +113,17 @@ def _context(problem: WindowsProblem, c: WindowsConfiguration) -> dict[str, obje
         "vector": vector,
         "in_registers": in_registers,
         "last": last,
+        "dims": dims,
         "outer": outer,
-        "unrolled": all(o.taps.isdigit() for o in outer) and math.prod(int(o.taps) for o in outer) <= MOST_UNROLLED,
+        "outermost": outermost,
+        "repetitions": repetitions(problem, c),
+        "is_share": isinstance(last, Share),
+        "has_shares": any(isinstance(span, Share) for span in problem.spans),
+        "has_chunks": has_chunks,
+        "has_places": problem.is_sampled and (form != "repeated" or bool(outermost)),
+        "has_loads": any(across.values()) or ((has_chunks or form == "channels") and any(along.values())),
+        "most": _most_loaded(problem, c, in_registers=in_registers),
+        "unrolled": all(o.taps.isdigit() for o in looped) and math.prod(int(o.taps) for o in looped) <= most_unrolled,
         "neutral": neutral(problem),
         "combined": _combined(problem),
         "helpers": list(dict.fromkeys((*element.helpers, *epilogue.helpers))),
@@ -105,10 +131,10 @@ def _context(problem: WindowsProblem, c: WindowsConfiguration) -> dict[str, obje
         "value": given[0] if plain else element.call("", given, list(element.coordinates), "element"),
         "call": _epilogue_call(problem),
         "images": images,
-        "along": {o.name: o.shape[-1] != 1 or problem.image_shape[-1] == 1 for o in images},
-        "across": {o.name: o.shape[-1] != 1 or problem.anchors[0].shape[-1] == 1 for o in late},
-        "image_index": _image_index(problem),
-        "result_index": _result_index(problem),
+        "along": along,
+        "across": across,
+        "image_index": _image_index(problem, form),
+        "result_index": _result_index(problem, form),
         "late": late,
         "ratios": [s.ratio(f"size_{d}", f"count_{d}") for d, s in enumerate(problem.spans) if isinstance(s, Samples)],
         "weights": weights,
@@ -117,7 +143,7 @@ def _context(problem: WindowsProblem, c: WindowsConfiguration) -> dict[str, obje
         "numbers": list(dict.fromkeys((*element.numbers, *epilogue.numbers))),
         "coordinates": {*element.coordinates, *epilogue.coordinates},
         "views": [*views.lines, *dict.fromkeys((*element.laws, *epilogue.laws))],
-        "allocations": list(_allocations(problem, passed)),
+        "allocations": list(_allocations(problem, passed, form)),
         "checks": _checks(problem),
         "taps": _taps(problem),
         "type_check": type_check(problem.arguments, problem.graph.arguments),
@@ -132,8 +158,8 @@ def _context(problem: WindowsProblem, c: WindowsConfiguration) -> dict[str, obje
 
 
 @dataclass(frozen=True)
-class Outer:
-    """A dimension of windows but the last, for a loop over the taps of all of them: codes of its parts.
+class Dimension:
+    """A dimension of windows, for a loop over the taps of all of them: codes of its parts.
 
     `taps` is how many there are, `tap` which is at work, `first` where the window begins, `line` what the tap sees.
     """
@@ -150,28 +176,62 @@ class Outer:
         """Whether the window's place and size follow the image's."""
         return isinstance(self.span, Share)
 
+    @property
+    def is_sampled(self) -> bool:
+        """Whether the window lies around a place between elements."""
+        return isinstance(self.span, Samples)
 
-def _outer(problem: WindowsProblem) -> list[Outer]:
-    spans = problem.spans[:-1]
+    @property
+    def leaves_image(self) -> bool:
+        """Whether the window may see places where no element is."""
+        return isinstance(self.span, Span) and self.span.leaves_image
+
+
+def _dimensions(problem: WindowsProblem, spans: Sequence[Span | Share | Samples]) -> Iterator[Dimension]:
+    """The first dimensions of windows, for one loop over the taps of all of them."""
     taps = [f"count_{dim}" if isinstance(span, Share) else str(span.taps) for dim, span in enumerate(spans)]
-    found = []
     for dim, span in enumerate(spans):
-        tap = "tap" if len(spans) == 1 else f"tap // {taps[1]}" if dim == 0 else f"tap % {taps[1]}"
+        tap = _tap(taps, dim)
         if isinstance(span, Share):
-            found.append(Outer(dim, span, taps[dim], tap, f"first_{dim}", f"first_{dim} + {tap}"))
-            continue
-        if isinstance(span, Samples):
+            yield Dimension(dim, span, taps[dim], tap, f"first_{dim}", f"first_{dim} + {tap}")
+        elif isinstance(span, Samples):
             line = f"clamped(first_{dim} + {tap}, plan.image[{dim - problem.rank}])"
-            found.append(Outer(dim, span, taps[dim], tap, f"first_{dim}", line))
-            continue
-        first = _times(f"q_{dim}", span.step) + (f" - {span.start}" if span.start else "")
-        step = _times(tap if " " not in tap or span.dilation == 1 else f"({tap})", span.dilation)
-        found.append(Outer(dim, span, taps[dim], tap, first, f"{first} + {step}"))
-    return found
+            yield Dimension(dim, span, taps[dim], tap, f"first_{dim}", line)
+        else:
+            first = _times(f"q_{dim}", span.step) + (f" - {span.start}" if span.start else "")
+            step = _times(tap if " " not in tap or span.dilation == 1 else f"({tap})", span.dilation)
+            yield Dimension(dim, span, taps[dim], tap, first, f"{first} + {step}")
+
+
+def _tap(taps: Sequence[str], dim: int) -> str:
+    """Which tap of this dimension a tap of all of them is."""
+    below = taps[dim + 1 :]
+    divisor = below[0] if len(below) == 1 else f"({' * '.join(below)})"
+    code = f"tap // {divisor}" if below else "tap"
+    return f"{code} % {taps[dim]}" if dim else code
 
 
 def _times(code: str, factor: int) -> str:
     return code if factor == 1 else f"{code} * {factor}"
+
+
+def _lies_along(shape: Shape, whole: Shape, dim: int) -> bool:
+    """Whether an operand has this dimension of the whole, counted from the end; where that has size 1, it may."""
+    return (len(shape) >= -dim and shape[dim] != 1) or whole[dim] == 1
+
+
+def _most_loaded(problem: WindowsProblem, c: WindowsConfiguration, *, in_registers: bool) -> str:
+    """Code of the elements of the widest access to the image."""
+    items = [ITEM_BYTES[o.dtype] for o in problem.element.operands]
+    widest = 16 // min(items, default=16)
+    form, last = form_of(problem, c), problem.spans[-1]
+    if in_registers:
+        return "VECTOR"
+    if form == "channels":
+        return "OUTPUTS"
+    if form == "repeated":
+        return str(math.gcd(widest, repetitions(problem, c)[0].step))
+    return str(widest) if isinstance(last, Share) else "1"
 
 
 def neutral(problem: WindowsProblem) -> str:
@@ -194,18 +254,22 @@ def _titles(problem: WindowsProblem) -> Iterator[str]:
     yield from dict.fromkeys(node.op for node in problem.graph.nodes() if node.is_pointwise)
 
 
-def _image_index(problem: WindowsProblem) -> str:
-    """The coordinates of a line of the image."""
+def _image_index(problem: WindowsProblem, form: Form) -> str:
+    """The coordinates of a line of the image, or of a position's channels."""
     leading = [f"at_{dim}" for dim in range(problem.leading)]
     if problem.weights:
         leading[-1] = "channel" if problem.weights.channels > 1 else "0"
-    return ", ".join([*leading, *(f"y_{dim}" for dim in range(problem.rank - 1)), "None"])
+    return _vector_of(leading, [f"y_{dim}" for dim in range(problem.rank)], form)
 
 
-def _result_index(problem: WindowsProblem) -> str:
-    """The coordinates of a line of the result."""
+def _result_index(problem: WindowsProblem, form: Form) -> str:
+    """The coordinates of a line of the result, or of a position's channels."""
     leading = [f"at_{dim}" for dim in range(problem.leading)]
-    return ", ".join([*leading, *(f"q_{dim}" for dim in range(problem.rank - 1)), "None"])
+    return _vector_of(leading, [f"q_{dim}" for dim in range(problem.rank)], form)
+
+
+def _vector_of(leading: list[str], places: list[str], form: Form) -> str:
+    return ", ".join([*leading[:-1], *places, "None"] if form == "channels" else [*leading, *places[:-1], "None"])
 
 
 def _epilogue_call(problem: WindowsProblem) -> str:
@@ -222,7 +286,7 @@ def _returned(problem: WindowsProblem, name: str, dtype: str, viewed: bool) -> s
     return as_image(code, name) if viewed else code
 
 
-def _allocations(problem: WindowsProblem, passed: dict[str, str]) -> Iterator[str]:
+def _allocations(problem: WindowsProblem, passed: dict[str, str], form: Form) -> Iterator[str]:
     """The sizes of the image, those of the positions, and the outputs."""
     whole = [o for o in problem.element.operands if o.shape[-o.rank :] == problem.image_shape]
     names = list(dict.fromkeys(passed[o.name] for o in problem.element.operands))
@@ -240,9 +304,13 @@ def _allocations(problem: WindowsProblem, passed: dict[str, str]) -> Iterator[st
         weight = passed[problem.weights.operand.name]
         leading = f"image[0], *{weight}.shape[:-1]"
         shape = f"{leading}, math.prod(sizes)"
+    moved = ""
+    if form == "channels":
+        channels = problem.leading - 1
+        shape, moved = f"*image[:{channels}], *sizes, image[{channels}]", f".movedim(-1, {channels})"
     for output in problem.epilogue.outputs:
         dtype = "torch.uint8" if output.dtype == "bool" else f"torch.{output.dtype}"
-        yield f"{output.name} = torch.empty(({shape}), dtype={dtype}, device={names[0]}.device)"
+        yield f"{output.name} = torch.empty(({shape}), dtype={dtype}, device={names[0]}.device){moved}"
 
 
 def _positions(span: Span | Share | Samples, size: str) -> str:
