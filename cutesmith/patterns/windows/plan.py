@@ -96,7 +96,7 @@ def _context(problem: WindowsProblem, c: WindowsConfiguration) -> dict[str, obje
     last, rank = problem.spans[-1], problem.rank
     form = form_of(problem, c)
     in_registers = form == "lines" and isinstance(last, Span) and seen(problem, c) <= MOST_SEEN
-    vector = vector_of(problem, c) if in_registers else 1
+    vector = _vector(problem, c)
     dims = list(_dimensions(problem, problem.spans))
     outer = list(_dimensions(problem, problem.spans[:-1]))
     outermost = list(_dimensions(problem, problem.spans[:-2])) if form == "repeated" else []
@@ -122,7 +122,11 @@ def _context(problem: WindowsProblem, c: WindowsConfiguration) -> dict[str, obje
         "has_chunks": has_chunks,
         "has_places": problem.is_sampled and (form != "repeated" or bool(outermost)),
         "has_loads": any(across.values()) or ((has_chunks or form == "channels") and any(along.values())),
-        "most": _most_loaded(problem, c, in_registers=in_registers),
+        "most": "OUTPUTS"
+        if form == "channels"
+        else "VECTOR"
+        if in_registers or has_chunks or form == "repeated"
+        else "1",
         "unrolled": all(o.taps.isdigit() for o in looped) and math.prod(int(o.taps) for o in looped) <= most_unrolled,
         "neutral": neutral(problem),
         "combined": _combined(problem),
@@ -220,18 +224,16 @@ def _lies_along(shape: Shape, whole: Shape, dim: int) -> bool:
     return (len(shape) >= -dim and shape[dim] != 1) or whole[dim] == 1
 
 
-def _most_loaded(problem: WindowsProblem, c: WindowsConfiguration, *, in_registers: bool) -> str:
-    """Code of the elements of the widest access to the image."""
-    items = [ITEM_BYTES[o.dtype] for o in problem.element.operands]
-    widest = 16 // min(items, default=16)
-    form, last = form_of(problem, c), problem.spans[-1]
-    if in_registers:
-        return "VECTOR"
-    if form == "channels":
-        return "OUTPUTS"
-    if form == "repeated":
-        return str(math.gcd(widest, repetitions(problem, c)[0].step))
-    return str(widest) if isinstance(last, Share) else "1"
+def _vector(problem: WindowsProblem, c: WindowsConfiguration) -> int:
+    """Elements of the widest access along a line of the image; 1 where a thread reads element by element."""
+    widest = 16 // min((ITEM_BYTES[o.dtype] for o in problem.element.operands), default=16)
+    last = problem.spans[-1]
+    if isinstance(last, Span):
+        return vector_of(problem, c) if seen(problem, c) <= MOST_SEEN else 1
+    if isinstance(last, Share):
+        return widest
+    found = repetitions(problem, c)
+    return math.gcd(widest, found[0].step) if found else 1
 
 
 def neutral(problem: WindowsProblem) -> str:
