@@ -4,7 +4,7 @@ A tile of the tensor core wastes all but a column of its work on a vector, and t
 the matrix: what a row kernel does at memory speed. A small result of long sums keeps few multiprocessors busy; cut
 along k it is a batch of products, whose results a pointwise kernel adds up, in the same order every time. Hopper
 multiplies float8 itself, where the function allows its sums. Matrices that an index takes out of an array, such as the
-weights of each token's expert, are read where they lie. Where the user asks for it, factors of float32 may be
+weights of each token's experts, are read where they lie. Where the user asks for it, factors of float32 may be
 rounded to tf32.
 """
 
@@ -101,11 +101,46 @@ def _of_float8(build: GraphBuilder, node: Node) -> Node | None:
 
 
 def _of_chosen(build: GraphBuilder, node: Node) -> Node | None:
+    if each := _of_each_chosen(build, node):
+        return each
     factors = [_chosen(build, side) or side for side in node.inputs]
     if all(new is old for new, old in zip(factors, node.inputs, strict=True)):
         return None
     build.origin = node.origin
     return build.node("contract", factors, node.shape, node.dtype, node.attrs)
+
+
+def _of_each_chosen(build: GraphBuilder, node: Node) -> Node | None:
+    """A row (…, 1, k) times matrices chosen for it, side by side (…, k, count * n), as products of each."""
+    row, factor = node.inputs
+    matrices = _side_by_side(build, factor) if node.shape[-2] == 1 else None
+    chosen = None if matrices is None else _chosen(build, matrices)
+    if chosen is None:
+        return None
+    build.origin = node.origin
+    rows = build.reshape(row, (*row.shape[:-2], 1, *row.shape[-2:]))
+    shape = (*chosen.shape[:-2], 1, chosen.shape[-1])
+    return build.reshape(build.node("contract", (rows, chosen), shape, node.dtype, node.attrs), node.shape)
+
+
+def _side_by_side(build: GraphBuilder, factor: Node) -> Node | None:
+    """The matrices (…, count, k, n) that a factor (…, k, count * n) is made of, as views of what was taken."""
+    seen = factor.inputs[0] if factor.op == "reshape" else factor
+    taken = seen.inputs[0] if seen.op == "stored" else seen
+    if seen.op != "stored" or taken.op != "take" or len(taken.shape) != len(factor.shape) + 1:
+        return None
+    *batch, count, lines, length = taken.shape
+    *others, line, _ = dense_strides(taken.shape)
+    if factor.shape == (*batch, length, count * lines) and Stored.of(seen).stride == (*others[:-1], 1, line):
+        return push_permute(build, build.stored(taken), (*range(len(others)), len(others) + 1, len(others)))
+    if factor.shape == (*batch, lines, count * length) and Stored.of(seen).stride == (
+        *others[:-1],
+        line,
+        others[-1],
+        1,
+    ):
+        return build.stored(taken)
+    return None
 
 
 def _chosen(build: GraphBuilder, factor: Node) -> Node | None:
