@@ -111,6 +111,10 @@ class TooManyOperations(CutesmithError):
     """A function runs more operations than it may, as loops over a longer dimension do."""
 
 
+class FunctionFailedError(UnmatchedError):
+    """The function itself raised: it does not take such arguments, or needs their values."""
+
+
 class Recorder(LightMode):  # type: ignore[no-untyped-call,unused-ignore]
     """Lowers each operation as it is dispatched, `most` of them at most; remembers which tensor is which node."""
 

@@ -41,9 +41,11 @@ def follow_sizes(graph: Graph, trace: Trace, numbers: Sequence[int] = ()) -> Gra
     grown_numbers = {index for group in followed_groups for index, dim in group if dim < 0}
     if numbers and (grown_numbers != set(numbers) or not followed.holds_for_other_sizes):
         raise untraceable(" or ".join(graph.arguments[index].name for index in numbers))
-    bound = tuple(study.bound(followed_groups)) if followed.holds_for_other_sizes else ()
-    tied = tuple(study.tied(followed_groups)) if followed.holds_for_other_sizes else ()
-    return replace(followed, bound=bound, tied=tied, held=followed.held.union(kept_places(graph)))
+    held = followed.held.union(kept_places(graph))
+    if not followed.holds_for_other_sizes:
+        return replace(followed, held=held)
+    bound, tied = tuple(study.bound(followed_groups)), tuple(study.tied(followed_groups))
+    return replace(followed, bound=bound, tied=tied, held=held.union(study.only_ones()))
 
 
 def holding_sizes(graph: Graph) -> Graph:

@@ -10,13 +10,13 @@ from fractions import Fraction
 from functools import cached_property
 
 from cutesmith.errors import CutesmithError
-from cutesmith.patterns.graph.attributes import Input, Windows
+from cutesmith.patterns.graph.attributes import Input, Iota, Windows
 from cutesmith.patterns.graph.block_scales import block_places
 from cutesmith.patterns.graph.equality import Slot, numbers_beside, window_laws
 from cutesmith.patterns.graph.nodes import OWN_SIZES, Argument, Graph, nodes_of
 from cutesmith.patterns.graph.size_laws import Place
 from cutesmith.patterns.tracing.laws import Group, Growth, Laws, close
-from cutesmith.patterns.tracing.recorder import TooManyOperations
+from cutesmith.patterns.tracing.recorder import FunctionFailedError
 
 Trace = Callable[[tuple[Argument, ...]], Graph]
 Series = Mapping[Slot, tuple[float, ...]]
@@ -219,6 +219,29 @@ class Study:
             left -= min(left, len(some))
         yield from sorted(found)
 
+    def only_ones(self) -> Iterator[Place]:
+        """The dimensions of 1 that the function takes larger, but does something else then: it was traced for 1 alone.
+
+        Several of one argument may have to be larger together, as the rows and columns of a matrix.
+        """
+        ones = [place for place, size in self.places() if size == 1 and place[1] >= 0][:MOST_ALONE]
+        alone = [place for place in ones if self._is_taken([place])]
+        yield from (place for place in alone if self._is_other([place]))
+        for index in sorted({index for index, _ in ones}):
+            together = [place for place in ones if place[0] == index and place not in alone]
+            if len(together) > 1 and self._is_taken(together) and self._is_other(together):
+                yield from together
+
+    def _is_other(self, places: Sequence[Place]) -> bool:
+        """Whether the trace where these are twice as large says something else, or counts along one that was 1."""
+        larger = self._larger(dict.fromkeys(places, 2))
+        if larger is None or numbers_beside(self.graph, larger) is None:
+            return True
+        return any(
+            a.op == "iota" and 1 == a.shape[Iota.of(a).dim] < b.shape[Iota.of(b).dim]
+            for a, b in zip(self.graph.nodes(), larger.nodes(), strict=True)
+        )
+
     def tied(self, groups: Sequence[Group]) -> Iterator[tuple[Place, ...]]:
         """The dimensions of a group of which the function takes one larger alone, but does something else then.
 
@@ -262,15 +285,16 @@ class Study:
     def _larger(self, growth: Growth) -> Graph | None:
         """The trace on larger arguments, None where the function does not take them.
 
-        One of other operations altogether, as of a longer loop, is not followed to its end: a graph without outputs.
+        One of other operations altogether, as of a longer loop or of larger matrices than there is a formula for, is a
+        graph without outputs.
         """
         if (key := frozenset(growth.items())) not in self.known:
             try:
                 self.known[key] = self.trace(grown(self.graph.arguments, growth))
-            except TooManyOperations:
-                self.known[key] = replace(self.graph, outputs=())
-            except (CutesmithError, RuntimeError):
+            except (FunctionFailedError, RuntimeError):
                 self.known[key] = None
+            except CutesmithError:
+                self.known[key] = replace(self.graph, outputs=())
         return self.known[key]
 
 

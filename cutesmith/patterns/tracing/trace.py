@@ -24,7 +24,7 @@ from cutesmith.patterns.graph.equality import same_graph, with_numbers
 from cutesmith.patterns.graph.nodes import Argument, Graph, Node, nodes_of
 from cutesmith.patterns.tracing.frames import line_raised, where_raised
 from cutesmith.patterns.tracing.made_tensors import MadeTensors
-from cutesmith.patterns.tracing.recorder import CHOOSES_ROWS, READS_VALUE, Recorder
+from cutesmith.patterns.tracing.recorder import CHOOSES_ROWS, READS_VALUE, FunctionFailedError, Recorder
 from cutesmith.patterns.tracing.scalars import CountedInt, Scalars, untraceable
 from cutesmith.patterns.tracing.sizes import follow_sizes, holding_sizes
 from cutesmith.problems import contract
@@ -215,12 +215,13 @@ class _Run:
                     raise _all_of(refusals) from error  # it may come of what follows a refused operation
                 raise self._failure(error) from error
 
-    def _failure(self, error: Exception) -> CutesmithError:
+    def _failure(self, error: Exception) -> FunctionFailedError:
         numbers = [argument.name for argument in self.arguments if argument.kind == "scalar"]
         if numbers:
-            return untraceable(" or ".join(numbers))
+            told = untraceable(" or ".join(numbers))
+            return FunctionFailedError(told.message, operation=told.operation, hint=told.hint)
         where = where_raised(error, self.path)
-        return UnmatchedError(
+        return FunctionFailedError(
             f"reference_fn could not be traced{where}: {type(error).__name__}: {error}",
             operation=where.strip(),
             hint=f"It runs on tensors without values. Tensors that the file makes have to be inputs; {NEEDS_MODEL}.",
