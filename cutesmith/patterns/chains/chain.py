@@ -254,9 +254,9 @@ def standing_alone(graph: Graph) -> tuple[Graph, tuple[Source, ...]]:
     kept = [*values, *places.values()]
     moved = {place: index for index, place in enumerate(kept)}
     alone = with_nodes(numbered, lambda node: _renumbered(node, moved))
-    arguments = (*graph.arguments, *numbers)
-    # the chain checks what is held, bound and tied
-    alone = replace(alone, arguments=tuple(arguments[place] for place in kept), held=frozenset(), bound=(), tied=())
+    arguments = tuple((*graph.arguments, *numbers)[place] for place in kept)
+    # the chain checks the sizes
+    alone = replace(alone, arguments=arguments, held=frozenset(), bound=(), tied=(), not_ones=(), steps=())
     return alone, (*values, *laws.values())
 
 

@@ -21,7 +21,7 @@ def same_graph(first: Graph, second: Graph) -> bool:
     """Equal structure, shapes, dtypes, attributes and constants (NaN equals NaN), whatever their origins."""
     if len(first.outputs) != len(second.outputs) or first.output_strides != second.output_strides:
         return False
-    return all(_same(a, b) and a.shape == b.shape for a, b in _pairs(first, second))
+    return all(_same(a, b) and a.shape == b.shape for a, b in node_pairs(first, second))
 
 
 def structure(graph: Graph) -> Hashable:
@@ -60,7 +60,7 @@ def numbers_beside(first: Graph, second: Graph) -> dict[Slot, Number] | None:
     if len(first.outputs) != len(second.outputs):
         return None
     found, several = dict[Slot, Number](), set[Slot]()
-    for a, b in _pairs(first, second):
+    for a, b in node_pairs(first, second):
         if not _same(a, b, apart=_SIZES | {"value"} if a.op == "constant" else _SIZES):
             return None
         for slot, value in _numbers(a, b):
@@ -98,7 +98,7 @@ def window_laws(node: Node) -> list[SizeLaw | None]:
     return [span.law for span in node.attrs.spans] if isinstance(node.attrs, Pooling) else []
 
 
-def _pairs(first: Graph, second: Graph) -> Iterator[tuple[Node, Node]]:
+def node_pairs(first: Graph, second: Graph) -> Iterator[tuple[Node, Node]]:
     """Nodes at the same place, each pair once, as long as they have as many inputs."""
     seen: set[tuple[int, int]] = set()
     stack = list(zip(first.outputs, second.outputs, strict=True))

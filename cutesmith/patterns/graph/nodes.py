@@ -148,6 +148,10 @@ class Graph:
     """Dimensions of equal sizes, or of sizes in the traced proportion: the graph broadcasts none of them that is 1."""
     tied: tuple[tuple[Place, ...], ...] = ()
     """Dimensions of equal sizes, or of sizes in the traced proportion: of others the function is another graph."""
+    not_ones: tuple[tuple[Place, ...], ...] = ()
+    """Dimensions of which not all may be 1: a result has another shape then, as by `squeeze`."""
+    steps: tuple[tuple[Place, int], ...] = ()
+    """Dimensions whose sizes must be multiples of a number: of others the function is another graph, as by `chunk`."""
     free_sizes: bool = False
     """A kernel has to serve other sizes than the traced ones, as far as the graph does."""
     assumes: tuple[str, ...] = ()

@@ -18,6 +18,7 @@ from cutesmith.patterns.graph.dtypes import is_float
 from cutesmith.patterns.graph.equality import Slot
 from cutesmith.patterns.graph.nodes import Graph, Node, views_of
 from cutesmith.patterns.graph.size_laws import Place, Size, SizeLaw
+from cutesmith.patterns.tracing.law_limits import LawLimits
 from cutesmith.patterns.tracing.laws import Group, Laws
 from cutesmith.patterns.tracing.scalars import untraceable
 from cutesmith.patterns.tracing.study import Series, Study, Trace, changes, kept_places
@@ -45,7 +46,9 @@ def follow_sizes(graph: Graph, trace: Trace, numbers: Sequence[int] = ()) -> Gra
     if not followed.holds_for_other_sizes:
         return replace(followed, held=held)
     bound, tied = tuple(study.bound(followed_groups)), tuple(study.tied(followed_groups))
-    return replace(followed, bound=bound, tied=tied, held=held.union(study.only_ones()))
+    limits = LawLimits.of(study, followed_groups, followed)
+    followed = replace(followed, not_ones=tuple(limits.not_ones()), steps=tuple(limits.steps()))
+    return replace(followed, bound=bound, tied=tied, held=held.union(limits.only_ones()))
 
 
 def holding_sizes(graph: Graph) -> Graph:

@@ -10,7 +10,7 @@ from fractions import Fraction
 from functools import cached_property
 
 from cutesmith.errors import CutesmithError
-from cutesmith.patterns.graph.attributes import Input, Iota, Windows
+from cutesmith.patterns.graph.attributes import Input, Windows
 from cutesmith.patterns.graph.block_scales import block_places
 from cutesmith.patterns.graph.equality import Slot, numbers_beside, window_laws
 from cutesmith.patterns.graph.nodes import OWN_SIZES, Argument, Graph, nodes_of
@@ -57,10 +57,10 @@ class Study:
         if self._beside(grown_by(apart)) is not None:
             yield apart
             return
-        refused = _blamed(apart, lambda some: self._larger(grown_by(some)) is not None)
+        refused = _blamed(apart, lambda some: self.larger(grown_by(some)) is not None)
         alone = tuple(group for group in apart if group not in refused)
         bound = frozenset[Place]().union(*refused)
-        if refused and self._larger(dict.fromkeys(bound, 2)) is None:  # it stays in each way that others grow in
+        if refused and self.larger(dict.fromkeys(bound, 2)) is None:  # it stays in each way that others grow in
             yield from (alone, (frozenset[Place]().union(*apart),))
         else:
             yield from ((*alone, bound), apart, (frozenset[Place]().union(*apart),), alone)
@@ -71,7 +71,7 @@ class Study:
 
     def moves(self, groups: tuple[Group, ...], slots: Sequence[Slot]) -> bool:
         """Whether one of these numbers, or what is done at all, is another where the groups grow."""
-        first, values = self._first, self._beside(grown_by(groups))
+        first, values = self.first, self._beside(grown_by(groups))
         return values is None or any(s not in values or not close(first.get(s, math.nan), values[s]) for s in slots)
 
     def finer(self, groups: tuple[Group, ...], series: Series) -> tuple[Group, ...]:
@@ -87,8 +87,9 @@ class Study:
         finest = (*(part for each in parts for part in each), *single)
         return finest if finest == groups or self.series(finest) is not None else groups
 
-    def _parts(self, group: Group) -> list[Group]:
-        places = sorted(group)[:MOST_ALONE]
+    def sides(self, group: Group) -> list[Group]:
+        """The group cut where dimensions grow alone, or those of all arguments at one distance from the last."""
+        places = sorted(group)[:MOST_ALONE] if len(group) > 1 else []
         alone = [frozenset({place}) for place in places if self._beside({place: 2}) is not None]
         left = group.difference(*alone)
         by_end: dict[int, Group] = {}  # 64 heads of 64 columns: all heads grow, or all columns
@@ -99,15 +100,19 @@ class Study:
             if self._beside(dict.fromkeys(together, 2)) is not None:
                 alone.append(together)
         left = left.difference(*alone)
-        return [*alone, *self._together_in(left)]
+        return [*alone, left] if left else alone
+
+    def _parts(self, group: Group) -> list[Group]:
+        *sides, last = self.sides(group)
+        return [*sides, *self._together_in(last)]
 
     def _together_in(self, group: Group) -> Iterator[Group]:
         """The group cut into fewest dimensions that grow together; of a large graph a few are tried."""
-        most = len(self.known) + self._most_probes
+        most = len(self.known) + self.most_probes
         for place in sorted(group):
             if place in group and len(self.known) < most:
-                tried = min(MOST_TOGETHER, 4 * self._most_probes)
-                together = frozenset(_fewest_with(place, sorted(group), self._grow_apart, tried))
+                tried = min(MOST_TOGETHER, 4 * self.most_probes)
+                together = frozenset(fewest_with(place, sorted(group), self._grow_apart, tried))
                 yield together
                 group = group - together
         if group:
@@ -121,17 +126,17 @@ class Study:
         values = self._beside({place: 2})
         if values is None:
             return False
-        return any(self._is_needed(slot) and not close(self._first[slot], value) for slot, value in values.items())
+        return any(self.is_needed(slot) and not close(self.first[slot], value) for slot, value in values.items())
 
     def series(self, groups: tuple[Group, ...]) -> Series | None:
         """All numbers in all traces; None where a trace does other operations than the first."""
-        growths = self._growths(groups)
+        growths = self.growths(groups)
         traced = [values for growth in growths if (values := self._beside(growth)) is not None]
         if len(traced) < len(growths):
             return None
         return {slot: tuple(values[slot] for values in traced) for slot in traced[0] if all(slot in v for v in traced)}
 
-    def _growths(self, groups: tuple[Group, ...]) -> list[Growth]:
+    def growths(self, groups: tuple[Group, ...]) -> list[Growth]:
         """Those of all traces; where there are windows, one more whose sizes leave a rest.
 
         Half of a size and the positions of windows that step by two are equal where a size is even.
@@ -149,7 +154,7 @@ class Study:
 
     def _apart(self, groups: tuple[Group, ...]) -> Iterator[Growth]:
         """Growths that tell sizes of one group apart: one of them is 1 and broadcast, or is a summand of another."""
-        tried = itertools.islice(self._tried_apart(groups), self._most_probes)
+        tried = itertools.islice(self._tried_apart(groups), self.most_probes)
         yield from (growth for growth in tried if self._beside(growth) is not None)
 
     def _tried_apart(self, groups: tuple[Group, ...]) -> Iterator[Growth]:
@@ -165,7 +170,7 @@ class Study:
 
     def laws(self, groups: tuple[Group, ...], series: Series) -> Laws:
         """What laws there can be when these groups grow, those of windows in the graph among them."""
-        laws = Laws.of(self.graph.arguments, self._growths(groups), groups)
+        laws = Laws.of(self.graph.arguments, self.growths(groups), groups)
         for node in self.graph.nodes():
             for at, law in enumerate(window_laws(node)):
                 sizes, counts = (series.get(Slot(id(node), kind, at)) for kind in ("along", "positions"))
@@ -174,19 +179,19 @@ class Study:
         return laws
 
     def _changing(self, series: Series) -> Iterator[tuple[float, ...]]:
-        yield from {values for slot, values in series.items() if self._is_needed(slot) and changes(series, slot)}
+        yield from {values for slot, values in series.items() if self.is_needed(slot) and changes(series, slot)}
 
-    def _is_needed(self, slot: Slot) -> bool:
+    def is_needed(self, slot: Slot) -> bool:
         """Whether a kernel takes the number: a size of a shape only where it is not that of an operand."""
         return slot.kind in ("value", "view") or (slot.kind == "shape" and slot.node in self._own_sizes)
 
     @cached_property
-    def _most_probes(self) -> int:
+    def most_probes(self) -> int:
         """Traces that are made to find one rare thing out: many of a small graph, few of a network."""
         return max(4, MOST_PROBED // sum(1 for _ in self.graph.nodes()))
 
     @cached_property
-    def _first(self) -> dict[Slot, float]:
+    def first(self) -> dict[Slot, float]:
         """The numbers of the first trace."""
         numbers = numbers_beside(self.graph, self.graph)
         assert numbers is not None
@@ -199,48 +204,19 @@ class Study:
     def bound(self, groups: Sequence[Group]) -> Iterator[tuple[Place, ...]]:
         """The dimensions of a group where one that is 1 would be broadcast, but by other operations.
 
-        A single dimension is one whose size of 1 gives results of other ranks, as `squeeze` does. Of a large graph a
-        few dimensions are tried; those of several that are not tried count as such.
+        Of a large graph a few dimensions are tried; those of several that are not tried count as such.
         """
-        left = self._most_probes
+        left = self.most_probes
         found = set[tuple[Place, ...]]()
-        for group in groups[:left]:
-            places = [place for place in sorted(group) if place[1] >= 0]
-            if places and self._has_other_ranks(places):
-                alone = [place for place in places[:MOST_ALONE] if self._has_other_ranks([place])]
-                found |= {(place,) for place in alone or places[:1]}
         for group in groups:
             places = [place for place in sorted(group) if place[1] >= 0]
             some = places[:MOST_ALONE]
             if len(places) > 1 and len(some) > left:
                 found.add(tuple(places))
             elif len(places) > 1:
-                found |= {_fewest_with(p, places, self._is_taken) for p in some if self._is_broadcast_apart(p)}
+                found |= {fewest_with(p, places, self.is_taken) for p in some if self._is_broadcast_apart(p)}
             left -= min(left, len(some))
         yield from sorted(found)
-
-    def only_ones(self) -> Iterator[Place]:
-        """The dimensions of 1 that the function takes larger, but does something else then: it was traced for 1 alone.
-
-        Several of one argument may have to be larger together, as the rows and columns of a matrix.
-        """
-        ones = [place for place, size in self.places() if size == 1 and place[1] >= 0][:MOST_ALONE]
-        alone = [place for place in ones if self._is_taken([place])]
-        yield from (place for place in alone if self._is_other([place]))
-        for index in sorted({index for index, _ in ones}):
-            together = [place for place in ones if place[0] == index and place not in alone]
-            if len(together) > 1 and self._is_taken(together) and self._is_other(together):
-                yield from together
-
-    def _is_other(self, places: Sequence[Place]) -> bool:
-        """Whether the trace where these are twice as large says something else, or counts along one that was 1."""
-        larger = self._larger(dict.fromkeys(places, 2))
-        if larger is None or numbers_beside(self.graph, larger) is None:
-            return True
-        return any(
-            a.op == "iota" and 1 == a.shape[Iota.of(a).dim] < b.shape[Iota.of(b).dim]
-            for a, b in zip(self.graph.nodes(), larger.nodes(), strict=True)
-        )
 
     def tied(self, groups: Sequence[Group]) -> Iterator[tuple[Place, ...]]:
         """The dimensions of a group of which the function takes one larger alone, but does something else then.
@@ -253,19 +229,14 @@ class Study:
             if len(places) > 1 and any(each and numbers_beside(self.graph, each) is None for each in alone):
                 yield places
 
-    def _is_taken(self, places: Sequence[Place]) -> bool:
-        return self._larger(dict.fromkeys(places, 2)) is not None
-
-    def _has_other_ranks(self, places: Sequence[Place]) -> bool:
-        """Whether results have other numbers of dimensions where all of these sizes are 1."""
-        single = self._larger({place: Fraction(1, self.graph.size_at(place)) for place in places})
-        ranks = [None if each is None else [len(node.shape) for node in each.outputs] for each in (self.graph, single)]
-        return bool(ranks[1]) and ranks[0] != ranks[1]
+    def is_taken(self, places: Sequence[Place]) -> bool:
+        """Whether the function takes these dimensions twice as large."""
+        return self.larger(dict.fromkeys(places, 2)) is not None
 
     def _is_broadcast_apart(self, place: Place) -> bool:
-        if self._is_taken([place]):
+        if self.is_taken([place]):
             return False
-        single = self._larger({place: Fraction(1, self.graph.size_at(place))})
+        single = self.larger({place: Fraction(1, self.graph.size_at(place))})
         return single is not None and numbers_beside(self.graph, single) is None
 
     def places(self) -> Iterator[tuple[Place, int]]:
@@ -279,10 +250,10 @@ class Study:
 
     def _beside(self, growth: Growth) -> dict[Slot, float] | None:
         """The numbers of a trace on larger arguments; None where the function refuses them or does something else."""
-        larger = self._larger(growth)
+        larger = self.larger(growth)
         return None if larger is None else numbers_beside(self.graph, larger)
 
-    def _larger(self, growth: Growth) -> Graph | None:
+    def larger(self, growth: Growth) -> Graph | None:
         """The trace on larger arguments, None where the function does not take them.
 
         One of other operations altogether, as of a longer loop or of larger matrices than there is a formula for, is a
@@ -315,7 +286,7 @@ def _blamed(groups: tuple[Group, ...], holds: Callable[[tuple[Group, ...]], bool
     return list(wrong)
 
 
-def _fewest_with(
+def fewest_with(
     place: Place, places: Sequence[Place], may_grow: Callable[[Sequence[Place]], bool], most: int = MOST_TOGETHER
 ) -> tuple[Place, ...]:
     """The fewest of `places`, with this one, that may be larger than the others; all where more than four must be.

@@ -53,6 +53,8 @@ def size_checks(names: Sequence[str], graph: Graph, places: Collection[Place]) -
     """The statements that refuse other sizes than the traced ones in these places, and what is not broadcast."""
     lines = [line for bound in graph.bound for line in _not_broadcast(names, graph, bound)]
     lines += [line for tied in graph.tied for line in _not_tied(names, graph, tied)]
+    lines += [line for places in graph.not_ones for line in _not_ones(names, places)]
+    lines += [line for place, step in graph.steps for line in _in_steps(names, place, step)]
     for at, (name, argument) in enumerate(zip(names, graph.arguments, strict=True)):
         sizes = {dim: size for dim, size in enumerate(argument.shape) if (at, dim) in places}
         if not sizes:
@@ -67,15 +69,8 @@ def size_checks(names: Sequence[str], graph: Graph, places: Collection[Place]) -
 
 
 def _not_broadcast(names: Sequence[str], graph: Graph, bound: Sequence[Place]) -> Iterator[str]:
-    """The statement that refuses one size of 1 beside others where all are of one size, or in one proportion.
-
-    Of a single dimension it refuses 1.
-    """
+    """The statement that refuses one size of 1 beside others where all are of one size, or in one proportion."""
     codes, scaled = _in_proportion(names, graph, bound)
-    if len(codes) == 1:
-        yield f"if {codes[0]} == 1:"
-        yield f'    raise ValueError("this kernel takes no {codes[0]} of 1: the result has other dimensions there")'
-        return
     yield f"if 1 in ({', '.join(codes)}) and len({{{', '.join(scaled)}}}) > 1:"
     yield f'    raise ValueError("this kernel does not broadcast one of {", ".join(codes)}")'
 
@@ -85,6 +80,21 @@ def _not_tied(names: Sequence[str], graph: Graph, tied: Sequence[Place]) -> Iter
     _, scaled = _in_proportion(names, graph, tied)
     yield f"if len({{{', '.join(scaled)}}}) > 1:"
     yield f'    raise ValueError("this kernel takes equal {", ".join(scaled)}")'
+
+
+def _not_ones(names: Sequence[str], places: Sequence[Place]) -> Iterator[str]:
+    """The statement that refuses 1 for all of these sizes."""
+    codes = [place_code(names[index], dim) for index, dim in places]
+    told = f"this kernel takes no {' and '.join(codes)} of 1: the result has other dimensions there"
+    yield f"if {' == '.join(codes)} == 1:"
+    yield f'    raise ValueError("{told}")'
+
+
+def _in_steps(names: Sequence[str], place: Place, step: int) -> Iterator[str]:
+    """The statement that refuses a size that is not a multiple of `step`."""
+    code = place_code(names[place[0]], place[1])
+    yield f"if {code} % {step}:"
+    yield f'    raise ValueError("this kernel takes multiples of {step} as {code}")'
 
 
 def _in_proportion(names: Sequence[str], graph: Graph, places: Sequence[Place]) -> tuple[list[str], list[str]]:
