@@ -104,6 +104,18 @@ CASES = {
         (normal(4, 8), normal(4, 8, seed=1), normal(4, 8, seed=2), normal(32, 8, seed=3), normal(32, 8, seed=4)),
     ),
     "parts that are summed up": (lambda x: F.fold(x, (6, 7), 3, padding=1, stride=2), (normal(2, 36, 12),)),
+    **{
+        f"a mask without dimensions that is {truth}, {name}": (
+            written(lambda y, mask, value: y[:, 2:].__setitem__(mask, value)),
+            (X, torch.tensor(truth), value),
+        )
+        for truth in (True, False)
+        for name, value in {"values": normal(6, 6), "one more dimension": normal(1, 6, 6), "one": normal(1)[0]}.items()
+    },
+    "the elements of another mask in their order": (
+        lambda x, mask, y: x.masked_scatter(mask, y.flatten()[(~mask).flatten().argsort(descending=True, stable=True)]),
+        (X, Y > 0.3, Y),
+    ),
     "causal mask": (
         lambda s, m: written(lambda y: y.__setitem__((slice(None), m.triu(1) > 0), -torch.inf))(s).softmax(-1),
         (normal(2, 6, 6), torch.ones(6, 6)),
@@ -152,6 +164,9 @@ def test_kernels(name, tmp_path):
 REFUSED = {
     "a part of an argument": (lambda x: x[:, 0].fill_(1), "changes argument x in place"),
     "values of each place": (written(lambda y: y.__setitem__(y > 0, y[0])), "values of their own to the places"),
+    "values of another mask": (
+        written(lambda y: y.__setitem__(y > 0, y[~(y > 0)])), r"argsort\(descending=True, stable=True\)"
+    ),
     "a mask beside an index": (
         written(lambda y: y.__setitem__((torch.tensor([0, 1], device=y.device)[:, None], y[0] > 0), 1)),
         "aten.index",

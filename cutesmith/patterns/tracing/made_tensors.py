@@ -1,7 +1,7 @@
-"""Tensors that a function makes of Python numbers, such as `torch.tensor(0.0, device=x.device)`.
+"""Tensors that a function makes of Python numbers, such as `torch.tensor(0.0, device=x.device)`, and masks of a truth.
 
 Where the function runs on tensors without storage, such a tensor has no values either; a torch-function mode knows its
-numbers before they are gone.
+numbers before they are gone. Of a mask without dimensions PyTorch would read the value, to write everything or nothing.
 """
 
 from __future__ import annotations
@@ -18,7 +18,10 @@ _INDEXING = (torch.Tensor.__getitem__, torch.Tensor.__setitem__)
 
 
 class MadeTensors(TorchFunctionMode):
-    """Gives each tensor that is made of numbers to `constant(tensor on the CPU)`, which returns its stand-in."""
+    """Gives each tensor that is made of numbers to `constant(tensor on the CPU)`, which returns its stand-in.
+
+    `y[truth] = value` becomes a choice at every place.
+    """
 
     def __init__(self, constant: Callable[[Any, torch.Tensor], torch.Tensor]) -> None:
         super().__init__()
@@ -28,6 +31,8 @@ class MadeTensors(TorchFunctionMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         named = dict(kwargs or {})
+        if func is torch.Tensor.__setitem__ and _is_truth(args[1]):
+            return _write_where(*args)
         if func in _INDEXING:
             return func(args[0], self._without_lists(args[1]), *args[2:])
         if func not in _MAKERS or not args or not _of_numbers(args[0]) or "device" not in named:
@@ -47,3 +52,15 @@ class MadeTensors(TorchFunctionMode):
 
 def _of_numbers(data: Any) -> bool:
     return all(map(_of_numbers, data)) if isinstance(data, (list, tuple)) else isinstance(data, (bool, int, float))
+
+
+def _is_truth(index: Any) -> bool:
+    return isinstance(index, torch.Tensor) and index.dtype is torch.bool and not index.dim()
+
+
+def _write_where(target: torch.Tensor, truth: torch.Tensor, value: Any) -> None:
+    """`target[truth] = value`: the value may have one dimension more than the target, of size 1."""
+    if isinstance(value, torch.Tensor):
+        value = value.to(target.dtype)
+        value = value.squeeze(0) if value.dim() > target.dim() else value
+    target.copy_(torch.where(truth, value, target))

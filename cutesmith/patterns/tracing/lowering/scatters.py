@@ -200,6 +200,13 @@ def _index_put(
     return push_permute(build, build.reshape(put, (*sizes, *rest)), [order.index(dim) for dim in range(len(order))])
 
 
+OWN_VALUES = (
+    "writes values of their own to the places of a mask, in their order; for values at the same places: "
+    "torch.where(mask, values, y); for those of another mask: "
+    "y.masked_scatter(mask, values.flatten()[other.flatten().argsort(descending=True, stable=True)])"
+)
+
+
 def _masked(low: Lowering, x: Node, indices: Sequence[Node | None], values: Node, accumulate: bool) -> Node:
     """`x[..., mask] = values`: the same for all places of the mask, or what is computed of `other[mask]`."""
     build, first = low.build, sum(1 for index in indices if index is None)
@@ -210,7 +217,7 @@ def _masked(low: Lowering, x: Node, indices: Sequence[Node | None], values: Node
     if len(values.shape) > rest and any(node.op == "masked" for node in nodes_of((values,))):
         values = _in_place_of(low, values, mask, rest)
     elif len(values.shape) > rest and values.shape[-rest - 1] != 1:
-        raise build.unmatched("writes values of their own to the places of a mask")
+        raise build.unmatched(OWN_VALUES)
     elif len(values.shape) > rest:  # one for all places
         lead, tail = values.shape[: len(values.shape) - rest - 1], values.shape[len(values.shape) - rest :]
         values = build.reshape(values, (*lead, *[1] * len(mask.shape), *tail))
@@ -230,7 +237,7 @@ def _in_place_of(low: Lowering, values: Node, mask: Node, rest: int) -> Node:
     if len(values.shape) <= rest:
         return values
     if not values.is_pointwise:
-        raise build.unmatched("writes values of their own to the places of a mask")
+        raise build.unmatched(OWN_VALUES)
     operands = [_in_place_of(low, operand, mask, rest) for operand in values.inputs]
     cast = values.op == "cast"
     return build.cast(operands[0], values.dtype) if cast else build(values.op, *operands, dtype=values.dtype)
