@@ -241,6 +241,27 @@ def test_one_kernel_serves_other_sizes(name, tmp_path):
             close(2e-6, of_largest=True)(kernel_fn(*map(move, inputs)).cpu(), expected)
 
 
+def test_results_have_the_layout_of_pytorch_or_are_contiguous(tmp_path):
+    function, (image,) = CASES["vectors of channels"]
+    plan = match(trace_function(function, (image,)))
+    with emulated_device("sm_90a"):
+        kernel_fn = load(plan.render(plan.configurations()[0]), tmp_path).kernel_fn
+        for x in (image.contiguous(), image.transpose(2, 3), image[:, :8], image[:, :, 2:3, 2:3].contiguous()):
+            expected = function(x)
+            ours = kernel_fn(move(x)).cpu()
+            assert torch.equal(ours, expected)
+            assert ours.stride() in (expected.stride(), expected.contiguous().stride())
+
+
+@pytest.mark.parametrize("place", [0, 1, 15])
+def test_nan_reaches_what_pytorch_weighs_with_zero(place, tmp_path):
+    """The first result along a dimension is seen through two elements, and the second weighs nothing."""
+    function, (image,) = CASES["bilinear by two"]
+    x = image.clone()
+    x[0, 0, place // 2, place], x[1, 2, 1, 1] = math.nan, math.inf
+    check(function, (x,), tmp_path)
+
+
 @pytest.mark.parametrize("name", ["vectors of channels", "bilinear by two", "shares in vectors"])
 def test_an_image_is_read_in_vectors(name, tmp_path):
     function, inputs = CASES[name]

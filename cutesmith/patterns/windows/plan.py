@@ -21,7 +21,7 @@ from cutesmith.patterns.graph.windows import Samples, Share, Span
 from cutesmith.patterns.pattern_plan import GraphPlan
 from cutesmith.patterns.windows.analysis import WindowsProblem, analyse
 from cutesmith.patterns.windows.forms import Form, form_of, repetitions
-from cutesmith.patterns.windows.proposals import MOST_SEEN, proposals, seen, vector_of
+from cutesmith.patterns.windows.proposals import MOST_SEEN, proposals, seen, vector_of, with_channels_last
 from cutesmith.patterns.writing.expressions import literal
 from cutesmith.patterns.writing.naming import SHARED_NAMES, ViewNames
 from cutesmith.patterns.writing.templating import (
@@ -40,7 +40,8 @@ _OWN = (
     "group across first line base width values acc place places factor value tap last channel size count counts "
     "inside take position part Exact sample_at clamped weight_of access layout_of description sizes image LAUNCHERS "
     "compile_windows launch_windows windows_kernel e t begin chunk share vector chunks_of down below LINES STEP_LINES "
-    "BEFORE BEFORE_LINES SEEN_LINES FIRST FIRST_LINE WEIGHTS LINE_WEIGHTS load_around middle first_line base_line r"
+    "BEFORE BEFORE_LINES SEEN_LINES FIRST FIRST_LINE WEIGHTS LINE_WEIGHTS load_around middle first_line base_line r "
+    "second is_last has_channels_last"
 )
 RESERVED = SHARED_NAMES | set(_OWN.split())
 """Names that an argument of the problem may not have in the generated kernel."""
@@ -306,13 +307,23 @@ def _allocations(problem: WindowsProblem, passed: dict[str, str], form: Form) ->
         weight = passed[problem.weights.operand.name]
         leading = f"image[0], *{weight}.shape[:-1]"
         shape = f"{leading}, math.prod(sizes)"
-    moved = ""
+    like = f"device={names[0]}.device"
+    channels = problem.leading - 1
     if form == "channels":
-        channels = problem.leading - 1
-        shape, moved = f"*image[:{channels}], *sizes, image[{channels}]", f".movedim(-1, {channels})"
+        names_last = dict.fromkeys(passed[o.name] for o in with_channels_last(problem))
+        layouts = [f"has_channels_last({name}.shape, {name}.stride())" for name in names_last]
+        yield f"is_last = {' and '.join(layouts)}"
     for output in problem.epilogue.outputs:
         dtype = "torch.uint8" if output.dtype == "bool" else f"torch.{output.dtype}"
-        yield f"{output.name} = torch.empty(({shape}), dtype={dtype}, device={names[0]}.device){moved}"
+        dense = f"{output.name} = torch.empty(({shape}), dtype={dtype}, {like})"
+        if form != "channels":
+            yield dense
+            continue
+        yield "if is_last:"
+        moved = f"*image[:{channels}], *sizes, image[{channels}]"
+        yield f"    {output.name} = torch.empty(({moved}), dtype={dtype}, {like}).movedim(-1, {channels})"
+        yield "else:"
+        yield f"    {dense}"
 
 
 def _positions(span: Span | Share | Samples, size: str) -> str:

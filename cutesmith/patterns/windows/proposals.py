@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from cutesmith.patterns.configurations import WindowsConfiguration
+from cutesmith.patterns.contraction.epilogue import Operand
 from cutesmith.patterns.contraction.proposals import BYTES_PER_SECOND
 from cutesmith.patterns.graph.attributes import Input
 from cutesmith.patterns.graph.dtypes import ITEM_BYTES
-from cutesmith.patterns.graph.nodes import Node
 from cutesmith.patterns.graph.shapes import Shape
 from cutesmith.patterns.graph.windows import Samples, Share, Span
 from cutesmith.patterns.windows.analysis import WindowsProblem
@@ -39,7 +39,7 @@ def proposals(problem: WindowsProblem) -> list[WindowsConfiguration]:
     if not _has_channels_last(problem):
         return [*ordered, *(replace(c, threads=256) for c in ordered[:2])]
     by_channels = [replace(c, by_channels=True) for c in found if c.lines == 1]
-    if problem.weights is None and _gives_channels_last(problem):
+    if problem.weights is None and with_channels_last(problem) and _gives_channels_last(problem):
         items = [ITEM_BYTES[o.dtype] for o in problem.element.operands]
         by_channels.append(WindowsConfiguration(128, max(widest, 16 // min(items)), by_channels=True, in_channels=True))
     by_channels = _ordered(problem, by_channels)
@@ -63,7 +63,17 @@ def _has_channels_last(problem: WindowsProblem) -> bool:
     inputs = [node for node in problem.graph.nodes() if node.op == "input"]
     images = [node for node in inputs if node.shape[-rank:] == problem.image_shape[-rank:]]
     whole = [node for node in images if math.prod(node.shape[:-rank]) > 1]
-    return problem.leading > 0 and bool(whole) and all(_is_channel_next(node, rank) for node in whole)
+    return (
+        problem.leading > 0
+        and bool(whole)
+        and all(_is_channel_next(node.shape, Input.of(node).stride, rank) for node in whole)
+    )
+
+
+def with_channels_last(problem: WindowsProblem) -> list[Operand]:
+    """The tensors whose traced layout is why PyTorch's results have the channels last, where these have."""
+    operands = [*problem.element.operands, *problem.epilogue.operands]
+    return [o for o in operands if o.rank > problem.rank and _is_channel_next(o.shape, o.strides, problem.rank)]
 
 
 def _gives_channels_last(problem: WindowsProblem) -> bool:
@@ -71,16 +81,13 @@ def _gives_channels_last(problem: WindowsProblem) -> bool:
     graph = problem.graph
     shapes = [node.shape for node in graph.outputs]
     return len(graph.output_strides) == len(shapes) and all(
-        _is_next(shape, strides, problem.rank) for shape, strides in zip(shapes, graph.output_strides, strict=True)
+        _is_channel_next(shape, strides, problem.rank)
+        for shape, strides in zip(shapes, graph.output_strides, strict=True)
     )
 
 
-def _is_channel_next(image: Node, rank: int) -> bool:
-    return _is_next(image.shape, Input.of(image).stride, rank)
-
-
-def _is_next(shape: Shape, strides: Shape, rank: int) -> bool:
-    """Whether neighbours in memory are those of a dimension before the last ones."""
+def _is_channel_next(shape: Shape, strides: Shape, rank: int) -> bool:
+    """Whether neighbours in memory are those of a dimension before the positions."""
     *others, last = zip(shape, strides, strict=True)
     return last[1] > 1 and any(size > 1 and step == 1 for size, step in others[: 1 - rank or None])
 
