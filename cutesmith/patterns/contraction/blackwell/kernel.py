@@ -19,7 +19,7 @@ BLACKWELL_NAMES = frozenset(
     "BM BN BK STAGES ROWS EPI_N BUFFERS ACCUMULATORS TENSOR_COLUMNS EPILOGUE_WARPS LOAD_WARP MMA_WARP PAIR sm100 "
     "tcgen05 tiled_mma pair_layout TmemAllocator one_thread ready tmem address acc_layout slices copy_T mine_T tTtC "
     "tCtC tTsums full done down for_tma load_vector vectors receivers tmem_load ctas totals sum_again broken "
-    "rows_A rows_atom rows_A_layout rows_B_layout".split()
+    "rows_A rows_atom rows_A_layout rows_B_layout mnk".split()
 )
 """What the template binds beside `HOPPER_NAMES`, so that an argument of the problem needs another name."""
 

@@ -105,11 +105,7 @@ def reasons(problem: ContractionProblem, c: Tiles) -> list[str]:
         f"{found.busy:.0%} of {found.waves} wave{'s' if found.waves > 1 else ''}.",
         f"Predicted for a B200, not measured (no Blackwell GPU has run it): {found.seconds * 1e6:.0f} us, mostly "
         f"{found.bound}.",
-        f"{c.stages} stages of {c.tile_k} of k are in flight"
-        + (", and one tile leaves while the next is summed." if c.accumulators > 1 else "."),
     ]
-    if c.pair:
-        lines.append("Two blocks make one product: each loads half of both operands.")
     if c.joined:
         lines.append("Images follow each other in tiles: the rows of one alone would leave them half empty.")
     if moved_outputs(problem, c):
