@@ -291,8 +291,9 @@ class ScansConfiguration(Configuration):
     """How lines that are scanned lie over threads: a thread takes `vectors` of `vector` neighbouring elements each.
 
     `lanes` of a warp follow each other along a line (1: each lane has a line of its own), and `along` warps; `across`
-    times as many warps make a block. `decoupled`: each tile of a line has a block of its own, which looks back at what
-    the tiles before it have published; else a block goes along its lines.
+    times as many warps make a block, which goes along its lines. With `stages`, tiles of the same lines are at work in
+    `resident` blocks of each multiprocessor in rounds: so many tiles of a block are in shared memory, by bulk copies
+    if `bulk`, and a tile gives what others need `lead` rounds before its results.
     """
 
     lanes: int
@@ -300,12 +301,15 @@ class ScansConfiguration(Configuration):
     across: int
     vector: int
     vectors: int
-    decoupled: bool = False
+    stages: int = 0
+    lead: int = 0
+    resident: int = 0
+    bulk: bool = False
 
     @property
     def threads(self) -> int:
         """A block's."""
-        return 32 * self.along * self.across
+        return 32 * (self.along + 1) if self.stages else 32 * self.along * self.across
 
     @property
     def tile(self) -> int:

@@ -7,6 +7,7 @@ import math
 import pytest
 import torch
 
+from cutesmith.devices import parse_arch
 from cutesmith.emulator.device import emulated_device
 from cutesmith.patterns.configurations import ScansConfiguration
 from cutesmith.patterns.match import plan_kernel
@@ -130,7 +131,7 @@ def test_every_configuration_is_right(name, tmp_path):
     check(*(CASES | SLOW_CASES)[name], tmp_path, every=True)
 
 
-FEW_LINES = normal(2, 9001)  # 36 tiles each: more than a warp looks at, and the last one is short
+FEW_LINES = normal(2, 9001)  # many tiles each, and the last one is short
 
 
 def long_extremes() -> torch.Tensor:
@@ -140,7 +141,7 @@ def long_extremes() -> torch.Tensor:
     return x
 
 
-DECOUPLED = {
+ROUNDS = {
     "sum": (lambda x, w: torch.relu(x.cumsum(1)) * w, (FEW_LINES, FEW_LINES[0])),
     "log sum exp from the end": (lambda x: x.flip(1).logcumsumexp(1).flip(1), (FEW_LINES,)),
     "exclusive": (lambda x: before_first(x, 1), (FEW_LINES.bfloat16(),)),
@@ -164,11 +165,17 @@ SHAPES = {
 }  # elements of a vector, vectors of a thread
 
 
-@pytest.mark.parametrize("name", [name if name == "sum" else pytest.param(name, marks=SLOW) for name in DECOUPLED])
-def test_tiles_that_look_back_give_the_same_in_every_call(name, tmp_path):
-    function, inputs = DECOUPLED[name]
-    configuration = ScansConfiguration(32, 2, 1, *SHAPES.get(name, (4, 1)), decoupled=True)
-    with emulated_device("sm_90a"):
+def in_rounds(warps: int, vector: int, vectors: int, bulk: bool = True) -> ScansConfiguration:
+    """Small tiles, so that the blocks of a whole GPU have some each."""
+    return ScansConfiguration(32, warps, 1, vector, vectors, stages=5, lead=2, resident=1, bulk=bulk)
+
+
+@pytest.mark.parametrize("arch", ["sm_90a", pytest.param("sm_80", marks=SLOW)])
+@pytest.mark.parametrize("name", [name if name == "sum" else pytest.param(name, marks=SLOW) for name in ROUNDS])
+def test_tiles_in_rounds_give_what_the_line_does(name, arch, tmp_path):
+    function, inputs = ROUNDS[name]
+    configuration = in_rounds(2, *SHAPES.get(name, (4, 1)), bulk=arch != "sm_80")
+    with emulated_device(arch):
         kernel_fn = load(match(trace_function(function, inputs)).render(configuration), tmp_path).kernel_fn
         for values in (inputs, tuple(x.flip(-1) for x in inputs)):
             ours = as_list(kernel_fn(*map(move, values)))
@@ -176,13 +183,34 @@ def test_tiles_that_look_back_give_the_same_in_every_call(name, tmp_path):
                 close(2e-2 if expected.dtype == BF16 else 4e-6, of_largest=True)(one.cpu(), expected)
 
 
+MANY_ROUNDS = {
+    "one line": (lambda x: x.cumsum(1), normal(1, 40_000)),
+    "lines that end within a round": (lambda x: x.cumsum(1), normal(3, 16_004)),
+    "from the end": (lambda x: x.flip(1).cumsum(1).flip(1), normal(2, 20_000)),
+    "places": (lambda x: tuple(x.cummax(1)), (normal(2, 20_000) / 2).round()),
+    "a mask beside": (lambda x: (x * (x > 0)).cumsum(1) - x, normal(2, 20_000)),
+    "not aligned": (lambda x: x.cumsum(1), normal(2, 20_001)),
+}
+
+
+@pytest.mark.parametrize("name", ["lines that end within a round", *(pytest.param(n, marks=SLOW) for n in MANY_ROUNDS)])
+def test_rounds_follow_each_other_and_stages_are_filled_again(name, tmp_path):
+    """132 blocks have some ten tiles of 32 elements each, in five stages."""
+    function, x = MANY_ROUNDS[name]
+    with emulated_device("sm_90a"):
+        kernel_fn = load(match(trace_function(function, (x,))).render(in_rounds(1, 4, 1)), tmp_path).kernel_fn
+        first, second = (as_list(kernel_fn(move(x))) for _ in range(2))
+    for one, other, expected in zip(first, second, exactly(function, (x,)), strict=True):
+        assert torch.equal(one.cpu(), other.cpu())  # the order of a sum does not depend on which block comes first
+        close(4e-6, of_largest=True)(one.cpu(), expected)
+
+
 def test_what_is_not_finite_reaches_all_that_follows_it(tmp_path):
     x = FEW_LINES.clone()
     x[0, 3000], x[1, 100], x[1, 8000] = math.nan, math.inf, -math.inf
     plan = match(trace_function(lambda x: x.cumsum(1), (x,)))
     with emulated_device("sm_90a"):
-        configuration = ScansConfiguration(32, 2, 1, 4, 1, decoupled=True)
-        ours = load(plan.render(configuration), tmp_path).kernel_fn(move(x)).cpu()
+        ours = load(plan.render(in_rounds(2, 4, 1)), tmp_path).kernel_fn(move(x)).cpu()
     close(4e-6, of_largest=True)(ours, x.double().cumsum(1).float())
 
 
@@ -198,15 +226,14 @@ def test_log_sum_exps_keep_what_is_small_and_what_is_not_finite(tmp_path):
     plan = match(trace_function(function, (x,)))
     for vector, vectors in ((4, 4), (8, 2)):
         with emulated_device("sm_90a"):
-            configuration = ScansConfiguration(32, 2, 1, vector, vectors, decoupled=True)
-            ours = load(plan.render(configuration), tmp_path).kernel_fn(move(x)).cpu()
+            ours = load(plan.render(in_rounds(2, vector, vectors)), tmp_path).kernel_fn(move(x)).cpu()
         torch.testing.assert_close(ours, x.double().logcumsumexp(1).float(), rtol=1e-6, atol=1e-6, equal_nan=True)
 
 
-def test_few_long_lines_have_blocks_of_their_own_for_their_tiles():
+def test_tiles_of_few_long_lines_are_at_work_in_rounds():
     def first(*shape, dtype=torch.float32):
         x = torch.empty(shape, dtype=dtype, device="meta")
-        return match(trace_function(lambda x: x.cumsum(-1), (x,))).configurations()[0].decoupled
+        return match(trace_function(lambda x: x.cumsum(-1), (x,))).configurations()[0].stages
 
     assert first(1, 1 << 26) and first(4, 1 << 24, dtype=BF16) and first(4, 1 << 24, dtype=torch.int64)
     assert first(100, 1 << 20) and not first(4096, 1 << 16) and not first(4, 4096) and not first(64, 1 << 14)
@@ -297,18 +324,15 @@ def test_scans_of_scans_are_launches_of_their_own():
     assert [launch.plan.pattern for launch in plan.launches] == ["rows", "scans", "scans"]
 
 
-def test_log_sum_exps_look_back_by_smaller_tiles():
-    """As an H100 measured: two words of a log-sum-exp leave less room for elements in registers."""
+def test_stages_of_rounds_fit_the_shared_memory_of_every_architecture():
     row = torch.empty(64 << 20, device="meta")
-    first = {
-        name: match(trace_function(lambda x, f=name: getattr(x, f)(0), (row,))).configurations()[0]
-        for name in ("cumsum", "logcumsumexp", "cummax")
-    }
-    assert {name: (c.decoupled, c.vector, c.vectors, c.along) for name, c in first.items()} == {
-        "cumsum": (True, 4, 16, 4),
-        "logcumsumexp": (True, 4, 4, 8),
-        "cummax": (True, 2, 16, 8),
-    }
+    for name in ("cumsum", "logcumsumexp", "cummax"):
+        plan = match(trace_function(lambda x, f=name: getattr(x, f)(0), (row,)))
+        for arch in ("sm_80", "sm_86", "sm_90a", "sm_100a", "sm_120a"):
+            sm = parse_arch(arch).sm
+            first = plan.configurations(arch)[0]
+            assert first.bulk == sm.tma and first.stages >= first.lead + 2
+            assert first.resident * first.stages * first.tile * 4 < sm.smem_per_sm
 
 
 def test_a_row_of_more_than_four_billion_is_drafted():

@@ -2,8 +2,9 @@
 
 Neighbouring threads of a warp hold neighbouring vectors of a line where the scan runs along memory; otherwise each lane
 has a line of its own, and the warps follow each other along it. A thread scans its vectors, shuffles join the lanes,
-shared memory joins the warps, and a register carries the result from tile to tile. Few long lines have a block for
-each tile: decoupled look-back (Merrill and Garland, 2016) joins them in one pass over memory.
+shared memory joins the warps, and a register carries the result from tile to tile. Tiles of few long lines are at work
+in all blocks of the GPU in rounds, in one pass over memory: each block publishes what its tile gives, and finds two
+rounds later what all have published.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from cutesmith.devices import parse_arch
 from cutesmith.patterns.configurations import ScansConfiguration
 from cutesmith.patterns.graph.dtypes import ITEM_BYTES
 from cutesmith.patterns.graph.nodes import Graph
@@ -32,13 +34,14 @@ from cutesmith.runtime.tiling import TiledShape, Tiling
 
 _OWN = (
     "SmemAllocator LANES LINES ALONG ACROSS VECTOR VECTORS SPAN TILE CLAMP DIM LAUNCHERS combined element epilogue "
-    "load store in_register lane warp lane_along column along across line is_there smem totals totals_at values "
-    "values_at before before_at carry carry_at tile start passed passed_at value total total_at step earlier last "
-    "earlier_at last_at both both_at mine mine_at factor turn w first first_at power is_inside acc acc_at place access "
-    "merge_dimensions count wild entered begin scanned element_at EMPTY TOTAL PREFIX CLEARING publish look_back "
-    "clear_kernel m_progress progress number tiles taken whole lines word words pointer flag nearest found entering "
-    "PIECES pieces joined parted finished gap is_first shrunk top sum entered_at whole_at entering_at is_passed "
-    "bits"
+    "load store lane warp lane_along column along across line is_there smem totals totals_at values values_at "
+    "before before_at carry carry_at tile start passed passed_at value total total_at step earlier last earlier_at "
+    "last_at both both_at mine mine_at factor turn w first first_at power is_inside acc acc_at place access "
+    "merge_dimensions count wild entered begin scanned element_at CLEARING publish clear_kernel m_progress progress "
+    "number tiles whole lines word words found entering PIECES pieces joined parted finished gap is_first shrunk "
+    "top sum entered_at bits LEAD RESIDENT STAGES Uint32 cpasync after after_at end fetch full index is_missing "
+    "is_own is_whole later later_at load_shared missing own_vector piece places_of rounds run source stage starts "
+    "starts_at target size bulk"
 )
 RESERVED = SHARED_NAMES | set(_OWN.split())
 """Names that an argument of the problem may not have in the generated kernel."""
@@ -53,7 +56,7 @@ class ScansPlan(GraphPlan):
 
     def configurations(self, arch: str = "sm_90a") -> list[ScansConfiguration]:
         """How lines lie over threads, the best guess first."""
-        return proposals(self.problem)
+        return proposals(self.problem, parse_arch(arch).sm)
 
     def tiled_shape(self) -> TiledShape:
         """The length of a line; every edge is guarded."""

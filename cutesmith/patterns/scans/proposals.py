@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
+from cutesmith.devices import SmVersion
 from cutesmith.patterns.configurations import ScansConfiguration
 from cutesmith.patterns.contraction.proposals import BYTES_PER_SECOND
 from cutesmith.patterns.graph.attributes import Input
@@ -20,28 +21,33 @@ SHAPES = ((4, 8), (2, 8), (2, 16), (1, 8), (4, 4), (8, 4), (4, 16))
 on their way as the 2 x 128 threads of the fastest copy need."""
 
 
-DECOUPLED = ((16, 4), (8, 8), (4, 8), (4, 16), (8, 4))
-"""(vectors a thread, warps) of tiles that look back: what a multiprocessor holds while blocks wait decides. One row of
-64 million took 221, 228, 254, 246 and 230 us on an H100, of float64 219, 232, 251, 257 and 229."""
+ROUNDS = ((5, 16, 1), (5, 8, 2), (7, 8, 2), (9, 8, 1), (3, 16, 2), (3, 8, 2), (3, 8, 1))
+"""(vectors a thread, warps, blocks of a multiprocessor) of tiles that are at work in rounds.
 
-WIDE = ((8, 2, 8), (8, 4, 4), (16, 2, 4))
-"""(elements of a vector, vectors, warps) for log-sum-exps of float32, not timed yet: lanes are joined once a vector,
-so that an element takes 49, 39 and 34 instructions where (4, 4, 8) takes 59. Accesses of 16 bytes lie apart then."""
+Lanes that have an odd number of neighbouring vectors read them without bank conflicts. One row of 64 million took
+138.9, 140.4, 141.5, 144.3 and 150.2 us by the first five on an H200, where a copy takes 129.7.
+"""
 
-HALF = (2, 16, 8)
-"""The same for extremes with places: the stores of places are neighbours. 437 us for one row of 64 million on an H100,
-where (4, 16, 4) took 472 and (4, 8, 8) 505."""
+PLACED = ((9, 16, 1), (9, 8, 2), (11, 16, 1), (9, 8, 1))
+"""The same for places of extremes, by vectors of which the places have 16 bytes: stores of neighbouring lanes are
+neighbours then. 282.5, 286.1 and 286.6 us there, where a copy takes 257.7; (5, 8, 2) by longer vectors 347.8."""
 
-LOOK_BACK_SECONDS, LOOK_BACK_RATE = 6e-6, 1.27
-"""Of the launch that clears what tiles publish, and times as long as a copy: 231 us for one row of 64 million where a
-copy takes 182, on an H100. Blocks that stay, and load their next tile while they scan one, took 350; perhaps as a tile
-that is taken early waits for the one before it in its block, and all later ones wait for it: nothing was profiled."""
+LEAD = 2
+"""Rounds from what a tile gives to its results: what all blocks publish is there by then. By 1 a row took 169.8 us."""
+
+MOST_STAGES = 8
+
+SMEM_BESIDE_STAGES = 6144
+"""Bytes of a block: the GPU's own, barriers, and what warps give."""
+
+ROUNDS_SECONDS, ROUNDS_RATE = 6e-6, 1.08
+"""Of the launch that clears what tiles publish, and times as long as a copy."""
 
 RESIDENT = 132 * 1024
 """Threads of all multiprocessors, of blocks that go along lines."""
 
 
-def proposals(problem: ScanProblem) -> list[ScansConfiguration]:
+def proposals(problem: ScanProblem, sm: SmVersion) -> list[ScansConfiguration]:
     """Candidates by the bytes on their way: every one is correct for every size and layout."""
     dim, length = problem.scan.dim, problem.shape[problem.scan.dim]
     lines = math.prod(size for at, size in enumerate(problem.shape) if at != dim)
@@ -49,24 +55,27 @@ def proposals(problem: ScanProblem) -> list[ScansConfiguration]:
         vector = min(16 // max(1, min(_item_bytes(problem))), 8)
         lanes = min(32, power_of_two(math.ceil(length / vector)))
         usual = [_along(length, vector, lanes, vectors, warps) for vectors, warps in SHAPES]
-        apart = _decoupled(problem, vector)
+        shared = _in_rounds(problem, vector, sm)
         memory = lines * length * sum(_item_bytes(problem)) / BYTES_PER_SECOND
-        is_quick = _along_seconds(usual[0], lines, length, memory) <= LOOK_BACK_RATE * memory + LOOK_BACK_SECONDS
-        return _unique([*usual, *apart] if is_quick else [*apart, *usual])
+        is_quick = _along_seconds(usual[0], lines, length, memory) <= ROUNDS_RATE * memory + ROUNDS_SECONDS
+        return _unique([*usual, *shared] if is_quick else [*shared, *usual])
     return _unique(_along(length, 1, 1, vectors, warps) for vectors, warps in _column_shapes(lines))
 
 
-def _decoupled(problem: ScanProblem, vector: int) -> list[ScansConfiguration]:
-    """Tiles that look back; a recurrence, whose products may leave the range of their type, walks along its lines."""
-    if problem.is_linear:
+def _in_rounds(problem: ScanProblem, vector: int, sm: SmVersion) -> list[ScansConfiguration]:
+    """Tiles that are at work in rounds; a recurrence, whose products may leave the range of their type, walks along."""
+    if problem.is_linear or not problem.element.operands:
         return []
-    shapes = [(vector, *shape) for shape in DECOUPLED]
-    if problem.is_exponential:  # one row of 64 million: 472 us by 16 vectors, 344 by 8, 290 by 4, now 278
-        shapes.sort(key=lambda shape: shape[1])
-        shapes[1:1] = WIDE if problem.state == "Float32" else ()
-    elif problem.is_placed and vector > HALF[0]:
-        shapes.insert(0, HALF)
-    return [ScansConfiguration(32, warps, 1, vector, vectors, decoupled=True) for vector, vectors, warps in shapes]
+    if problem.is_placed:
+        vector = max(1, 16 // max(_item_bytes(problem)))
+    item = sum(ITEM_BYTES[operand.dtype] for operand in problem.element.operands)
+    found = []
+    for vectors, warps, resident in PLACED if problem.is_placed else ROUNDS:
+        tile = 32 * vector * vectors * warps
+        stages = min((sm.smem_per_sm // resident - SMEM_BESIDE_STAGES) // (tile * item), MOST_STAGES)
+        if stages >= LEAD + 2:
+            found.append(ScansConfiguration(32, warps, 1, vector, vectors, stages, LEAD, resident, sm.tma))
+    return found
 
 
 def _along_seconds(c: ScansConfiguration, lines: int, length: int, memory: float) -> float:
