@@ -68,7 +68,8 @@ class LawLimits:
         for group in self.groups[: self.study.most_probes]:
             sizes = {place: self.study.graph.size_at(place) for place in group}
             common = math.gcd(*sizes.values())
-            divisors = [n for n in range(1, common + 1) if common % n == 0][:MOST_DIVISORS]
+            small = [n for n in range(1, math.isqrt(common) + 1) if common % n == 0]
+            divisors = sorted({*small, *(common // n for n in small)})[:MOST_DIVISORS]
             if common > 1 and all(dim >= 0 for _, dim in group):
                 step = next((n for n in divisors if self._holds_in_steps(group, Fraction(n, common))), common)
                 yield from ((place, size // common * step) for place, size in sorted(sizes.items()) if step > 1)
