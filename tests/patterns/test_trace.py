@@ -436,3 +436,11 @@ def test_mish_is_one_exponential_and_a_quotient():
     assert [node.op for node in graph.nodes() if node.op in ("exp", "log1p", "tanh", "div")] == ["exp", "div"]
     (ours,), exact = interpret(graph, [x], precision=torch.float32), F.mish(x.double())
     torch.testing.assert_close(ours.double(), exact, rtol=5e-7, atol=1e-37, equal_nan=True)
+
+
+@pytest.mark.parametrize("order", [2, 3])
+def test_powers_of_a_norm_have_more_digits_than_float16(order):
+    """0.001 squared has four bits as float16, where a launch may pass it on."""
+    x = torch.full((1, 4), 1e-3, dtype=FP16)
+    graph = trace_function(lambda x: torch.linalg.vector_norm(x, order, 0), (x,))
+    assert [node.inputs[0].dtype for node in graph.nodes() if node.op == "sum"] == ["float32"]

@@ -104,7 +104,7 @@ def _norm(low: Lowering, x: Node, order: Number, axes: tuple[int, ...]) -> Node:
     """The p-norm over `axes`, which stay as size 1 (p: 0, 1, 2, ±inf, any number)."""
     build = low.build
     if order == 2:
-        return build("sqrt", build.reduce("sum", build("mul", x, x), axes, low.kind), dtype=low.dtype)
+        return build("sqrt", build.reduce("sum", build("mul", x, x, dtype=low.kind), axes, low.kind), dtype=low.dtype)
     if order == 0:
         return build.reduce("sum", build.cast(build("ne", x, 0), low.kind), axes, low.dtype)
     size = build("abs", x)
@@ -112,7 +112,7 @@ def _norm(low: Lowering, x: Node, order: Number, axes: tuple[int, ...]) -> Node:
         return build.reduce("max" if order > 0 else "min", size, axes, low.dtype)
     if order == 1:
         return build.reduce("sum", size, axes, low.dtype)
-    total = build.reduce("sum", build("pow", size, low.operand(order)), axes, low.kind)
+    total = build.reduce("sum", build("pow", size, low.operand(order), dtype=low.kind), axes, low.kind)
     return build("pow", total, build("div", 1.0, low.operand(order)), dtype=low.dtype)
 
 
