@@ -136,3 +136,17 @@ def test_what_is_predicted_counts_tiles_that_groups_leave_half_empty():
     whole = planned(torch.matmul, (torch.empty(24576, 2048, dtype=BF16), torch.empty(2048, 2816, dtype=BF16)))
     plain = whole.seconds(whole.configurations()[0])
     assert plain <= seconds(1) < 1.05 * plain < seconds(64) < seconds(256)
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
+def test_ends_of_other_groups_than_matrices_and_another_k_are_refused(arch, tmp_path):
+    """As PyTorch does: of ends without a matrix, the kernel would read what lies behind the matrices."""
+    x, w, ends = normal(64, 64, dtype=BF16), normal(4, 64, 64, dtype=BF16), torch.tensor([8, 20, 40, 64]).int()
+    more = torch.tensor([8, 20, 30, 40, 50, 64]).int()
+    plan = planned(grouped, (x, w, ends))
+    with emulated(arch):
+        kernel_fn = load(plan.render(plan.configurations(arch)[0]), tmp_path).kernel_fn
+        with pytest.raises(ValueError, match="6 groups of rows of 64; 4 matrices for rows of 64"):
+            kernel_fn(*map(move, (x, w, more)))
+        with pytest.raises(ValueError, match="rows of 128; 4 matrices for rows of 64"):
+            kernel_fn(*map(move, (normal(64, 128, dtype=BF16), w, ends)))

@@ -219,7 +219,12 @@ def _context(problem: ContractionProblem, configuration: Form) -> dict[str, obje
         "call": epilogue.call(each("r_acc", "[v]"), loaded, list(epilogue.coordinates)),
         "products": products,
         "each": each,
-        "views": [*views.lines, *_block_checks(problem, matrices, scales, codes), *epilogue.laws],
+        "views": [
+            *views.lines,
+            *_block_checks(problem, matrices, scales, codes),
+            *_group_checks(problem, matrices, indices, codes),
+            *epilogue.laws,
+        ],
         "indices": indices,
         "ragged": problem.ends is not None,
         "choices": [side for side, index in zip("AB", problem.choices, strict=True) if index is not None],
@@ -318,6 +323,20 @@ def _block_checks(
         yield f"if ({', '.join(of_matrix)}) != ({', '.join(expected)}):"
         refusal = f"this kernel takes a scale of {blocks.matrix.code.name} for {told} of {side.code.name}"
         yield f'    raise ValueError("{refusal}")'
+
+
+def _group_checks(
+    problem: ContractionProblem, matrices: Sequence[str], indices: Sequence[str], codes: Sequence[TensorCode]
+) -> Iterator[str]:
+    """Statements that refuse ends of more or fewer groups than there are matrices, and matrices of another k."""
+    if problem.ends is None:
+        return
+    rows, ends = matrices[0], indices[-1]
+    for name, code, side in zip(matrices[1:], codes[1:], problem.right, strict=True):
+        k = f"{name}.shape[{-2 if code == side.code else -1}]"
+        yield f"if (len({ends}), {rows}.shape[-1]) != (len({name}), {k}):"
+        told = f"{{len({ends})}} groups of rows of {{{rows}.shape[-1]}}; {{len({name})}} matrices for rows of {{{k}}}"
+        yield f'    raise ValueError(f"{told}: pass an end and a matrix for each group, of one k")'
 
 
 def _holds_for_other_sizes(problem: ContractionProblem) -> bool:
