@@ -9,22 +9,23 @@ piece, a value inside it is stored first.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from cutesmith.errors import UnmatchedError
-from cutesmith.patterns.attention.plan import match as attention
 from cutesmith.patterns.chains.chain import Chain, ChainPlan, Result, returning, standing_alone
 from cutesmith.patterns.contraction.plan import match as contraction
+from cutesmith.patterns.cutting.attended import attended_products
 from cutesmith.patterns.cutting.machine import H200
 from cutesmith.patterns.cutting.pieces import Piece, Plan, has_order, without_unread
 from cutesmith.patterns.cutting.regions import Regions, base_of, is_pointwise_on_arguments, names_of
 from cutesmith.patterns.cutting.sharing import CUT
-from cutesmith.patterns.graph.attributes import Input, Reshaping, Stored
+from cutesmith.patterns.cutting.stored_values import first_stored, is_among, nodes_between, reading, seen_from
+from cutesmith.patterns.graph.attributes import Input
 from cutesmith.patterns.graph.builder import GraphBuilder
 from cutesmith.patterns.graph.dtypes import ITEM_BYTES
-from cutesmith.patterns.graph.nodes import LEAVES, Argument, Graph, Node, nodes_of, with_values
-from cutesmith.patterns.graph.shapes import dense_strides, is_dense
+from cutesmith.patterns.graph.nodes import LEAVES, Graph, Node, nodes_of
+from cutesmith.patterns.graph.shapes import is_dense
 from cutesmith.patterns.windows.plan import match as windows
 
 MOST_REPEATS = 2
@@ -41,12 +42,11 @@ def cut(graph: Graph, matchers: Sequence[Matcher]) -> ChainPlan:
     graph = _with_copies(graph)
     fused = Regions(graph, fused=True)
     ways = [fused, *([Regions(graph, fused=False)] if fused.found else [])]
-    if attended := _attended(graph):
-        taken = [product for pair in attended for product in pair]
+    if attended := attended_products(graph):
+        taken = [product for each in attended for product in (each.first, each.last)]
         ways.insert(0, Regions(graph, fused=True, taken=taken))
-    covers = [
-        _Cover(graph, regions, matchers, [last for _, last in attended] if regions.taken else []) for regions in ways
-    ]
+    wholes = [node for each in attended for node in (each.last, *each.operands)]
+    covers = [_Cover(graph, regions, matchers, wholes if regions.taken else []) for regions in ways]
     plans, refusals = list[ChainPlan](), list[UnmatchedError]()
     for cover in covers:
         try:
@@ -63,45 +63,10 @@ def _with_copies(graph: Graph) -> Graph:
     build, outputs = GraphBuilder(), list[Node]()
     for node, strides in zip(graph.outputs, graph.output_strides, strict=True):
         base = base_of(node)
-        seen = Input.of(base).stride if base.op == "input" else _seen_from(base, node).stride
+        seen = Input.of(base).stride if base.op == "input" else seen_from(base, node).stride
         is_copied = is_dense(node.shape, strides) and not is_dense(node.shape, seen)
         outputs.append(build.node("cast", (node,), node.shape, node.dtype) if is_copied else node)
     return replace(graph, outputs=tuple(outputs))
-
-
-def _attended(graph: Graph) -> list[tuple[Node, Node]]:
-    """Pairs of products that attention takes together with all that lies between them."""
-    pairs = []
-    order = list(graph.nodes())
-    stored = {id(base_of(node)): base_of(node) for node in order if node.op == "stored"}
-    for last in (node for node in order if node.op == "contract"):
-        given = {key: node for key, node in stored.items() if node is not last and node.op != "input"}
-        first = [node for node in _between(order, [last], given) if node.op == "contract" and node is not last]
-        piece, _ = _reading(returning(graph, [last]), given)
-        if len(first) == 1 and _is_taken(attention, standing_alone(piece)[0]):
-            pairs.append((first[0], last))
-    return pairs
-
-
-def _between(order: Sequence[Node], outputs: Sequence[Node], stored: Mapping[int, Node]) -> list[Node]:
-    """The nodes that a launch computes for these, given what is stored, in the graph's order."""
-    found: set[int] = set()
-    stack = list(outputs)
-    while stack:
-        node = stack.pop()
-        is_given = id(base_of(node)) in stored and not _is_among(node, outputs)
-        if id(node) not in found and not is_given:
-            found.add(id(node))
-            stack.extend(node.inputs)
-    return [node for node in order if id(node) in found]
-
-
-def _is_taken(matcher: Matcher, graph: Graph) -> bool:
-    try:
-        matcher(graph)
-    except UnmatchedError:
-        return False
-    return True
 
 
 @dataclass
@@ -112,7 +77,7 @@ class _Cover:
     regions: Regions
     matchers: Sequence[Matcher]
     wholes: Sequence[Node]
-    """Products that end a larger pattern, which leaves them in memory."""
+    """Products that end a larger pattern, which leaves them in memory, and what it reads from there."""
     stored: dict[int, Node] = field(default_factory=dict)
     pieces: list[Piece] = field(default_factory=list)
     refused: list[Node] = field(default_factory=list)
@@ -151,14 +116,14 @@ class _Cover:
         """Stores pointwise values that many targets are made of: the cell of an LSTM is part of all later steps."""
         repeats: Counter[int] = Counter()
         for target in targets:
-            piece = _between(self.regions.order, [target], self.stored)
+            piece = nodes_between(self.regions.order, [target], self.stored)
             often = [node for node in piece if repeats[id(node)] >= MOST_REPEATS and node is not target]
             inner = {id(child) for node in often for child in node.inputs}
             last = [node for node in often if node.is_pointwise and id(node) not in inner]
             chosen = {id(node): node for node in last if not is_pointwise_on_arguments(node)}
             if chosen:
                 self.stored |= chosen
-                piece = _between(self.regions.order, [target], self.stored)
+                piece = nodes_between(self.regions.order, [target], self.stored)
             repeats.update(map(id, piece))
 
     # Pieces
@@ -207,7 +172,7 @@ class _Cover:
         """Whether one more stored value makes two pieces of which each is taken."""
         inside = [
             node
-            for node in _between(self.regions.order, [target], self.stored)
+            for node in nodes_between(self.regions.order, [target], self.stored)
             if node is not target and node.op not in LEAVES
         ]
         for node in reversed([node for node in inside if node.op not in ("reshape", "stored")]):
@@ -224,7 +189,7 @@ class _Cover:
         """
         found, launch = None, list[Piece]()
         open_ends, is_more = _read_by(target), False
-        for node in reversed(_between(self.regions.order, [target], self.stored)[:-1]):
+        for node in reversed(nodes_between(self.regions.order, [target], self.stored)[:-1]):
             is_work = node.op not in (*LEAVES, "reshape", "stored")
             is_waist = is_work and is_more and open_ends == {id(node)}
             if is_waist and self._matched([target], self.matchers, also=[node]):
@@ -240,7 +205,7 @@ class _Cover:
     def _stands_alone(self, node: Node) -> bool:
         """Whether a pattern takes the piece that makes a value, which is asked again for every later target."""
         given = {key: each for key, each in self.stored.items() if each is not node}
-        key = id(node), frozenset(id(base_of(each)) for each in _first_stored([node], given))
+        key = id(node), frozenset(id(base_of(each)) for each in first_stored([node], given))
         if key not in self.alone:
             self.alone[key] = self._matched([node], self.matchers)
             del self.pieces[len(self.pieces) - self.alone[key] :]
@@ -251,7 +216,7 @@ class _Cover:
         stored = {**self.stored, **{id(node): node for node in also}}
         for node in outputs:
             stored.pop(id(node), None)
-        graph, reads = _reading(returning(self.graph, outputs), stored)
+        graph, reads = reading(returning(self.graph, outputs), stored)
         part, sources = standing_alone(graph)
         for matcher in matchers:
             try:
@@ -271,8 +236,10 @@ class _Cover:
         """
         for at, piece in enumerate(self.pieces):
             given = {key: node for key, node in self.stored.items() if key in piece.inputs}
-            again = [node for node in _between(self.regions.order, piece.outputs, given) if id(node) in self.stored]
-            rounded = any(ITEM_BYTES[node.dtype] == 2 for node in again if not _is_among(node, piece.outputs))
+            again = [
+                node for node in nodes_between(self.regions.order, piece.outputs, given) if id(node) in self.stored
+            ]
+            rounded = any(ITEM_BYTES[node.dtype] == 2 for node in again if not is_among(node, piece.outputs))
             if rounded and self._matched(piece.outputs, self.matchers):
                 self.pieces[at] = self.pieces.pop()
                 if not has_order(self.pieces):
@@ -301,60 +268,12 @@ class _Cover:
         base = base_of(node)
         if base.op == "input":
             return Result(Input.of(base).index, Input.of(base).views)
-        return Result(places[id(base)], _seen_from(base, node).views)
-
-
-def _reading(graph: Graph, stored: dict[int, Node]) -> tuple[Graph, list[Node]]:
-    """The graph with an argument for each stored value that it reads, and those; what reads them becomes an input."""
-    build, start = GraphBuilder(), len(graph.arguments)
-    places: dict[int, int] = {}
-    given: dict[int, Node] = {}
-    for node in _first_stored(graph.outputs, stored):
-        base = base_of(node)
-        seen = _seen_from(base, node)
-        place = places.setdefault(id(base), start + len(places))
-        attrs = Input(seen.stride, seen.root, seen.views, seen.offset, index=place)
-        given[id(node)] = build.node("input", (), node.shape, node.dtype, attrs)
-    read = [stored[key] for key in places]
-    arguments = [
-        Argument(f"value_{at}", "tensor", n.dtype, n.shape, dense_strides(n.shape)) for at, n in enumerate(read)
-    ]
-    return replace(with_values(graph, given), arguments=(*graph.arguments, *arguments)), read
-
-
-def _first_stored(outputs: Sequence[Node], stored: Mapping[int, Node]) -> Iterator[Node]:
-    """The first nodes below the outputs that are stored values or views of them."""
-    seen, stack = set[int](), list(outputs)
-    while stack:
-        node = stack.pop()
-        if id(node) in seen:
-            continue
-        seen.add(id(node))
-        if id(base_of(node)) in stored and not _is_among(node, outputs):
-            yield node
-        else:
-            stack.extend(node.inputs)
+        return Result(places[id(base)], seen_from(base, node).views)
 
 
 def _read_by(node: Node) -> set[int]:
     """The ids of what a node is made of, without numbers and coordinates."""
     return {id(child) for child in node.inputs if child.op == "input" or child.op not in LEAVES}
-
-
-def _is_among(node: Node, nodes: Sequence[Node]) -> bool:
-    return any(node is each for each in nodes)
-
-
-def _seen_from(base: Node, node: Node) -> Stored:
-    """How the memory of `base` is seen as `node`, a reshape of it or a view that was taken of a stored value."""
-    whole = Stored.whole(base.shape)
-    if node is base:
-        return whole
-    given = Stored.of(node) if node.op == "stored" else replace(whole, stride=dense_strides(node.shape))
-    views, inner = given.views, node.inputs[0] if node.op == "stored" else node
-    while inner is not base:
-        views, inner = (Reshaping.of(inner).view, *views), inner.inputs[0]
-    return replace(given, root=whole.root, views=views)
 
 
 def _frontier(target: Node) -> list[Node]:

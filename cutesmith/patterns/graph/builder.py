@@ -32,6 +32,7 @@ from cutesmith.patterns.graph.shapes import (
     is_squeeze,
     kept_positions,
     regrouped_shape,
+    same_last,
     squeezed_gaps,
 )
 from cutesmith.patterns.graph.simplification import constant_result, constant_value, equal_operand
@@ -175,6 +176,9 @@ class GraphBuilder(NodeTable):
             reduced = self.reduce(op, source, [kept[dim] for dim in dims], dtype, correction)
             return self.reshape(reduced, tuple(1 if dim in dims else size for dim, size in enumerate(node.shape)))
         shape = tuple(1 if dim in dims else size for dim, size in enumerate(node.shape))
+        same = same_last(node.inputs[0].shape, node.shape) if node.op == "reshape" else 0
+        if same and dims[0] >= rank - same:  # leading dimensions were regrouped, which the reduction does not see
+            return self.reshape(self.reduce(op, node.inputs[0], [dim - rank for dim in dims], dtype, correction), shape)
         return self.node(op, (node,), shape, dtype, Reduction(dims, correction))
 
     def _reduced_number(self, op: str, x: Node, dtype: str, correction: float) -> Node:
@@ -219,13 +223,20 @@ class GraphBuilder(NodeTable):
             return self.reshape(node.inputs[0], shape)
         if node.op in ("constant", "scalar"):
             return self.expand(node, shape)
+        for source in self.reshaped.get(id(node), ()):  # reshaped there and back, as `einsum` does
+            if source.shape == shape:
+                return source
         return self.viewed_once(("reshape", shape), node, lambda: self._reshape(node, shape))
+
+    def first_shape_of(self, node: Node) -> Node:
+        """The value that a computed one is a reshape of, as it was computed first; else itself."""
+        return self.reshaped.get(id(node), [node])[-1]
 
     def _reshape(self, node: Node, shape: Shape) -> Node:
         node = self.settled(node)
         pushed = self._reshaped(node, shape)
         if pushed is not None:
-            self.reshaped.setdefault(id(pushed), []).append(node)
+            self.reshaped.setdefault(id(pushed), []).extend((node, *self.reshaped.get(id(node), ())))
             return pushed
         attrs = Reshaping(reshape_view(node.shape, shape))
         return self.node("reshape", (self.materialise(node),), shape, node.dtype, attrs)
@@ -257,7 +268,10 @@ class GraphBuilder(NodeTable):
         target = regrouped_shape((1,) * (len(old) - len(node.shape)) + node.shape, old, new)
         if target is None:
             return None
-        while target and target[0] == 1 and len(node.shape) < len(target):
+        if node.op == "reshape" and node.inputs[0].shape == target:
+            return node.inputs[0]
+        keeps_ones = len(node.shape) == len(old) and node.shape[:1] == (1,)  # so that the way back is the same
+        while not keeps_ones and target and target[0] == 1 and len(node.shape) < len(target):
             target = target[1:]
         return self.reshape(node, target)
 

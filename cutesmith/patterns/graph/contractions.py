@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from cutesmith.patterns.graph.attributes import Contraction, ShortSums
+from cutesmith.patterns.graph.attributes import Contraction, ShortSums, Viewed
 from cutesmith.patterns.graph.builder import GraphBuilder
 from cutesmith.patterns.graph.dtypes import FLOATS8, HALVES, compute_dtype
+from cutesmith.patterns.graph.node_table import IN_MEMORY
 from cutesmith.patterns.graph.nodes import Node
 from cutesmith.patterns.graph.shapes import broadcast, regrouped_shape
+from cutesmith.patterns.graph.views import push_permute
 
 
 def contract(
@@ -29,8 +31,37 @@ def contract(
     shape = _product_shape(a, b)
     a, b = _before_reshape(build, a, b)
     attrs = Contraction(compute_dtype(dtype), tf32, short_sums)
+    a, b = _as_read(build, a), _as_read(build, b)
     product = build.reshape(build.node("contract", (a, b), _product_shape(a, b), dtype, attrs), shape)
     return build.expand(product, stretched)
+
+
+def _as_read(build: GraphBuilder, factor: Node) -> Node:
+    """A computed factor of 16 bits that reads transposed matrices is stored as those lie: no launch has to turn it."""
+    read = [node for node in _read_by(factor) if node.shape[-2:] == factor.shape[-2:]]
+    strides = [Viewed.of(node).stride for node in read]
+    plain = factor.inputs[0] if factor.op == "cast" else factor
+    is_computed = factor.dtype in HALVES and plain.op not in IN_MEMORY
+    if not (is_computed and read and all(stride[-2] == 1 != stride[-1] for stride in strides)):
+        return factor
+    order = [*range(len(factor.shape) - 2), len(factor.shape) - 1, len(factor.shape) - 2]
+    turned = push_permute(build, factor, order)
+    return push_permute(build, build.reshape(build.stored(build.first_shape_of(turned)), turned.shape), order)
+
+
+def _read_by(value: Node) -> list[Node]:
+    """What pointwise work on values in memory reads; nothing where there is other work."""
+    found, stack, seen = list[Node](), [value], set[int]()
+    while stack:
+        node = stack.pop()
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        if node.op in IN_MEMORY:
+            found.append(node)
+        elif node.is_pointwise or node.op in ("expand", "reshape"):
+            stack.extend(node.inputs)
+    return found
 
 
 def _narrow(build: GraphBuilder, a: Node, b: Node) -> tuple[Node, Node]:
@@ -51,12 +82,12 @@ def _product_shape(a: Node, b: Node) -> tuple[int, ...]:
 
 def _unstretched(build: GraphBuilder, node: Node) -> Node:
     """The value before leading dimensions were stretched, where a product broadcasts them itself."""
-    stretched = node.op == "cast" and node.dtype == node.inputs[0].dtype  # an `expand` that was put before a reshape
-    if node.op != "expand" and not stretched:
-        return node
-    source, rank = node.inputs[0], len(node.shape)
+    is_copy = node.op == "cast" and node.dtype == node.inputs[0].dtype
+    rank, source = len(node.shape), node.inputs[0] if node.op == "expand" or is_copy else node
+    if node.is_pointwise and not is_copy:  # stretched before a reshape, and computed at the full shape
+        source = build.with_inputs(node, node.inputs, broadcast([each.shape for each in node.inputs]))
     padded = (1,) * (rank - len(source.shape)) + source.shape
-    if padded[-2:] != node.shape[-2:]:
+    if source is node or padded[-2:] != node.shape[-2:]:
         return build.materialise(node)
     whole = build.reshape(source, padded)
     return whole if whole.op != "expand" else build.materialise(node)
@@ -65,7 +96,7 @@ def _unstretched(build: GraphBuilder, node: Node) -> Node:
 def _before_reshape(build: GraphBuilder, a: Node, b: Node) -> tuple[Node, Node]:
     """Both operands in the leading dimensions that one of them had before those were regrouped."""
     for given in (a, b):
-        source = given.inputs[0] if given.op == "reshape" else given
+        source = _before_last_ones(build, given) if given.op == "reshape" else given
         flat, old = given.shape[:-2], source.shape[:-2]
         if given.op != "reshape" or source.shape[-2:] != given.shape[-2:] or _product_shape(a, b)[:-2] != flat:
             continue
@@ -75,7 +106,18 @@ def _before_reshape(build: GraphBuilder, a: Node, b: Node) -> tuple[Node, Node]:
     return a, b
 
 
+def _before_last_ones(build: GraphBuilder, given: Node) -> Node:
+    """What a factor is a reshape of, without ones behind its matrices: `einsum` puts those there."""
+    source = given.inputs[0]
+    while source.shape[-1:] == (1,) and source.shape[-2:] != given.shape[-2:]:
+        source = build.reshape(source, source.shape[:-1])
+    return source
+
+
 def _regrouped(build: GraphBuilder, node: Node, flat: tuple[int, ...], old: tuple[int, ...]) -> Node:
     padded = (1,) * (len(flat) + 2 - len(node.shape)) + node.shape
     batch = regrouped_shape(padded[:-2], flat, old)
-    return node if batch is None else build.reshape(node, (*batch, *node.shape[-2:]))
+    if batch is None:
+        return node
+    seen = build.reshape(node, (*batch, *node.shape[-2:]))
+    return build.reshape(build.stored(node), seen.shape) if seen.op == "reshape" and node.is_pointwise else seen

@@ -38,6 +38,8 @@ class NodeTable:
         """Values that products read from memory, by their ids and by those of what they are reshapes of."""
         self.reshaped: dict[int, list[Node]] = {}
         """The values that a computed one is a reshape of, by its id."""
+        self.permuted: dict[int, tuple[Node, Sequence[int]]] = {}
+        """The value that another one is a transpose of, and its dimensions in that order, by the id of the other."""
         self._viewed: dict[tuple[Any, ...], tuple[Node, Node]] = {}
 
     def node(self, op: str, inputs: Sequence[Node], shape: Shape, dtype: str, attrs: Attributes = NONE) -> Node:

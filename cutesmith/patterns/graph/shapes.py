@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 
@@ -34,6 +35,12 @@ def is_dense(shape: Shape, strides: Shape) -> bool:
     """Whether strides, where they are known, are those of a row-major tensor; of a size of 1 they may be anything."""
     steps = zip(strides, dense_strides(shape), shape, strict=False)
     return all(stride == step for stride, step, size in steps if size != 1)
+
+
+def same_last(first: Shape, second: Shape) -> int:
+    """How many of the last sizes are the same in both."""
+    pairs = zip(reversed(first), reversed(second), strict=False)
+    return sum(1 for _ in itertools.takewhile(lambda sizes: sizes[0] == sizes[1], pairs))
 
 
 def without_ones(shape: Shape) -> Shape:

@@ -12,14 +12,24 @@ from cutesmith.patterns.graph.attributes import TRANSPOSED, Gather, Iota, Reduct
 from cutesmith.patterns.graph.builder import GraphBuilder
 from cutesmith.patterns.graph.node_table import IN_MEMORY
 from cutesmith.patterns.graph.nodes import Node
-from cutesmith.patterns.graph.shapes import Shape, is_squeeze, kept_positions
+from cutesmith.patterns.graph.shapes import Shape, is_squeeze, kept_positions, same_last
 
 # Permute
 
 
 def push_permute(build: GraphBuilder, node: Node, dims: Sequence[int]) -> Node:
-    """The transposed value, with the transposition made on the arguments or on a value that is stored."""
-    return build.viewed_once(("permute", *dims), node, lambda: _permuted(build, node, dims))
+    """The transposed value, with the transposition made on the arguments or on a value that is stored.
+
+    One that was transposed before is seen as what it was then: `einsum` turns factors back and forth.
+    """
+    if id(node) in build.permuted:
+        node, before = build.permuted[id(node)]
+        dims = [before[dim] for dim in dims]
+    if list(dims) == list(range(len(dims))):
+        return node
+    made = build.viewed_once(("permute", *dims), node, lambda: _permuted(build, node, dims))
+    build.permuted[id(made)] = node, dims
+    return made
 
 
 def _permuted(build: GraphBuilder, node: Node, dims: Sequence[int]) -> Node:
@@ -55,12 +65,22 @@ def _permute_node(build: GraphBuilder, node: Node, dims: Sequence[int], shape: S
     if node.op == "gather":
         inputs = [push_permute(build, each, dims) for each in node.inputs]
         return build.gather(inputs[0], inputs[1], list(dims).index(Gather.of(node).dim))
+    if node.op == "reshape" and (turned := _turned_alone(node, dims)):  # leading dimensions were regrouped before
+        source, more = node.inputs[0], len(node.inputs[0].shape) - len(dims)
+        last = [dim + more for dim in dims[-turned:]]
+        return build.reshape(push_permute(build, source, [*range(len(dims) + more - turned), *last]), shape)
     if node.op == "reshape" and is_squeeze(node.inputs[0].shape, node.shape):
         source = node.inputs[0]  # transposed before its ones were dropped; they move to the end
         kept = kept_positions(source.shape, node.shape)
         dropped = [dim for dim in range(len(source.shape)) if dim not in kept]
         return build.reshape(push_permute(build, source, [kept[dim] for dim in dims] + dropped), shape)
     return push_permute(build, build.stored(node), dims)
+
+
+def _turned_alone(node: Node, dims: Sequence[int]) -> int:
+    """How many of the last dimensions, which a reshape left as they were, change places alone; 0: others do, too."""
+    kept = same_last(node.inputs[0].shape, node.shape)
+    return kept if list(dims[: len(dims) - kept]) == list(range(len(dims) - kept)) else 0
 
 
 def _permute_broadcast(build: GraphBuilder, node: Node, dims: Sequence[int]) -> Node:

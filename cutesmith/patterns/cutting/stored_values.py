@@ -1,0 +1,73 @@
+"""What a launch computes and what it reads, given the values that other launches store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from cutesmith.patterns.cutting.regions import base_of
+from cutesmith.patterns.graph.attributes import Input, Reshaping, Stored
+from cutesmith.patterns.graph.builder import GraphBuilder
+from cutesmith.patterns.graph.nodes import Argument, Graph, Node, with_values
+from cutesmith.patterns.graph.shapes import dense_strides
+
+
+def nodes_between(order: Sequence[Node], outputs: Sequence[Node], stored: Mapping[int, Node]) -> list[Node]:
+    """The nodes that a launch computes for these, given what is stored, in the graph's order."""
+    found: set[int] = set()
+    stack = list(outputs)
+    while stack:
+        node = stack.pop()
+        is_given = id(base_of(node)) in stored and not is_among(node, outputs)
+        if id(node) not in found and not is_given:
+            found.add(id(node))
+            stack.extend(node.inputs)
+    return [node for node in order if id(node) in found]
+
+
+def reading(graph: Graph, stored: dict[int, Node]) -> tuple[Graph, list[Node]]:
+    """The graph with an argument for each stored value that it reads, and those; what reads them becomes an input."""
+    build, start = GraphBuilder(), len(graph.arguments)
+    places: dict[int, int] = {}
+    given: dict[int, Node] = {}
+    for node in first_stored(graph.outputs, stored):
+        base = base_of(node)
+        seen = seen_from(base, node)
+        place = places.setdefault(id(base), start + len(places))
+        attrs = Input(seen.stride, seen.root, seen.views, seen.offset, index=place)
+        given[id(node)] = build.node("input", (), node.shape, node.dtype, attrs)
+    read = [stored[key] for key in places]
+    arguments = [
+        Argument(f"value_{at}", "tensor", n.dtype, n.shape, dense_strides(n.shape)) for at, n in enumerate(read)
+    ]
+    return replace(with_values(graph, given), arguments=(*graph.arguments, *arguments)), read
+
+
+def first_stored(outputs: Sequence[Node], stored: Mapping[int, Node]) -> Iterator[Node]:
+    """The first nodes below the outputs that are stored values or views of them."""
+    seen, stack = set[int](), list(outputs)
+    while stack:
+        node = stack.pop()
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        if id(base_of(node)) in stored and not is_among(node, outputs):
+            yield node
+        else:
+            stack.extend(node.inputs)
+
+
+def is_among(node: Node, nodes: Sequence[Node]) -> bool:
+    return any(node is each for each in nodes)
+
+
+def seen_from(base: Node, node: Node) -> Stored:
+    """How the memory of `base` is seen as `node`, a reshape of it or a view that was taken of a stored value."""
+    whole = Stored.whole(base.shape)
+    if node is base:
+        return whole
+    given = Stored.of(node) if node.op == "stored" else replace(whole, stride=dense_strides(node.shape))
+    views, inner = given.views, node.inputs[0] if node.op == "stored" else node
+    while inner is not base:
+        views, inner = (Reshaping.of(inner).view, *views), inner.inputs[0]
+    return replace(given, root=whole.root, views=views)
