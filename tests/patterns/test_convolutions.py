@@ -156,6 +156,34 @@ def test_the_graph_computes_what_pytorch_does(name):
     torch.testing.assert_close(ours.to(theirs.dtype), theirs, rtol=tolerance, atol=tolerance * 10)
 
 
+PATCHES = {  # a convolution whose windows divide the image, its inputs, and an image of another size
+    "embedding": (
+        lambda x, w, b: F.gelu(F.conv2d(x, w, b, stride=16)).flatten(2).transpose(1, 2),
+        (image(2, 3, 32, 32, dtype=F16), weights(64, 3, 16, 16, dtype=F16) / 16, normal(64, dtype=F16)),
+        image(1, 3, 16, 48, dtype=F16),
+    ),
+    "groups": (
+        lambda x, w: F.conv1d(x, w, stride=32, groups=2).relu(),
+        (image(2, 8, 640, dtype=F16), weights(128, 4, 32, dtype=F16) / 16),
+        image(1, 8, 96, dtype=F16),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ["embedding", pytest.param("groups", marks=pytest.mark.slow)])
+def test_windows_that_share_nothing_are_stored_side_by_side(name, tmp_path):
+    function, inputs, other = PATCHES[name]
+    plan = plan_kernel(trace_function(function, inputs), "sm_90a", free_sizes=True)
+    assert [launch.plan.pattern for launch in plan.launches] == ["elementwise", "contraction"]
+    with emulated_device("sm_90a"):
+        kernel_fn = load(plan.render(plan.configurations("sm_90a")[0]), tmp_path).kernel_fn
+        for given in (inputs, (other, *inputs[1:])):
+            (expected,) = exactly(function, given)
+            torch.testing.assert_close(kernel_fn(*map(move, given)).cpu(), expected, rtol=2e-3, atol=4e-3)
+        with pytest.raises(ValueError, match="this kernel takes multiples of"):
+            kernel_fn(*map(move, (other[..., :-1], *inputs[1:])))
+
+
 def test_windows_that_are_points_are_the_image_itself():
     assert isinstance(match(trace_function(*POINTS)).problem.b, Matrix)
     assert isinstance(match(trace_function(*SLOW_CASES["stride_of_points"])).problem.b, Seen)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 from cutesmith.patterns.graph.attributes import Input, Windows
 from cutesmith.patterns.graph.contractions import contract
@@ -13,6 +14,9 @@ from cutesmith.patterns.tracing.lowering.dispatch import Lowering, lowers
 from cutesmith.problems.precision_flags import convolutions_may_round
 
 Sizes = Sequence[int]
+
+LEAST_OF_PATCHES = 64
+"""Outputs, and elements of a window, from which on the product takes longer than to store the patches side by side."""
 
 MANY_CHANNELS = 64
 """So many are a step of a product of matrices; the direct form of fewer has the channels first."""
@@ -57,7 +61,10 @@ def _convolution(
     batch = (shape[0], groups) if groups > 1 else (shape[0],)
     image = build.reshape(build.stored(x), (*batch, channels, *x.shape[2:]))
     depth, positions = channels * math.prod(taps), math.prod(shape[2:])
-    seen = build.node("windows", (build.stored(image),), (*batch, depth, positions), x.dtype, attrs)
+    if _are_patches(attrs, image, outputs):
+        seen = _patches(low, build.stored(image), shape[2:], taps)
+    else:
+        seen = build.node("windows", (build.stored(image),), (*batch, depth, positions), x.dtype, attrs)
     if last:
         weight = push_permute(build, weight, [0, *range(2, 2 + rank), 1])
     factors = build.reshape(weight, (*batch[1:], outputs, depth))
@@ -67,6 +74,29 @@ def _convolution(
     if bias is not None:
         product = build("add", product, build.reshape(bias, (*batch[1:], outputs, 1)), dtype=low.dtype)
     return build.reshape(product, shape)
+
+
+def _are_patches(windows: Windows, image: Node, outputs: int) -> bool:
+    """Whether windows divide the image, and are better stored one after the other: a large product reads each often."""
+    plain = replace(windows, taps=windows.step, start=(0,) * windows.rank, dilation=(1,) * windows.rank)
+    channels = image.shape[-1 - windows.rank]
+    large = min(outputs, channels * math.prod(windows.taps)) >= LEAST_OF_PATCHES
+    few = channels < MANY_CHANNELS  # TMA reads the windows of more by im2col
+    divided = all(size % tap == 0 for size, tap in zip(image.shape[-windows.rank :], windows.taps, strict=True))
+    return large and few and divided and windows == plain and not windows.are_points and not windows.taps_first
+
+
+def _patches(low: Lowering, image: Node, counts: Sizes, taps: Sizes) -> Node:
+    """The windows over (…, channels, *sizes) as (…, channels * taps, positions), a view of patches in memory."""
+    build, rank = low.build, len(taps)
+    lead = len(image.shape) - rank - 1
+    sizes = [size for pair in zip(counts, taps, strict=True) for size in pair]
+    places, within = range(lead + 1, len(sizes) + lead + 1, 2), range(lead + 2, len(sizes) + lead + 2, 2)
+    split = build.reshape(image, (*image.shape[: lead + 1], *sizes))
+    split = push_permute(build, split, [*range(lead), *places, lead, *within])
+    side_by_side = build.stored(build.node("cast", (split,), split.shape, split.dtype))
+    matrix = build.reshape(side_by_side, (*image.shape[:lead], math.prod(counts), image.shape[lead] * math.prod(taps)))
+    return push_permute(build, matrix, [*range(lead), lead + 1, lead])
 
 
 def _has_channels_last(weight: Node) -> bool:
