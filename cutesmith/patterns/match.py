@@ -38,6 +38,7 @@ from cutesmith.patterns.scans import plan as scans
 from cutesmith.patterns.scatters import plan as scatters
 from cutesmith.patterns.selection import plan as selection
 from cutesmith.patterns.windows import plan as windows
+from cutesmith.patterns.windows.repetition import with_scales
 
 NEEDS_MODEL = (
     "The offline generator knows products of matrices, attention, elementwise functions, reductions, "
@@ -93,7 +94,7 @@ def whole_or_cut(graph: Graph, arch: str = "sm_90a", *, free_sizes: bool = False
 
     `free_sizes`: of the ways that hold for other sizes as far as the graph does.
     """
-    graph = replace(graph, free_sizes=free_sizes)
+    graph = replace(graph if free_sizes else with_scales(graph), free_sizes=free_sizes)
     if not any(node.op == "contract" for node in graph.nodes()):
         return with_shared_kernels(_one_or_cut(graph))
     plan, sm, dual = _one_or_cut(graph), parse_arch(arch).sm, with_dual_products(graph)

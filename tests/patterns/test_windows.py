@@ -241,6 +241,20 @@ def test_one_kernel_serves_other_sizes(name, tmp_path):
             close(2e-6, of_largest=True)(kernel_fn(*map(move, inputs)).cpu(), expected)
 
 
+def test_sizes_that_are_multiples_are_a_scale_where_no_other_image_is_named(tmp_path):
+    function = lambda x: F.interpolate(x, size=(16, 32), mode="bilinear")  # noqa: E731
+    by_scale = plan_kernel(trace_function(CASES["bilinear by two"][0], (EVEN,)), "sm_90a")
+    plan, free = (plan_kernel(trace_function(function, (EVEN,)), "sm_90a", free_sizes=free) for free in (False, True))
+    assert plan.graph.outputs[0].attrs == by_scale.graph.outputs[0].attrs
+    other = normal(2, 3, 8, 20)
+    with emulated_device("sm_90a"):
+        kernel_fn, kernel_of_any = (first_kernel(each, tmp_path).kernel_fn for each in (plan, free))
+        close(2e-6, of_largest=True)(kernel_fn(move(EVEN)).cpu(), *exactly(function, (EVEN,)))
+        close(2e-6, of_largest=True)(kernel_of_any(move(other)).cpu(), *exactly(function, (other,)))
+        with pytest.raises(ValueError, match="this kernel was written for"):
+            kernel_fn(move(other))
+
+
 def test_results_have_the_layout_of_pytorch_or_are_contiguous(tmp_path):
     function, (image,) = CASES["vectors of channels"]
     plan = match(trace_function(function, (image,)))

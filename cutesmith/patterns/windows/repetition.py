@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from cutesmith.patterns.graph.windows import Samples
+from cutesmith.patterns.graph.nodes import Graph, Node, with_nodes
+from cutesmith.patterns.graph.windows import Pooling, Samples, Share, Span
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,31 @@ class Repetition:
         weights = [_weights(samples.taps, float(place - math.floor(place))) for place in places]
         before, end = -min(firsts), max(firsts) + samples.taps
         return cls(int(step), before, before + end, tuple(first + before for first in firsts), tuple(weights))
+
+
+def with_scales(graph: Graph) -> Graph:
+    """The graph with scales where sizes said how many results of samples there are; right for the traced sizes.
+
+    A scale that puts results whole elements apart lets them share what they load.
+    """
+
+    def scaled(node: Node) -> Node:
+        if node.op != "pool" or Pooling.of(node).operation != "sample":
+            return node
+        pooling, sizes = Pooling.of(node), node.inputs[0].shape
+        spans = [_scaled(span, size) for span, size in zip(reversed(pooling.spans), reversed(sizes), strict=False)]
+        changed = replace(pooling, spans=tuple(reversed(spans)))
+        return node if changed == pooling else replace(node, attrs=changed)
+
+    found = with_nodes(graph, scaled)
+    return graph if found.outputs == graph.outputs else replace(found, fixed_shapes=True)
+
+
+def _scaled(span: Span | Share | Samples, size: int) -> Span | Share | Samples:
+    if not isinstance(span, Samples) or span.aligned or span.scale or not size:
+        return span
+    is_whole = span.count % size == 0 or size % span.count == 0
+    return replace(span, count=0, scale=span.count / size) if is_whole else span
 
 
 def _weights(taps: int, part: float) -> tuple[float, ...]:
