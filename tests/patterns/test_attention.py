@@ -16,7 +16,7 @@ from cutesmith.patterns.attention.band import Offset
 from cutesmith.patterns.attention.plan import match, refusals
 from cutesmith.patterns.tracing.trace import trace_function
 from tests.patterns.interpret import interpret
-from tests.patterns.running import exactly, load, move, normal
+from tests.patterns.running import exactly, load, move, normal, run_on_few
 
 BF16, F16 = torch.bfloat16, torch.float16
 
@@ -150,6 +150,28 @@ HOPPER_FORMS = {
 def test_forms_of_the_hopper_kernel(name, tmp_path):
     count = 1 if name == "one_warpgroup" else 2
     check(*HOPPER_FORMS[name], tmp_path, "sm_90a", lambda found: next(c for c in found if c.warpgroups == count))
+
+
+FEW = {
+    # (problem, multiprocessors): with two or four tiles for each of two matrices
+    "tiles_in_turn": (written_out, heads(200, 90), 3),
+    "pairs": (causal, heads(500, 500, 64), 2),
+    "pairs_beneath_a_mask": (masked, (*heads(200, 33, heads=(2, 2)), torch.rand(200, 33) < 0.5), 3),
+    "no_pairs": (causal, heads(300, 300), 2),
+    "one_stage_of_queries": (causal, heads(250, 250, 256), 1),
+    "stored_by_threads": (gated, (*heads(200, 40), normal(2, 200, 16, dtype=BF16, seed=5)), 1),
+}
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) if n != "pairs" else n for n in FEW])
+def test_blocks_that_take_several_tiles(name, tmp_path):
+    function, inputs, multiprocessors = FEW[name]
+    plan = match(trace_function(function, inputs))
+    with emulated_device("sm_90a"):
+        source = plan.render(next(c for c in plan.configurations("sm_90a") if c.warpgroups == 2))
+        ours = run_on_few(source, tmp_path, inputs, multiprocessors)
+    (theirs,) = exactly(function, inputs)
+    torch.testing.assert_close(ours, theirs, rtol=2e-2, atol=2e-2)
 
 
 def test_the_hopper_kernel_is_for_what_tma_reaches():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from cutesmith.devices import RESERVED_SMEM_PER_BLOCK, SmVersion
+from cutesmith.devices import RESERVED_SMEM_PER_BLOCK, SmVersion, parse_arch
 from cutesmith.patterns.attention.analysis import AttentionProblem
 from cutesmith.patterns.configurations import HopperAttentionConfiguration
 from cutesmith.patterns.contraction.analysis import Matrix
@@ -64,10 +64,23 @@ def padded(width: int) -> int:
 
 
 def shared_bytes(problem: AttentionProblem, c: HopperAttentionConfiguration) -> int:
-    """The tile of queries, the rings of keys and of values, barriers and what the architecture keeps."""
-    width, value_width = padded(problem.width), padded(problem.value_width)
-    tiles = 2 * (c.queries * width + c.stages * c.keys * (width + value_width))
-    return tiles + BARRIER_BYTES + RESERVED_SMEM_PER_BLOCK
+    """The tiles of queries, the rings of keys and of values, barriers and what the architecture keeps."""
+    return _bytes_beside(problem, c) + query_stages(problem, c) * _query_bytes(problem, c)
+
+
+def query_stages(problem: AttentionProblem, c: HopperAttentionConfiguration) -> int:
+    """Tiles of queries in shared memory: two where there is room, as the next is loaded while this one leaves."""
+    room = parse_arch("sm_90a").sm.smem_per_block - _bytes_beside(problem, c)
+    return 2 if room >= 2 * _query_bytes(problem, c) else 1
+
+
+def _query_bytes(problem: AttentionProblem, c: HopperAttentionConfiguration) -> int:
+    return 2 * c.queries * padded(problem.width)
+
+
+def _bytes_beside(problem: AttentionProblem, c: HopperAttentionConfiguration) -> int:
+    rings = 2 * c.stages * c.keys * (padded(problem.width) + padded(problem.value_width))
+    return rings + BARRIER_BYTES + RESERVED_SMEM_PER_BLOCK
 
 
 def refusals(problem: AttentionProblem, c: HopperAttentionConfiguration, sm: SmVersion) -> Iterator[str]:

@@ -35,11 +35,11 @@ _OWN = (
     "acc at_m at_n score score_inside epilogue cpasync warp SmemAllocator QUERIES KEYS WARPS THREADS width value_width "
     "LOG2_E LOWEST queries keys padded tile_layout load_tile matrices access description LAUNCHERS vectors step steps "
     "blocks batch m first end whole row column rows columns dtype scores highest shrink powers total "
-    "inverse values result clipped tiled_mma smem atom tensor tensors WARPGROUPS ROWS STAGES LOAD_REGISTERS "
-    "MATH_REGISTERS LOWEST FAR WARPGROUP_BARRIER TURN_BARRIER stage_of own_dims boxes matrix_at batch_places multiply "
+    "inverse values result clipped tiled_mma smem atom tensor tensors WARPGROUPS ROWS STAGES QUERY_STAGES LOAD_REGISTERS "
+    "MATH_REGISTERS LOWEST FAR WARPGROUP_BARRIER TURN_BARRIER own_dims boxes matrix_at operand_at batch_places multiply "
     "score_tile softmax_step attention_kernel launch_attention pipeline warpgroup sm90 LayoutEnum OperandMajorMode "
     "scaled scale_log2 row_max row_sum shrink places row_places dims scores row_scores first_row state ring "
-    "load store one begin mine lane barrier back tile sums mQ mK mV mO sQ sK sV tma_Q tma_K tma_V tma_O Q K V O"
+    "tiles halves count units waves resident sizes offset far most apart per_matrix tile_of part place load store one begin mine lane barrier back tile sums mQ mK mV mO sQ sK sV tma_Q tma_K tma_V tma_O Q K V O"
 )
 Form = AttentionConfiguration | HopperAttentionConfiguration
 RESERVED = SHARED_NAMES | set(_OWN.split())
@@ -57,10 +57,10 @@ STEP_KEYS = 24
 FLOPS_PER_SECOND = 275e12
 """Of the form by mma.sync on an H200, at 8192 queries and keys: 263 with heads of 64, 291 with heads of 128."""
 
-HOPPER_FLOPS, HOPPER_FLOPS_OF_WIDTH = 690e12, 7.6e12
+HOPPER_FLOPS, HOPPER_FLOPS_OF_WIDTH = 690e12, 7.5e12
 """Of sm_90a's form: of long rows with heads of 128, and by width with narrower ones, where exponentials take longer."""
 
-EDGE_KEYS = 200
+EDGE_KEYS = 190
 """More for each row of queries: the first loads, the last stores, the mask's edge. With the rates above it is fitted to
 16 sizes on an H200 (evals/results/h200/patterns)."""
 
@@ -192,7 +192,8 @@ class _Context:
         matrices = [self.views.name(m.code) for m in (problem.q, problem.k, problem.v)]
         operands = [self.views.name(o.passed) for o in self.operands]
         band = problem.band
-        acc = "row_scores[i]" if isinstance(configuration, HopperAttentionConfiguration) else "tSrS[i]"
+        on_hopper = isinstance(configuration, HopperAttentionConfiguration)
+        acc = "row_scores[i]" if on_hopper else "tSrS[i]"
         scores = [*(f"m_{o.name}" for o in problem.score.operands), *(number.name for number in self.numbers)]
         return {
             "c": configuration,
@@ -202,11 +203,13 @@ class _Context:
             if problem.scale
             else "Float32(LOG2_E)",
             "stores_by_tma": hopper.stores_by_tma(problem),
+            "query_stages": hopper.query_stages(problem, configuration) if on_hopper else 0,
             "score_arguments": ["queries", "keys", *scores],
             "matrices": matrices,
             "operands": self.operands,
             "operand_tensors": operands,
             "numbers": self.numbers,
+            "band_numbers": [n for n in self.numbers if n.name in self._band_names],
             "helpers": sorted({helper for epilogue in self.epilogues for helper in epilogue.helpers}),
             "lower": [bound_code(offset, problem.arguments) for offset in band.lower],
             "upper": [bound_code(offset, problem.arguments) for offset in band.upper],
@@ -226,6 +229,12 @@ class _Context:
                 as_tuple=problem.graph.returns_tuple,
             ),
         }
+
+    @property
+    def _band_names(self) -> set[str]:
+        """Numbers that the mask's band depends on."""
+        offsets = (*self.problem.band.lower, *self.problem.band.upper)
+        return {self.problem.arguments[o.argument] for o in offsets if o.argument is not None}
 
     def _returned(self, output: Output) -> str:
         if output.viewed is None:
