@@ -32,14 +32,15 @@ from cutesmith.patterns.writing.templating import launcher_key, render_template,
 from cutesmith.runtime.tiling import TiledShape, Tiling
 
 _OWN = (
-    "acc at_m at_n score score_inside epilogue cpasync warp SmemAllocator QUERIES KEYS WARPS THREADS width value_width "
-    "LOG2_E LOWEST queries keys padded tile_layout load_tile matrices access description LAUNCHERS vectors step steps "
-    "blocks batch m first end whole row column rows columns dtype scores highest shrink powers total "
-    "inverse values result clipped tiled_mma smem atom tensor tensors WARPGROUPS ROWS STAGES QUERY_STAGES LOAD_REGISTERS "
-    "MATH_REGISTERS LOWEST FAR WARPGROUP_BARRIER TURN_BARRIER own_dims boxes matrix_at operand_at batch_places multiply "
-    "score_tile softmax_step attention_kernel launch_attention pipeline warpgroup sm90 LayoutEnum OperandMajorMode "
-    "scaled scale_log2 row_max row_sum shrink places row_places dims scores row_scores first_row state ring "
-    "tiles halves count units waves resident sizes offset far most apart per_matrix tile_of part place load store one begin mine lane barrier back tile sums mQ mK mV mO sQ sK sV tma_Q tma_K tma_V tma_O Q K V O"
+    "acc at_m at_n score score_inside epilogue cpasync warp SmemAllocator QUERIES KEYS WARPS THREADS width "
+    "value_width LOG2_E LOWEST queries keys padded tile_layout load_tile matrices access description LAUNCHERS "
+    "vectors step steps blocks batch m first end whole row column rows columns dtype scores highest shrink powers "
+    "total inverse values result clipped tiled_mma smem atom tensor tensors WARPGROUPS ROWS STAGES QUERY_STAGES "
+    "LOAD_REGISTERS MATH_REGISTERS FAR WARPGROUP_BARRIER TURN_BARRIER own_dims boxes matrix_at operand_at as_weights "
+    "weights batch_places multiply score_tile softmax_step attention_kernel launch_attention pipeline warpgroup sm90 "
+    "LayoutEnum OperandMajorMode scaled scale_log2 row_max row_sum places row_places dims row_scores first_row state "
+    "ring tiles halves count units waves resident sizes offset far most apart per_matrix tile_of part place load "
+    "store one begin mine lane barrier back tile sums mQ mK mV mO sQ sK sV tma_Q tma_K tma_V tma_O Q K V O"
 )
 Form = AttentionConfiguration | HopperAttentionConfiguration
 RESERVED = SHARED_NAMES | set(_OWN.split())
@@ -115,7 +116,10 @@ class AttentionPlan(GraphPlan):
         """The kernel section: imports, device functions, kernel, launch, cached compile and `kernel_fn`."""
         on_hopper = isinstance(configuration, HopperAttentionConfiguration)
         template = "attention_sm90.py.j2" if on_hopper else "attention.py.j2"
-        return render_template(template, _Context(self.problem).of(configuration) | {"hopper": on_hopper})
+        context = _Context(self.problem).of(configuration) | {"hopper": on_hopper}
+        if isinstance(configuration, HopperAttentionConfiguration):
+            context["query_stages"] = hopper.query_stages(self.problem, configuration)
+        return render_template(template, context)
 
 
 def match(graph: Graph) -> AttentionPlan:
@@ -151,12 +155,19 @@ def _predicted_cost(problem: AttentionProblem, c: Form) -> float:
     """Of all waves of blocks: scores, edges of tiles included, and keys and values that each block reads again."""
     blocks = math.prod(problem.batch) * math.ceil(problem.queries / c.queries)
     if isinstance(c, HopperAttentionConfiguration):
-        favoured = 0.999 if c.turns == (problem.value_width > hopper.TURNS_WIDTH) else 1
-        steps = math.ceil(problem.keys / c.keys) * (c.keys + STEP_KEYS)
-        return favoured * math.ceil(blocks / SM_COUNT) * steps * (c.queries + 48)
+        favoured = 0.999 if c.turns else 1
+        return favoured * math.ceil(blocks / SM_COUNT) * _steps(problem, c) * (c.keys + STEP_KEYS) * (c.queries + 48)
     resident = max(1, 8 // c.warps)
     waves = math.ceil(blocks / (SM_COUNT * resident))
     return waves * resident * math.ceil(problem.keys / c.keys) * c.keys * (c.queries + 48)
+
+
+def _steps(problem: AttentionProblem, c: HopperAttentionConfiguration) -> float:
+    """Of a tile of queries, on average. A mask's edge crosses one step where tiles end with steps, else two."""
+    if not (problem.band.lower or problem.band.upper):
+        return math.ceil(problem.keys / c.keys)
+    seen = problem.keys * seen_share(problem.band, problem.queries, problem.keys) + c.queries / 2
+    return seen / c.keys + (c.queries % c.keys != 0)
 
 
 def bound_code(offset: Offset, names: Sequence[str]) -> str:
@@ -203,7 +214,6 @@ class _Context:
             if problem.scale
             else "Float32(LOG2_E)",
             "stores_by_tma": hopper.stores_by_tma(problem),
-            "query_stages": hopper.query_stages(problem, configuration) if on_hopper else 0,
             "score_arguments": ["queries", "keys", *scores],
             "matrices": matrices,
             "operands": self.operands,
