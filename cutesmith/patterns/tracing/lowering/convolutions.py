@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from cutesmith.patterns.graph.attributes import Input, Windows
+from cutesmith.patterns.graph.attributes import Input, Viewed, Windows
 from cutesmith.patterns.graph.contractions import contract
 from cutesmith.patterns.graph.nodes import Node
 from cutesmith.patterns.graph.views import push_permute
@@ -15,8 +15,11 @@ from cutesmith.problems.precision_flags import convolutions_may_round
 
 Sizes = Sequence[int]
 
-LEAST_OF_PATCHES = 64
-"""Outputs, and elements of a window, from which on the product takes longer than to store the patches side by side."""
+PLACES_OF_PATCHES, OUTPUTS_OF_PATCHES = 32, 64
+"""Of a window, and of a convolution, from which on a product takes longer than to store the windows side by side.
+
+Channels say nothing here: they grow when the function is traced at other sizes, and the form may not change with them.
+"""
 
 MANY_CHANNELS = 64
 """So many are a step of a product of matrices; the direct form of fewer has the channels first."""
@@ -61,10 +64,11 @@ def _convolution(
     batch = (shape[0], groups) if groups > 1 else (shape[0],)
     image = build.reshape(build.stored(x), (*batch, channels, *x.shape[2:]))
     depth, positions = channels * math.prod(taps), math.prod(shape[2:])
+    image = build.stored(image)
     if _are_patches(attrs, image, outputs):
-        seen = _patches(low, build.stored(image), shape[2:], taps)
+        seen = _patches(low, image, shape[2:], taps)
     else:
-        seen = build.node("windows", (build.stored(image),), (*batch, depth, positions), x.dtype, attrs)
+        seen = build.node("windows", (image,), (*batch, depth, positions), x.dtype, attrs)
     if last:
         weight = push_permute(build, weight, [0, *range(2, 2 + rank), 1])
     factors = build.reshape(weight, (*batch[1:], outputs, depth))
@@ -79,11 +83,10 @@ def _convolution(
 def _are_patches(windows: Windows, image: Node, outputs: int) -> bool:
     """Whether windows divide the image, and are better stored one after the other: a large product reads each often."""
     plain = replace(windows, taps=windows.step, start=(0,) * windows.rank, dilation=(1,) * windows.rank)
-    channels = image.shape[-1 - windows.rank]
-    large = min(outputs, channels * math.prod(windows.taps)) >= LEAST_OF_PATCHES
-    few = channels < MANY_CHANNELS  # TMA reads the windows of more by im2col
+    large = math.prod(windows.taps) >= PLACES_OF_PATCHES and outputs >= OUTPUTS_OF_PATCHES
     divided = all(size % tap == 0 for size, tap in zip(image.shape[-windows.rank :], windows.taps, strict=True))
-    return large and few and divided and windows == plain and not windows.are_points and not windows.taps_first
+    by_channels = Viewed.of(image).stride[-1 - windows.rank] == 1 < image.shape[-1 - windows.rank]  # as TMA reads them
+    return large and divided and windows == plain and not windows.taps_first and not by_channels
 
 
 def _patches(low: Lowering, image: Node, counts: Sizes, taps: Sizes) -> Node:
