@@ -12,7 +12,7 @@ from cutesmith.errors import UnmatchedError
 from cutesmith.patterns.match import plan_kernel
 from cutesmith.patterns.selection.plan import match
 from cutesmith.patterns.tracing.trace import trace_function
-from tests.patterns.running import as_list, load, move, normal
+from tests.patterns.running import as_list, exactly, load, move, normal
 
 ODD, CUBE = normal(3, 131), normal(2, 37, 5)
 INTS = torch.randint(-9, 9, (4, 50), generator=torch.Generator().manual_seed(0))
@@ -99,3 +99,16 @@ def test_what_is_around_a_sort_is_launches_of_its_own():
     graph = trace_function(lambda x: torch.softmax(x, 1).sort(1, descending=True).values.cumsum(1), (ODD,))
     plan = plan_kernel(graph, "sm_90a")
     assert [launch.plan.pattern for launch in plan.launches] == ["rows", "selection", "scans"]
+
+
+def test_values_and_places_that_different_launches_read_are_one_sort(tmp_path):
+    def gates(x):
+        values, places = x.topk(2, -1)
+        return torch.zeros_like(x).scatter(1, places, values / values.sum(-1, keepdim=True))
+
+    x = normal(5, 9).exp()
+    plan = plan_kernel(trace_function(gates, (x,)), "sm_90a")
+    assert [launch.plan.pattern for launch in plan.launches].count("selection") == 1
+    with emulated_device("sm_90a"):
+        ours = load(plan.render(plan.configurations("sm_90a")[0]), tmp_path).kernel_fn(move(x))
+    torch.testing.assert_close(ours.cpu(), *exactly(gates, (x,)))

@@ -21,7 +21,7 @@ from cutesmith.patterns.cutting.pieces import Piece, Plan, has_order, without_un
 from cutesmith.patterns.cutting.regions import Regions, base_of, is_pointwise_on_arguments, names_of
 from cutesmith.patterns.cutting.sharing import CUT
 from cutesmith.patterns.cutting.stored_values import first_stored, is_among, nodes_between, reading, seen_from
-from cutesmith.patterns.graph.attributes import Input
+from cutesmith.patterns.graph.attributes import Input, Sort
 from cutesmith.patterns.graph.builder import GraphBuilder
 from cutesmith.patterns.graph.dtypes import ITEM_BYTES
 from cutesmith.patterns.graph.nodes import LEAVES, Graph, Node, nodes_of
@@ -97,6 +97,7 @@ class _Cover:
         if self.refused:
             raise _unmatched(self.refused)
         self._read_stored()
+        self._sort_once()
         return self._chain()
 
     def _needed(self) -> Iterator[Node]:
@@ -245,6 +246,16 @@ class _Cover:
                 if not has_order(self.pieces):
                     self.pieces[at] = piece
         self.pieces = without_unread(self.pieces, [base_of(node) for node in self.graph.outputs])
+
+    def _sort_once(self) -> None:
+        """One launch for sorted elements and their places, which different launches read."""
+        sorts: dict[tuple[object, ...], Piece] = {}
+        for piece in [each for each in self.pieces if [node.op for node in each.outputs] == ["sort"]]:
+            (node,) = piece.outputs
+            first = sorts.setdefault((id(node.inputs[0]), replace(Sort.of(node), places=False), node.shape), piece)
+            if first is not piece and self._matched([*first.outputs, node], self.matchers):
+                *kept, both = self.pieces
+                self.pieces = [each for each in kept if each not in (first, piece)] + [both]
 
     # The chain
 
