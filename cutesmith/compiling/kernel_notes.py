@@ -28,6 +28,7 @@ def kernel_notes(launch: Launch, kernel: CubinKernel, module: Module, ptx: PtxKe
     """One sentence each."""
     return (
         *(_of_ptxas(note, module) for note in module.notes.get(launch.kernel, ())),
+        *_of_waits(kernel, ptx),
         *_of_spills(launch, kernel, module, ptx),
         *_of_loads(kernel),
         *_of_roles(launch, kernel, ptx),
@@ -38,6 +39,18 @@ def _of_ptxas(note: PtxasNote, module: Module) -> str:
     where = source_place(module.ptx, note.line) if note.line else ""
     meaning = f" ({_MEANING[note.code]})" if note.code in _MEANING else ""
     return f"ptxas {note.code}{f' at {where}' if where else ''}: {note.message}{meaning}"
+
+
+def _of_waits(kernel: CubinKernel, ptx: PtxKernel) -> Iterator[str]:
+    """Waits for wgmma that ptxas added; where it unrolled a loop, there are more of both."""
+    asked = sum(count for opcode, count in ptx.tensor_core.items() if opcode.startswith("wgmma"))
+    if asked and kernel.wgmma_waits * asked > ptx.wgmma_waits * kernel.wgmma:
+        yield (
+            f"ptxas waits {kernel.wgmma_waits} times for {kernel.wgmma} wgmma, the kernel {ptx.wgmma_waits} times for "
+            f"{asked}: products wait for one another. Lanes may be apart there: give loops around them lengths by "
+            "`cute.arch.make_warp_uniform`, and a barrier of the warpgroup behind branches; or registers of an operand "
+            "are written in between (references/concepts-mma.md#wgmma-on-sm_90a)"
+        )
 
 
 def _of_spills(launch: Launch, kernel: CubinKernel, module: Module, ptx: PtxKernel) -> Iterator[str]:

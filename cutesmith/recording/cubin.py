@@ -39,8 +39,8 @@ class CubinKernel:
     `required_block` and `cluster` are (0, 0, 0) where the kernel leaves them to the launch.
     `local_loads` and `local_stores` count instructions, not bytes, `local_in_loops` those of both that lie in a loop;
     `moves_registers` is whether `setmaxnreg` is among the instructions: ptxas leaves it out of kernels that need few
-    registers. `constants`: what it was compiled for, by the session
-    that compiled it, such as ("threads", "512") and ("mX.shape", "(?, 8192)").
+    registers. `wgmma` and `wgmma_waits` count these products and what waits for them. `constants`: what it was
+    compiled for, by the session that compiled it, such as ("threads", "512") and ("mX.shape", "(?, 8192)").
     """
 
     name: str
@@ -57,6 +57,8 @@ class CubinKernel:
     local_in_loops: int = 0
     moves_registers: bool = False
     global_loads: GlobalLoads = GlobalLoads()
+    wgmma: int = 0
+    wgmma_waits: int = 0
     constants: tuple[tuple[str, str], ...] = ()
 
 
@@ -149,6 +151,8 @@ class _Elf:
             local_in_loops=machine_code.in_loops(LOAD_LOCAL, STORE_LOCAL, sm=self._sm),
             moves_registers=machine_code.count(SET_MAX_REGISTERS) > 0,
             global_loads=machine_code.global_loads(),
+            wgmma=machine_code.wgmma(),
+            wgmma_waits=machine_code.wgmma_waits(),
         )
 
     def _static_smem(self, name: str) -> int:

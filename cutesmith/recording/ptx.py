@@ -44,6 +44,7 @@ class PtxKernel:
     increased: tuple[int, ...] = ()  # and after setmaxnreg.inc
     min_blocks: int = 0  # that the kernel wants on a multiprocessor (min_blocks_per_mp); 0: it does not say
     max_registers: int = 0  # a thread, by its own directive (maxnreg)
+    wgmma_waits: int = 0  # how often it waits for wgmma
 
 
 def read_ptx(text: str) -> dict[str, PtxKernel]:
@@ -80,6 +81,7 @@ def _read_entry(name: str, body: str) -> PtxKernel:
         increased=tuple(count for kind, count in budgets if kind == "inc"),
         min_blocks=_directive(head, "minnctapersm"),
         max_registers=_directive(head, "maxnreg"),
+        wgmma_waits=sum(opcode.startswith("wgmma.wait_group") for opcode in opcodes),
         tma={op: n for op, n in _count(opcodes, _TMA).items() if not any(word in op for word in _NO_COPY)},
     )
 

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+import torch
+import torch.nn.functional as F
+
+from cutesmith.compiling.compilation import compile_kernel
 from cutesmith.compiling.kernel_notes import kernel_notes
+from cutesmith.patterns.attention.plan import match
+from cutesmith.patterns.tracing.trace import trace_function
 from cutesmith.recording.cubin import CubinKernel
 from cutesmith.recording.ptx import PtxasNote, PtxKernel, Spills
 from cutesmith.recording.sessions import Launch, Module
@@ -12,11 +19,24 @@ PTX = '.file 1 "/a/kernel.py"\n.entry k() {\n.loc 1 31 8\nwgmma;\n}\n'
 
 
 def notes(
-    *, arch="sm_90a", block=384, registers=168, moved=True, down=(), up=(), spills=None, ptxas=(), looped=0, **own
+    *,
+    arch="sm_90a",
+    block=384,
+    registers=168,
+    moved=True,
+    down=(),
+    up=(),
+    spills=None,
+    ptxas=(),
+    looped=0,
+    wgmma=0,
+    wgmma_waits=0,
+    asked=0,
+    **own,
 ):
     kernel = CubinKernel(
         name=NAME, registers=registers, stack_bytes=0, static_smem_bytes=0, code_bytes=0, moves_registers=moved,
-        local_in_loops=looped,
+        local_in_loops=looped, wgmma=wgmma, wgmma_waits=wgmma_waits,
     )  # fmt: skip
     launch = Launch(
         kernel=NAME, grid=(1, 1, 1), block=(block, 1, 1), cluster=(1, 1, 1), dynamic_smem=0, smem_limit=0,
@@ -26,7 +46,9 @@ def notes(
         function="f", arch=arch, seconds=0.0, ptx=PTX, cubin=b"", kernels={NAME: kernel},
         spills={NAME: spills} if spills else {}, notes={NAME: tuple(ptxas)},
     )  # fmt: skip
-    ptx = PtxKernel(name=NAME, widest_load_bits=0, widest_store_bits=0, decreased=down, increased=up, **own)
+    ptx = PtxKernel(
+        name=NAME, widest_load_bits=0, widest_store_bits=0, decreased=down, increased=up, wgmma_waits=asked, **own
+    )
     return kernel_notes(launch, kernel, module, ptx)
 
 
@@ -40,6 +62,33 @@ def test_registers_by_role_are_added_up_and_too_many_are_told():
     (left_out,) = notes(registers=106, moved=False, down=(24,), up=(240,))
     assert "left setmaxnreg out: every role has 106 registers a thread" in left_out and "min_blocks_per_mp" in left_out
     assert notes() == ()
+
+
+def test_waits_for_wgmma_that_ptxas_added_are_told():
+    def waiting(added, products=32):
+        return notes(wgmma=products, wgmma_waits=added, tensor_core={"wgmma.mma_async": 32}, asked=4)
+
+    (told,) = waiting(32)
+    assert "waits 32 times for 32 wgmma, the kernel 4 times for 32" in told and "make_warp_uniform" in told
+    assert waiting(4) == waiting(8, products=64) == ()  # the latter is unrolled
+
+
+@pytest.mark.slow
+def test_ptxas_waits_for_each_product_where_lanes_may_be_apart(tmp_path):
+    """In a kernel whose loop around the products has a length that ptxas does not know to be the same for all lanes."""
+    attention = lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True)  # noqa: E731
+    plan = match(trace_function(attention, tuple(torch.empty(2, 256, 64, dtype=torch.bfloat16) for _ in range(3))))
+    text = plan.render(next(c for c in plan.configurations("sm_90a") if c.keys == 128 and c.turns))
+    apart = text.replace("cute.arch.make_warp_uniform(each) for each in tile", "tile")
+    assert apart != text
+    problem = "get_inputs = lambda: [torch.empty(2, 256, 64, device='cuda', dtype=torch.bfloat16) for _ in range(3)]\n"
+    problem += "reference_fn = torch.nn.functional.scaled_dot_product_attention\n"
+    told = []
+    for name, source in (("uniform", text), ("apart", apart)):
+        (tmp_path / f"{name}.py").write_text(f"{source}\n\n{problem}")
+        (report,) = compile_kernel(tmp_path / f"{name}.py", ["sm_90a"]).archs
+        told.append([note for kernel in report.kernels for note in kernel.notes if "wait for one another" in note])
+    assert [len(each) for each in told] == [0, 1]
 
 
 def test_spills_name_their_line_and_a_name_that_ptxas_treats_differently():
