@@ -44,7 +44,7 @@ def _of_ptxas(note: PtxasNote, module: Module) -> str:
 def _of_waits(kernel: CubinKernel, ptx: PtxKernel) -> Iterator[str]:
     """Waits for wgmma that ptxas added; where it unrolled a loop, there are more of both."""
     asked = sum(count for opcode, count in ptx.tensor_core.items() if opcode.startswith("wgmma"))
-    if asked and kernel.wgmma_waits * asked > ptx.wgmma_waits * kernel.wgmma:
+    if asked and kernel.wgmma and kernel.wgmma_waits * asked > ptx.wgmma_waits * kernel.wgmma:
         yield (
             f"ptxas waits {kernel.wgmma_waits} times for {kernel.wgmma} wgmma, the kernel {ptx.wgmma_waits} times for "
             f"{asked}: products wait for one another. Lanes may be apart there: give loops around them lengths by "

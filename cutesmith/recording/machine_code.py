@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 LOAD_GLOBAL, LOAD_LOCAL, STORE_LOCAL, SET_MAX_REGISTERS = 0x981, 0x983, 0x387, 0x9C8
-WGMMA = 0x1F0  # its low 9 bits: the others say where the left operand is
+_WGMMA = (0x1F0, 0x1F3)  # HGMMA, and QGMMA of 8 bits, by their low 9: the others say where the left operand is
 _WARPGROUP, _IS_WAIT = 0x9C5, 47  # what surrounds wgmma: this bit tells WARPGROUP.DEPBAR from WARPGROUP.ARRIVE
 _BRANCHES = (0x947, 0x547)  # BRA, and BRA.U by a uniform predicate
 _BYTES = (1, 1, 2, 2, 4, 8, 16, 32)  # of a load by the three bits of its type: u8, s8, u16, s16, 32, 64, 128, 256
@@ -49,8 +49,8 @@ class MachineCode:
         return sum(low & 0xFFF == opcode for low, _ in self.words)
 
     def wgmma(self) -> int:
-        """How many wgmma there are."""
-        return sum(low & 0x1FF == WGMMA for low, _ in self.words)
+        """How many wgmma of floats there are."""
+        return sum(low & 0x1FF in _WGMMA for low, _ in self.words)
 
     def wgmma_waits(self) -> int:
         """How many instructions wait for wgmma."""
