@@ -43,6 +43,9 @@ class Study:
     numbers: tuple[int, ...] = ()
     known: dict[frozenset[tuple[Place, int | Fraction]], Graph | None] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        self.known[frozenset()] = self.graph
+
     def ways(self) -> Iterator[tuple[Group, ...]]:
         """Dimensions that can grow apart, the best first.
 

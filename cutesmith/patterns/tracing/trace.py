@@ -107,19 +107,20 @@ def _traced(
 
     Those in the places `known` are what they are.
     """
-    followed = {i: each.value for i, each in enumerate(arguments) if each.value is not None}
-    numbers = {i: value for i, value in followed.items() if i not in sizes + known}
-    run = _Run(function, arguments, path, follow=True, sizes=sizes, known=known)
-    graph, most = run.graph(), 2 * run.recorder.operations
-    if numbers:
-        plain = _Run(function, arguments, path, follow=False, known=known).graph()
-        if not same_graph(with_numbers(graph, numbers), with_numbers(plain, {})):
-            raise untraceable(" or ".join(arguments[index].name for index in numbers))
+    with _facade():  # one for all traces: opening it is a tenth of each
+        followed = {i: each.value for i, each in enumerate(arguments) if each.value is not None}
+        numbers = {i: value for i, value in followed.items() if i not in sizes + known}
+        run = _Run(function, arguments, path, follow=True, sizes=sizes, known=known)
+        graph, most = run.graph(), 2 * run.recorder.operations
+        if numbers:
+            plain = _Run(function, arguments, path, follow=False, known=known).graph()
+            if not same_graph(with_numbers(graph, numbers), with_numbers(plain, {})):
+                raise untraceable(" or ".join(arguments[index].name for index in numbers))
 
-    def larger(grown: tuple[Argument, ...]) -> Graph:
-        return _Run(function, grown, path, follow=True, sizes=sizes, known=known, most=most).graph()
+        def larger(grown: tuple[Argument, ...]) -> Graph:
+            return _Run(function, grown, path, follow=True, sizes=sizes, known=known, most=most).graph()
 
-    return follow_sizes(graph, larger, numbers=sizes)
+        return follow_sizes(graph, larger, numbers=sizes)
 
 
 def _parameter_names(function: Callable[..., Any], count: int) -> list[str]:
@@ -172,15 +173,14 @@ class _Run:
         self.build, self.scalars = GraphBuilder(), Scalars(follow=self.follow)
         self.build.joins_rounds = joins_rounds
         self.recorder = Recorder(self.build, self.scalars, self.path, self.most)
-        with _facade():
-            with torch._C.DisableTorchFunction():
-                values = [self._value(index, argument) for index, argument in enumerate(self.arguments)]
-            result = self._call(values)
-            outputs = list(result) if isinstance(result, (tuple, list)) else [result]
-            if refusals := [*self.recorder.refusals, *self._of_unknown_shape(outputs)]:
-                raise _all_of(refusals)
-            nodes = tuple(self._output(value, index) for index, value in enumerate(outputs))
-            strides = tuple(tuple(value.stride()) for value in outputs)
+        with torch._C.DisableTorchFunction():
+            values = [self._value(index, argument) for index, argument in enumerate(self.arguments)]
+        result = self._call(values)
+        outputs = list(result) if isinstance(result, (tuple, list)) else [result]
+        if refusals := [*self.recorder.refusals, *self._of_unknown_shape(outputs)]:
+            raise _all_of(refusals)
+        nodes = tuple(self._output(value, index) for index, value in enumerate(outputs))
+        strides = tuple(tuple(value.stride()) for value in outputs)
         assumes = tuple(dict.fromkeys(self.recorder.assumes))
         return Graph(self.arguments, nodes, strides, isinstance(result, (tuple, list)), assumes=assumes)
 
