@@ -137,7 +137,8 @@ CONVOLUTIONS = {
 def test_the_judge_takes_tf32_of_the_general_form_and_not_what_is_cut_off(allowed, form, tmp_path):
     function, inputs = CONVOLUTIONS[form]
     plan = match(trace_function(function, inputs))
-    source = plan.render(proposals(plan.problem)[-1])
+    # The smallest tile has the same text and takes 1.1 s; that of 128 x 128 takes 6.
+    source = plan.render(min(proposals(plan.problem), key=lambda tiles: tiles.tile_m * tiles.tile_n * tiles.tile_k))
     call = "            round_to_tf32(tCr"
     assert source.count(call) == 2
     native, exact = function(*inputs), in_float64(function, inputs)
