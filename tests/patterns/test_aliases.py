@@ -88,6 +88,8 @@ CASES = {
     "all of it by a flat view": (written(lambda y: y.view(-1).mul_(2)), (X,)),
     "every third of a flat view": (written(lambda y: y.view(-1)[1::3].mul_(2)), (X,)),
     "a split dimension": (written(lambda y: y.view(6, 2, 4)[:, 1].neg_()), (X,)),
+    "diagonals of matrices": (written(lambda y: y.diagonal(dim1=-2, dim2=-1).add_(1.0)), (torch.randn(2, 3, 5, 5),)),
+    "a diagonal of leading dimensions": (written(lambda y: y.diagonal(1).mul_(3.0)), (torch.randn(2, 4, 3),)),
     "the diagonal": (written(lambda y: y.diagonal().fill_(1.0)), (X,)),
     "backwards transposed": (written(lambda y, z: y.t().copy_(z.t())), (X, Y)),
     "a part of a transposed copy": (written(lambda y: y[1:3, ::2].neg_(), lambda x: x.t().clone()), (X,)),

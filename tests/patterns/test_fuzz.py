@@ -155,6 +155,10 @@ FUNCTIONS = {
         "    z[m] = torch.log1p(y[m]) - z[m] * 3\n    z[~m] += 2\n    z[:3][m[:3, 0]] *= 0.5\n    return z",
         (torch.randn(7, 33), torch.randn(7, 33)),
     ),
+    "a product of batches without elements": (
+        "return torch.einsum('...k,nk->...n', F.relu(x), y).max(3).values",
+        (torch.randn(7, 3, 0, 64).half(), torch.randn(13, 64).half()),
+    ),
     "the diagonal filled": ("y = x @ x.mT; y.fill_diagonal_(-1.0); return y.softmax(-1)", (torch.randn(9, 5),)),
     "windows that overlap, added up": (
         "y = torch.zeros(2, 40, device=x.device)\n"

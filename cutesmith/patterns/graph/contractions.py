@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from cutesmith.patterns.graph.attributes import Contraction, ShortSums, Viewed
 from cutesmith.patterns.graph.builder import GraphBuilder
 from cutesmith.patterns.graph.dtypes import FLOATS8, HALVES, compute_dtype
@@ -99,6 +101,8 @@ def _before_reshape(build: GraphBuilder, a: Node, b: Node) -> tuple[Node, Node]:
         source = _before_last_ones(build, given) if given.op == "reshape" else given
         flat, old = given.shape[:-2], source.shape[:-2]
         if given.op != "reshape" or source.shape[-2:] != given.shape[-2:] or _product_shape(a, b)[:-2] != flat:
+            continue
+        if math.prod(flat) != math.prod(old):  # a tensor without elements
             continue
         sides = [_unstretched(build, _regrouped(build, side, flat, old)) for side in (a, b)]
         if all(side.op != "reshape" for side in sides):

@@ -62,11 +62,18 @@ class Region:
 
 def region_of(sizes: Shape, shape: Shape, strides: Shape, offset: int) -> Region | None:
     """The region of a view; None where its elements are not a product of spans, or share places."""
-    for seen in (sizes, _split(sizes, shape, strides), (math.prod(sizes),)):
+    for seen in (sizes, _split(sizes, shape, strides), *_merged(sizes)):
         spans = _spans(seen, shape, strides, offset)
         if spans is not None:
             return Region(seen, spans)
     return None
+
+
+def _merged(sizes: Shape) -> Iterator[Shape]:
+    """The dimensions with a run of them as one: a diagonal is evenly spaced there."""
+    for count in range(2, len(sizes) + 1):
+        for first in range(len(sizes) + 1 - count):
+            yield (*sizes[:first], math.prod(sizes[first : first + count]), *sizes[first + count :])
 
 
 def _split(sizes: Shape, shape: Shape, strides: Shape) -> Shape:
