@@ -187,6 +187,7 @@ def test_the_hopper_kernel_is_for_what_tma_reaches():
     ("change", "scales"),
     [
         (lambda s, i, j: s.masked_fill(j > i, -math.inf), True),
+        (lambda s, i, j: s + torch.where(j <= i, 0.0, -math.inf), True),
         (lambda s, i, j: s + j, False),
         (lambda s, i, j: -s, False),
         (lambda s, i, j: torch.where(s < 1, s, -math.inf), False),
@@ -204,6 +205,36 @@ def test_the_graph_computes_what_pytorch_does(name):
     torch.testing.assert_close(ours.to(theirs.dtype), theirs, rtol=2e-2, atol=2e-2)
 
 
+def in_the_band(q, k, v):
+    """The causal mask as a boolean tensor, which PyTorch adds."""
+    seen = torch.arange(k.shape[-2], device=q.device) <= torch.arange(q.shape[-2], device=q.device)[:, None]
+    return masked(q, k, v, seen)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_a_score_that_is_no_number_shows_beneath_a_mask_in_memory(value, tmp_path):
+    """As in PyTorch: -inf is added, so that a hidden key of NaN is NaN everywhere."""
+    q, k, v = heads(20, 33)
+    k[0, 30, 2], q[1, 4] = value, math.nan
+    seen = SEEN | (torch.arange(33) == 30) & (torch.arange(20)[:, None] == 7)
+    (ours,) = interpret(trace_function(masked, (q, k, v, seen)), [q, k, v, seen])
+    (theirs,) = exactly(masked, (q, k, v, seen))
+    assert theirs[0].isnan().any() and theirs[1, 4].isnan().all() and theirs.isfinite().any()
+    torch.testing.assert_close(ours.to(theirs.dtype), theirs, rtol=2e-2, atol=2e-2, equal_nan=True)
+    check(masked, (q, k, v, seen), tmp_path)
+
+
+def test_a_score_that_is_no_number_is_nothing_outside_a_band(tmp_path):
+    """As in PyTorch's fused kernels of causal attention, and in whatever tile the key lies: later tiles are skipped."""
+    q, k, v = heads(70, 90)
+    k[0, 30], k[1, 65] = math.nan, math.inf
+    plan = match(trace_function(in_the_band, (q, k, v)))
+    with emulated_device("sm_80"):
+        kernel = load(plan.render(plan.configurations("sm_80")[0]), tmp_path)
+        out = kernel.kernel_fn(*map(move, (q, k, v))).cpu()
+    assert out[0, :30].isfinite().all() and out[0, 30:].isnan().all() and out[1, :65].isfinite().all()
+
+
 BANDS = {
     "causal": ((), (Offset(0),)),
     "window": ((Offset(1, 3, -1),), (Offset(0),)),
@@ -218,6 +249,17 @@ def test_the_band_of_a_mask(name):
     function, inputs = {**CASES, **SLOW_CASES}[name]
     band = match(trace_function(function, inputs)).problem.band
     assert (band.lower, band.upper) == BANDS[name]
+
+
+def test_an_added_mask_of_coordinates_costs_what_a_causal_one_does():
+    """It selects, is left out inside its band, and the scale is left to the exponents, as beneath a mask in memory."""
+    band, causal_one, memory = (
+        match(trace_function(function, inputs)).problem
+        for function, inputs in ((in_the_band, heads()), (causal, heads()), CASES["boolean_mask"])
+    )
+    assert (band.band.lower, band.band.upper) == (causal_one.band.lower, causal_one.band.upper)
+    assert band.score.source("score") == causal_one.score.source("score") and band.score_inside.is_identity
+    assert band.scale is not None and memory.scale is not None
 
 
 @pytest.mark.parametrize("scale", [None, 0.125])

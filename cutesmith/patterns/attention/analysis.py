@@ -13,11 +13,14 @@ from cutesmith.patterns.contraction.epilogue import Epilogue, FunctionWriter, Gi
 from cutesmith.patterns.graph.attributes import Constant, Reduction, Sized
 from cutesmith.patterns.graph.builder import GraphBuilder
 from cutesmith.patterns.graph.dtypes import is_float, widens
-from cutesmith.patterns.graph.nodes import Graph, Node, with_nodes, with_values
+from cutesmith.patterns.graph.nodes import LEAVES, Graph, Node, with_nodes, with_values
 from cutesmith.patterns.graph.shapes import Shape
+from cutesmith.patterns.graph.simplification import constant_value
 from cutesmith.patterns.writing.naming import safe_names
 
 HALVES = frozenset({"float16", "bfloat16"})
+COORDINATES = LEAVES - {"input"}
+"""What a mask is made of that reads no tensor."""
 NOT_ATTENTION = "there is no softmax between two products of matrices"
 
 
@@ -76,6 +79,7 @@ def analyse(graph: Graph, reserved: Collection[str]) -> AttentionProblem:
     names = safe_names([argument.name for argument in graph.arguments], reserved)
     rank, band = len(product.shape), band_of(parts.scores)
     scores, sums = _aligned(parts)
+    scores = _replaced(scores, {}, _chosen)
     scaled = _scaled(scores, sums)
     fast = graph.outputs[0].dtype in HALVES
     writer = FunctionWriter(names, reserved, rank, {-2: "at_m", -1: "at_n"}, fast=fast, suffix="mn")
@@ -119,14 +123,43 @@ def _aligned(parts: _Parts) -> tuple[Node, Node]:
 
 def _scaled(scores: Node, sums: Node) -> Node | None:
     """The product of the sums and a positive number, where the scores are that or -inf; None where they are not."""
-    if scores.op == "where":
-        condition, *branches = scores.inputs
-        visible = [branch for branch in branches if not is_minus_infinity(branch)]
-        free = all(node is not sums for node in _pointwise_cone(condition))
-        return _scaled(visible[0], sums) if len(visible) == 1 and free else None
+    if beneath := _beneath(scores):
+        visible, mask = beneath
+        free = all(node is not sums for node in _pointwise_cone(mask.inputs[0]))
+        return _scaled(visible, sums) if free else None
     if scores.op != "mul" or not any(node is sums for node in scores.inputs):
         return None
     return scores if any(_is_positive(node) for node in scores.inputs) else None
+
+
+def _beneath(scores: Node) -> tuple[Node, Node] | None:
+    """What a mask hides by -inf, and the choice that is the mask: between that and -inf, or added, of 0 and -inf."""
+    if scores.op == "where":
+        shown = [branch for branch in scores.inputs[1:] if not is_minus_infinity(branch)]
+        return (shown[0], scores) if len(shown) == 1 else None
+    sides = (scores.inputs, scores.inputs[::-1]) if scores.op == "add" else ()
+    for visible, mask in sides:
+        inner = _beneath(mask) if mask.op == "where" else None
+        if inner and constant_value(inner[0]) == 0:
+            return visible, mask
+    return None
+
+
+def _chosen(node: Node) -> Node:
+    """A sum with a mask of coordinates alone as a choice: what a tile hides is hidden wherever the tiles end.
+
+    An Inf or NaN beneath such a mask does not show, as in PyTorch's fused kernels of causal attention. Other masks are
+    added, as there.
+    """
+    beneath = _beneath(node) if node.op == "add" else None
+    if beneath is None:
+        return node
+    visible, mask = beneath
+    condition, *sides = mask.inputs
+    if not all(each.is_pointwise or each.op in COORDINATES for each in _pointwise_cone(condition)):
+        return node
+    chosen = (side if is_minus_infinity(side) else visible for side in sides)
+    return replace(mask, inputs=(condition, *chosen), shape=node.shape)
 
 
 def _is_positive(node: Node) -> bool:

@@ -59,6 +59,7 @@ def _mask_by_group(low: Lowering, mask: Node | None, heads: int, groups: int) ->
 
 
 def _masked(low: Lowering, scores: Node, mask: Node | None, causal: bool) -> Node:
+    """A mask is added, so that a score of Inf or NaN beneath it shows; a causal one selects, as in fused kernels."""
     build, (queries, keys) = low.build, scores.shape[-2:]
     if causal:
         seen = build("le", build.iota((1, keys), 1), build.iota((queries, 1), 0))
@@ -66,5 +67,5 @@ def _masked(low: Lowering, scores: Node, mask: Node | None, causal: bool) -> Nod
     if mask is None:
         return scores
     if mask.dtype == "bool":
-        return build("where", mask, scores, NEGATIVE_INFINITY)
+        mask = build("where", mask, 0.0, NEGATIVE_INFINITY, dtype=scores.dtype)
     return build("add", scores, low.operand(mask, scores.dtype))
