@@ -155,6 +155,15 @@ FUNCTIONS = {
         "    z[m] = torch.log1p(y[m]) - z[m] * 3\n    z[~m] += 2\n    z[:3][m[:3, 0]] *= 0.5\n    return z",
         (torch.randn(7, 33), torch.randn(7, 33)),
     ),
+    "deviations of single elements": (
+        "z = x.softmax(0); return z.std(-1) * y, z.var(-1, correction=0), torch.var_mean(x, -1, correction=2)[0]",
+        (torch.tensor([[0.3], [-2.0], [7.0], [torch.inf]]), torch.randn(4)),
+    ),
+    "grouped heads that are one": (
+        "x = x.log_softmax(0)\n"
+        "    return F.scaled_dot_product_attention(x, y.expand(2, 2, 1, 40), z.expand(2, 2, 1, 80), enable_gqa=True)",
+        (torch.randn(2, 4, 1, 40), torch.randn(2, 1, 1, 40), torch.randn(2, 1, 1, 80)),
+    ),
     "a product of batches without elements": (
         "return torch.einsum('...k,nk->...n', F.relu(x), y).max(3).values",
         (torch.randn(7, 3, 0, 64).half(), torch.randn(13, 64).half()),

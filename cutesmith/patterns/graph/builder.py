@@ -176,6 +176,8 @@ class GraphBuilder(NodeTable):
             reduced = self.reduce(op, source, [kept[dim] for dim in dims], dtype, correction)
             return self.reshape(reduced, tuple(1 if dim in dims else size for dim, size in enumerate(node.shape)))
         shape = tuple(1 if dim in dims else size for dim, size in enumerate(node.shape))
+        if op == "var" and shape == node.shape:
+            return self._deviation_of_one(node, dtype, correction)
         same = same_last(node.inputs[0].shape, node.shape) if node.op == "reshape" else 0
         if same and dims[0] >= rank - same:  # leading dimensions were regrouped, which the reduction does not see
             return self.reshape(self.reduce(op, node.inputs[0], [dim - rank for dim in dims], dtype, correction), shape)
@@ -186,9 +188,12 @@ class GraphBuilder(NodeTable):
         if op in ("argmax", "argmin"):
             return self.retype(self("lt", x, x), dtype)  # 0, which is made of x: a constant alone is not a kernel's
         if op == "var":
-            deviation = self("sub", x, x)
-            return self("div", self("mul", deviation, deviation), max(1.0 - correction, 0.0), dtype=dtype)
+            return self._deviation_of_one(x, dtype, correction)
         return self.retype(self.operand(x, dtype), dtype)
+
+    def _deviation_of_one(self, x: Node, dtype: str, correction: float) -> Node:
+        """The variance of one element. ptxas may round the element and its mean differently, 0 times it is exact."""
+        return self("div", self("mul", x, 0.0), max(1.0 - correction, 0.0), dtype=dtype)
 
     def drop_dims(self, node: Node, dims: Sequence[int]) -> Node:
         """The value without `dims`, each of size 1."""
