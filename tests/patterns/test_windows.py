@@ -47,6 +47,10 @@ CASES = {
     "max in vectors": (lambda x: F.max_pool2d(x, 2), (EVEN,)),
     "dilated": (lambda x: F.max_pool1d(x, 8, 1, 4, 3), (LINE,)),
     "places": (lambda x: F.max_pool2d(x, 3, 1, 1, return_indices=True), (special(),)),
+    "places of windows that see nothing": (
+        lambda x: F.max_pool3d(x, 2, 1, 1, 3, return_indices=True),
+        (normal(1, 2, 2, 4, 3),),
+    ),
     "mean of what is inside": (lambda x: F.avg_pool2d(x, (3, 2), 2, 1, True, False), (IMAGE,)),
     "adaptive": (lambda x: F.adaptive_avg_pool2d(x, (3, 4)), (IMAGE,)),
     "work on both sides": (
@@ -74,6 +78,18 @@ SLOW_CASES = {
     "volume": (lambda x: F.max_pool3d(x, 3, 2, 1, 3), (normal(1, 2, 11, 12, 13),)),
     "places in a volume": (lambda x: F.max_pool3d(x, 2, 2, return_indices=True), (VOLUME,)),
     "places of a line": (lambda x: F.max_pool1d(x, 3, 2, 1, 1, True, return_indices=True), (LINE,)),
+    "places in a line of windows that see nothing": (
+        lambda x: F.max_pool1d(x, 2, 1, 1, 3, return_indices=True),
+        (normal(2, 3, 2),),
+    ),
+    "places of dilated windows": (
+        lambda x: F.max_pool1d(x, 3, 2, 1, 4, True, return_indices=True),
+        (normal(2, 3, 8),),
+    ),
+    "places in channels of windows that see nothing": (
+        lambda x: F.max_pool2d(x, 2, 1, 1, (5, 4), return_indices=True),
+        (normal(2, 16, 4, 5).to(memory_format=LAST),),
+    ),
     "partial windows": (lambda x: F.max_pool2d(x, 3, 2, 1, 1, True), (IMAGE,)),
     "mean of a line": (lambda x: F.avg_pool1d(x, 8, 1, 4), (LINE,)),
     "mean with padding": (lambda x: F.avg_pool2d(x, (3, 2), 2, 1, True, True), (IMAGE,)),

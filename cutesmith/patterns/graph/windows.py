@@ -33,6 +33,11 @@ class Span:
         return self.start > 0 or self.partial
 
     @property
+    def may_see_nothing(self) -> bool:
+        """Whether all of a window's taps may lie outside the image: those before it, and the others behind."""
+        return self.start > 0 and self.dilation > 1
+
+    @property
     def law(self) -> SizeLaw:
         """The number of positions, by the dimension's size."""
         free = 2 * self.start - self.reach - 1
@@ -90,8 +95,9 @@ class Samples:
 class Pooling(Attributes):
     """What becomes of each window: max, argmax (its place among the image's trailing dimensions), mean, or sample.
 
-    Of several largest elements argmax is the first, and NaN, the last one, counts as larger. A mean is divided by
-    `divisor`, or by the number of elements, with those of the padding where it `counts_padding`.
+    Of several largest elements argmax is the first, and NaN, the last one, counts as larger; of none it is the place of
+    the first tap that does not lie before the image. A mean is divided by `divisor`, or by the number of elements, with
+    those of the padding where it `counts_padding`.
     """
 
     operation: str

@@ -41,7 +41,7 @@ _OWN = (
     "inside take position part Exact sample_at clamped weight_of access layout_of description sizes image LAUNCHERS "
     "compile_windows launch_windows windows_kernel e t begin chunk share vector chunks_of down below LINES STEP_LINES "
     "BEFORE BEFORE_LINES SEEN_LINES FIRST FIRST_LINE WEIGHTS LINE_WEIGHTS load_around middle first_line base_line r "
-    "second is_last has_channels_last"
+    "second is_last has_channels_last not_before from_0 from_1 from_2"
 )
 RESERVED = SHARED_NAMES | set(_OWN.split())
 """Names that an argument of the problem may not have in the generated kernel."""
@@ -120,6 +120,7 @@ def _context(problem: WindowsProblem, c: WindowsConfiguration) -> dict[str, obje
         "repetitions": repetitions(problem, c),
         "is_share": isinstance(last, Share),
         "has_shares": any(isinstance(span, Share) for span in problem.spans),
+        "has_empty": problem.is_placed and any(isinstance(s, Span) and s.may_see_nothing for s in problem.spans),
         "has_chunks": has_chunks,
         "has_places": problem.is_sampled and (form != "repeated" or bool(outermost)),
         "has_loads": any(across.values()) or ((has_chunks or form == "channels") and any(along.values())),
