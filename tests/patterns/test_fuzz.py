@@ -155,6 +155,11 @@ FUNCTIONS = {
         "    z[m] = torch.log1p(y[m]) - z[m] * 3\n    z[~m] += 2\n    z[:3][m[:3, 0]] *= 0.5\n    return z",
         (torch.randn(7, 33), torch.randn(7, 33)),
     ),
+    "a column padded and split": (
+        "z = x.clone(); z[x > 0] = 0\n    z = F.pad(z, (1, 2)).sign().chunk(2, -1)[0]\n"
+        "    w = z.clone(); w.masked_fill_(z != 0, 3)\n    return z.t().narrow(-1, 0, 1), w",
+        (torch.randint(-9, 9, (64, 1), dtype=torch.int32),),
+    ),
     "deviations of single elements": (
         "z = x.softmax(0); return z.std(-1) * y, z.var(-1, correction=0), torch.var_mean(x, -1, correction=2)[0]",
         (torch.tensor([[0.3], [-2.0], [7.0], [torch.inf]]), torch.randn(4)),

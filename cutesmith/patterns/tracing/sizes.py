@@ -65,7 +65,8 @@ def _following(study: Study, groups: tuple[Group, ...]) -> tuple[Graph, tuple[Gr
     while groups:
         lawless, series = list[Slot](), study.series(groups)
         if series is not None:
-            if (finer := study.finer(groups, series)) != groups:
+            finer = tuple(group for group in study.finer(groups, series) if not group <= held)
+            if finer != groups:
                 groups, series = finer, study.series(finer) or series
             laws = study.laws(groups, series)
             if not (lawless := list(_lawless(graph, series, laws))):
