@@ -107,7 +107,7 @@ def _traced(
 
     Those in the places `known` are what they are.
     """
-    with _facade():  # one for all traces: opening it is a tenth of each
+    with _facade():  # one for all traces
         followed = {i: each.value for i, each in enumerate(arguments) if each.value is not None}
         numbers = {i: value for i, value in followed.items() if i not in sizes + known}
         run = _Run(function, arguments, path, follow=True, sizes=sizes, known=known)
