@@ -27,6 +27,7 @@ WHOLE[1][WHOLE[1] == 0] = 3
 OPERATIONS = {
     "norm of a number": ("x.norm()", (torch.tensor(-1.5),)),
     "count of a number": ("torch.count_nonzero(x)", (torch.tensor(-1.5),)),
+    "a number backwards": ("x.flip(-1) * 2 + x.flip(0)", (torch.tensor(-1.5),)),
     "variance of a number": ("x.var(correction=0) + x", (torch.tensor(-1.5),)),
     "softmax of a number": ("x.softmax(-1) * x", (torch.tensor(-1.5),)),
     "quotient rounded down": ("x // y", PAIRS),

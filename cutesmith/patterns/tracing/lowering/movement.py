@@ -23,7 +23,7 @@ def _moved(low: Lowering, x: Node, along: Along, dims: Sequence[int] | None = No
     """x at other coordinates along some dimensions (all of them), in the shape of the result."""
     shape = tuple(low.shapes[0])
     coordinates = [low.build.iota(shape, dim) for dim in range(len(shape))]
-    changed = range(len(shape)) if dims is None else [dim % len(shape) for dim in dims]
+    changed = range(len(shape)) if dims is None else [dim % len(shape) for dim in dims if shape]
     places = [along(each, dim) if dim in changed else each for dim, each in enumerate(coordinates)]
     return take(low.build, x, places, shape)
 
