@@ -47,9 +47,9 @@ def _of_waits(kernel: CubinKernel, ptx: PtxKernel) -> Iterator[str]:
     if asked and kernel.wgmma and kernel.wgmma_waits * asked > ptx.wgmma_waits * kernel.wgmma:
         yield (
             f"ptxas waits {kernel.wgmma_waits} times for {kernel.wgmma} wgmma, the kernel {ptx.wgmma_waits} times for "
-            f"{asked}: products wait for one another. Lanes may be apart there: give loops around them lengths by "
-            "`cute.arch.make_warp_uniform`, and a barrier of the warpgroup behind branches; or registers of an operand "
-            "are written in between (references/concepts-mma.md#wgmma-on-sm_90a)"
+            f"{asked}: products wait for one another. Threads may diverge there: pass the lengths of loops around them "
+            "through `cute.arch.make_warp_uniform`, and put a barrier of the warpgroup after divergent branches; or "
+            "registers of an operand are written between products (references/concepts-mma.md#wgmma-on-sm_90a)"
         )
 
 

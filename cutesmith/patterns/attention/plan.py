@@ -58,7 +58,7 @@ STEP_KEYS = 24
 FLOPS_PER_SECOND = 275e12
 """Of the form by mma.sync on an H200, at 8192 queries and keys: 263 with heads of 64, 291 with heads of 128."""
 
-HOPPER_FLOPS, HOPPER_FLOPS_OF_WIDTH = 690e12, 7.5e12
+HOPPER_FLOPS, HOPPER_FLOPS_OF_WIDTH = 710e12, 7.9e12
 """Of sm_90a's form: of long rows with heads of 128, and by width with narrower ones, where exponentials take longer."""
 
 EDGE_KEYS = 190

@@ -102,7 +102,7 @@ def _before_reshape(build: GraphBuilder, a: Node, b: Node) -> tuple[Node, Node]:
         flat, old = given.shape[:-2], source.shape[:-2]
         if given.op != "reshape" or source.shape[-2:] != given.shape[-2:] or _product_shape(a, b)[:-2] != flat:
             continue
-        if math.prod(flat) != math.prod(old):  # where there are no elements
+        if math.prod(flat) != math.prod(old):  # a tensor without elements
             continue
         sides = [_unstretched(build, _regrouped(build, side, flat, old)) for side in (a, b)]
         if all(side.op != "reshape" for side in sides) and _product_shape(*sides)[:-2] == old:
