@@ -74,6 +74,11 @@ def projected(x, context, wq, wk, wv):
     return torch.einsum("bhij,bhjd->bhid", scores.softmax(-1), v).transpose(1, 2).flatten(2)
 
 
+def rotary_with_gqa(q, k, v, angles):
+    """There are as many batches as queries to a head of keys."""
+    return F.scaled_dot_product_attention(rotated(q, angles), k, v, is_causal=True, enable_gqa=True)
+
+
 def tensors(*shapes):
     return [normal(*shape, dtype=BF16, seed=seed) for seed, shape in enumerate(shapes)]
 
@@ -86,6 +91,9 @@ CASES = {  # a function, its inputs, the launches before and after attention
     "rotary": (rotary, [*tensors(HEADS, HEADS, HEADS), ANGLES], ["elementwise"]),
     "rotary, shared heads": (
         rotary_of_shared_heads, [*tensors(HEADS, SHARED, SHARED), ANGLES], ["elementwise", "elementwise"],
+    ),
+    "rotary, gqa": (
+        rotary_with_gqa, [*tensors((2, 8, 20, 16), (2, 4, 20, 16), (2, 4, 20, 16)), normal(20, 16)], ["elementwise"],
     ),
     "normed": (normed, tensors(HEADS, HEADS, HEADS, (16,), (16,)), ["rows"]),
     "shared heads": (shared_heads, tensors((2, *HEADS[1:]), (2, *SHARED[1:]), (2, *SHARED[1:]), (2, 36)), []),

@@ -70,6 +70,10 @@ SLOW_CASES = {
     "a part of the source": (lambda b, i, x: b.scatter_add(0, i, x), (BASE, ints(9, 12, 24), normal(15, 30))),
     "products": (lambda b, i, x: b.scatter_reduce(0, i[:, None].expand_as(x), x, "prod"), (BASE, INDEX, 1 + X / 9)),
     "least of integers": (lambda b, i, x: b.index_reduce(0, i, x, "amin"), (ints(99, 9), INDEX, ints(99, 40, seed=1))),
+    "sums of two widths": (
+        lambda b, i, x: (b.index_add(0, i, x), b[:, :3].index_add(0, i, x[:, 1:4])),
+        (BASE, INDEX, X),
+    ),
     "means of integers": (
         lambda b, i, x: b.index_reduce(0, i, x, "mean"),
         (ints(99, 9), INDEX, ints(99, 40, seed=1) - 50),

@@ -104,8 +104,9 @@ def _before_reshape(build: GraphBuilder, a: Node, b: Node) -> tuple[Node, Node]:
             continue
         if math.prod(flat) != math.prod(old):  # a tensor without elements
             continue
-        sides = [_unstretched(build, _regrouped(build, side, flat, old)) for side in (a, b)]
-        if all(side.op != "reshape" for side in sides) and _product_shape(*sides)[:-2] == old:
+        regrouped = [side for each in (a, b) if (side := _regrouped(build, each, flat, old)) is not None]
+        sides = [_unstretched(build, side) for side in regrouped]
+        if len(sides) == 2 and all(side.op != "reshape" for side in sides) and _product_shape(*sides)[:-2] == old:
             return sides[0], sides[1]
     return a, b
 
@@ -118,10 +119,11 @@ def _before_last_ones(build: GraphBuilder, given: Node) -> Node:
     return source
 
 
-def _regrouped(build: GraphBuilder, node: Node, flat: tuple[int, ...], old: tuple[int, ...]) -> Node:
+def _regrouped(build: GraphBuilder, node: Node, flat: tuple[int, ...], old: tuple[int, ...]) -> Node | None:
+    """A factor with the leading dimensions `old` in place of `flat`; None where it is stretched over a part of one."""
     padded = (1,) * (len(flat) + 2 - len(node.shape)) + node.shape
     batch = regrouped_shape(padded[:-2], flat, old)
     if batch is None:
-        return node
+        return None
     seen = build.reshape(node, (*batch, *node.shape[-2:]))
     return build.reshape(build.stored(node), seen.shape) if seen.op == "reshape" and node.is_pointwise else seen

@@ -24,7 +24,7 @@ from cutesmith.patterns.rows.parts import (
     store_type,
 )
 from cutesmith.patterns.rows.sized import sized_code
-from cutesmith.patterns.writing.expressions import Emitter
+from cutesmith.patterns.writing.expressions import Emitter, convert
 
 
 class StageWriter:
@@ -46,9 +46,7 @@ class StageWriter:
         self.accumulators = Accumulators(self._new, fast=fast)
         self._unpacks: list[str] = []  # of the phase being written
         for use in (use for use in analysis.uses if use.role == "row"):
-            loaded = f"m_{use.name}[read_row]"
-            code = f"{loaded} != 0" if use.node.dtype == "bool" else f"{loaded}.to({COMPUTE_TYPE[use.node.dtype]})"
-            self.prologue.append(f"{use.name}_row = {code}")
+            self.prologue.append(f"{use.name}_row = {_computed(f'm_{use.name}[read_row]', use.node)}")
             self._row_names[use.space][id(use.node)] = f"{use.name}_row"
 
     def write(self, outputs: list[Output]) -> tuple[list[Stage], list[str], list[RowStore]]:
@@ -146,9 +144,8 @@ class StageWriter:
             return None
         use = self._uses[id(node), "full"]
         coordinate = f"(read_row, {at})" if use.role == "element" else at
-        loaded = f"m_{use.name}[{coordinate}]"
-        code = f"({loaded} != 0)" if node.dtype == "bool" else f"{loaded}.to({COMPUTE_TYPE[node.dtype]})"
-        (self.gathers if early else self._pending).append(f"{use.name}_{at} = {code}")
+        loaded = _computed(f"m_{use.name}[{coordinate}]", node)
+        (self.gathers if early else self._pending).append(f"{use.name}_{at} = {loaded}")
         return f"{use.name}_{at}"
 
     def _new(self, stem: str) -> str:
@@ -361,3 +358,8 @@ class StageWriter:
             self._pending.append(f"{name}_at = {name}.to(Int64)")
             name = f"{name}_at"
         known[id(node)] = name
+
+
+def _computed(loaded: str, node: Node) -> str:
+    """An element as it lies in memory, in the type that it is computed in."""
+    return convert(loaded, STORAGE_TYPE[node.dtype], COMPUTE_TYPE[node.dtype])

@@ -113,6 +113,8 @@ def _check_alike(scatters: list[Node]) -> None:
         same = other.inputs[0] is first.inputs[0] and len(other.shape) == len(first.shape)
         if not same or a != b or other.shape[b] != first.shape[a]:
             raise UnmatchedError(f"{other.where} has another index than {first.where}", operation=other.where)
+        if not all(1 in sizes or sizes[0] == sizes[1] for sizes in zip(first.shape, other.shape, strict=True)):
+            raise UnmatchedError(f"{other.where} has another shape than {first.where}", operation=other.where)
 
 
 def _check(node: Node, frame: Shape) -> None:
