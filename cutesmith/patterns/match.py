@@ -27,6 +27,8 @@ from cutesmith.patterns.cutting.rewriting import (
     with_vectors_as_rows,
 )
 from cutesmith.patterns.cutting.sharing import with_shared_kernels
+from cutesmith.patterns.cutting.small_products import with_small_products
+from cutesmith.patterns.cutting.tables import with_tables
 from cutesmith.patterns.elementwise import plan as elementwise
 from cutesmith.patterns.graph.block_scales import with_block_scales
 from cutesmith.patterns.graph.dtypes import FLOATS8
@@ -95,8 +97,10 @@ def whole_or_cut(graph: Graph, arch: str = "sm_90a", *, free_sizes: bool = False
     `free_sizes`: of the ways that hold for other sizes as far as the graph does.
     """
     graph = replace(graph if free_sizes else with_scales(graph), free_sizes=free_sizes)
+    tables = with_tables(graph)
+    others = [] if tables is graph else [tables]
     if not any(node.op == "contract" for node in graph.nodes()):
-        return with_shared_kernels(_one_or_cut(graph))
+        return with_shared_kernels(_fastest(_one_or_cut(graph), others))
     plan, sm, dual = _one_or_cut(graph), parse_arch(arch).sm, with_dual_products(graph)
     if dual is not graph:  # kernels of architectures differ in the room for sums of both
         plan = _fastest(plan, [dual], arch)
@@ -104,8 +108,10 @@ def whole_or_cut(graph: Graph, arch: str = "sm_90a", *, free_sizes: bool = False
     if sm == contraction.HOPPER:
         phases += [with_phases(graph, for_tma=True), with_phases(graph, for_tma=True, in_order=True)]
     reduced = [with_reductions_of_phases(each) for each in phases if each is not graph]
-    others = [with_chosen_factors(graph), with_vectors_as_rows(graph), with_long_sums_in_parts(graph), *phases]
+    others += [with_chosen_factors(graph), with_vectors_as_rows(graph), with_long_sums_in_parts(graph), *phases]
     others += [each for each in reduced if each not in phases]
+    small = with_small_products(graph)
+    others += [small, with_tables(small)] if small is not graph else []
     if {"wgmma", "tcgen05.mma"} & {*sm.tensor_cores}:
         others.append(with_float8_factors(graph))
     if "wgmma" in sm.tensor_cores:

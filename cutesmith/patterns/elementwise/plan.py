@@ -22,9 +22,11 @@ from cutesmith.patterns.configurations import ElementwiseConfiguration
 from cutesmith.patterns.elementwise.kernel import ElementwiseKernel, value_of, write_kernel
 from cutesmith.patterns.graph.attributes import Input
 from cutesmith.patterns.graph.dtypes import ITEM_BYTES
+from cutesmith.patterns.graph.instructions import instructions
 from cutesmith.patterns.graph.nodes import LEAVES, Graph, Node
 from cutesmith.patterns.graph.takes import READ_ANYWHERE, with_takes
 from cutesmith.patterns.pattern_plan import GraphPlan
+from cutesmith.patterns.writing.expressions import is_fast
 from cutesmith.patterns.writing.templating import render_template, type_check
 from cutesmith.runtime.tiling import TiledShape, Tiling
 
@@ -51,6 +53,13 @@ class ElementwisePlan(GraphPlan):
             read[index] = min(whole, read.get(index, 0) + math.prod(node.shape))
         inputs = sum(count * ITEM_BYTES[self.graph.arguments[index].dtype] for index, count in read.items())
         return inputs + sum(math.prod(node.shape) * ITEM_BYTES[node.dtype] for node in self.graph.outputs)
+
+    @property
+    def warp_instructions(self) -> int:
+        """Of the functions, which a thread computes for each of its elements, also those of a value that many share."""
+        shape, fast = value_of(self.graph.outputs[0]).shape, is_fast(self.graph)
+        each = [node for node in self.graph.nodes() if node.is_pointwise and node.shape[-1:] == shape[-1:]]
+        return math.prod(shape) * instructions(each, fast=fast) // 32
 
     def configurations(self, arch: str = "sm_90a") -> list[ElementwiseConfiguration]:
         """Threads a block, elements a vector and vectors a thread, the best guess first."""

@@ -51,7 +51,7 @@ def convert(code: str, source: str, target: str) -> str:
         return f"({code} != {literal(0, source)})"
     if source == "Boolean":
         return f"({literal(1, target)} if {code} else {literal(0, target)})"
-    if source == "Uint8":  # an element of a view or of a tensor with another layout is an Int8 in the DSL
+    if source == "Uint8":  # of a tensor that `make_tensor` gave another layout it is an Int8
         return f"Uint8({code}).to({target})"
     return f"{code}.to({target})"
 
