@@ -45,6 +45,14 @@ def segments(reduce: str, initial: float | None = None):
     return lambda x, offsets: torch.segment_reduce(x, reduce, offsets=offsets, initial=initial)
 
 
+def most_likely(x):
+    """Those above nine tenths of all, in their own order, as samplers choose; and the places of the sorted ones."""
+    ordered, places = x.sort(-1, descending=True)
+    rare = ordered.softmax(-1).cumsum(-1) > 0.9
+    masked = x.masked_fill(torch.zeros_like(rare).scatter(-1, places, rare), -math.inf)
+    return masked, torch.zeros_like(x).scatter(-1, places, ordered * 2)
+
+
 CASES = {
     "index_add": (lambda b, i, x: torch.relu(b.index_add(0, i, x * x, alpha=0.5)) + 1, (BASE, INDEX, X)),
     "scatter_add of lines": (
@@ -64,12 +72,18 @@ CASES = {
         (BASE, INDEX, X),
     ),
     "bags": (bags("sum"), (TABLE, IDS, OFFSETS)),
+    "most likely": (most_likely, (normal(3, 70),)),
 }
 SLOW_CASES = {
     "scatter_add down": (lambda b, i, x: b.scatter_add(0, i, x), (normal(11, 6), ints(11, 70, 6), normal(70, 6))),
     "a part of the source": (lambda b, i, x: b.scatter_add(0, i, x), (BASE, ints(9, 12, 24), normal(15, 30))),
     "products": (lambda b, i, x: b.scatter_reduce(0, i[:, None].expand_as(x), x, "prod"), (BASE, INDEX, 1 + X / 9)),
     "least of integers": (lambda b, i, x: b.index_reduce(0, i, x, "amin"), (ints(99, 9), INDEX, ints(99, 40, seed=1))),
+    "largest in their places": (
+        lambda x: torch.zeros_like(x).scatter(-1, x.topk(5).indices, x.topk(5).values),
+        (normal(4, 50),),
+    ),
+    "places along another dimension": (lambda x: x.scatter(0, x.argsort(1).t(), x * 2), (normal(9, 9),)),
     "sums of two widths": (
         lambda b, i, x: (b.index_add(0, i, x), b[:, :3].index_add(0, i, x[:, 1:4])),
         (BASE, INDEX, X),
@@ -238,3 +252,11 @@ def test_an_index_outside_changes_nothing(tmp_path):
 def test_what_is_refused_says_why(function, inputs, reason):
     with pytest.raises(UnmatchedError, match=reason):
         trace_function(function, inputs)
+
+
+def test_places_of_a_sort_need_no_order():
+    function, inputs = CASES["most likely"]
+    plan = plan_kernel(trace_function(function, inputs), "sm_90a")
+    scatters = [launch.plan for launch in plan.launches if launch.plan.pattern == "scatters"]
+    assert scatters and all(each.problem.is_alone and each.problem.is_orderless for each in scatters)
+    assert not any(node.op == "gt" and node.inputs[0].op == "scatter" for node in plan.graph.nodes())

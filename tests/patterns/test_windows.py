@@ -183,6 +183,10 @@ SLOW_CASES = {
         lambda x: F.max_pool2d(x + torch.arange(x.shape[-1], device=x.device), 2) * torch.arange(6, device=x.device),
         (IMAGE,),
     ),
+    "weights that channels share": (
+        lambda x, w: F.conv2d(x, w.expand(3, 1, 3, 3), groups=3, padding=1),
+        (IMAGE, weights(1, 1, 3, 3)),
+    ),
     "two results a channel": (lambda x, w: F.conv2d(x, w, stride=2, padding=1, groups=3), (IMAGE, weights(6, 1, 3, 3))),
     "depthwise bf16": (
         lambda x, w: F.gelu(F.conv2d(x, w, groups=3)),

@@ -359,11 +359,13 @@ class Scatter(Attributes):
     """What is combined of the elements along `dim` whose index is the coordinate of the result.
 
     `operation` is sum, prod, max, min, or last: the one in the last place. Where there is none the result is the
-    operation's neutral element, for last 0. An index outside of the result counts for nothing.
+    operation's neutral element, for last 0. An index outside of the result counts for nothing. `alone`: no two elements
+    along `dim` have the same index.
     """
 
     dim: int
     operation: str
+    alone: bool = False
 
 
 @dataclass(frozen=True)

@@ -67,7 +67,13 @@ class ScatterProblem:
     def is_orderless(self) -> bool:
         """Whether the order does not matter, so that threads may combine at the same time."""
         whole = all(each.state.startswith("Int") for each in self.combined)
-        return whole and not self.columns and all(each.operation in ("sum", "max", "min") for each in self.combined)
+        counts = whole and all(each.operation in ("sum", "max", "min") for each in self.combined)
+        return not self.columns and (counts or self.is_alone)
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether a place has at most one element."""
+        return Scatter.of(self.scatters[0]).alone
 
 
 def analyse(graph: Graph, reserved: Collection[str]) -> ScatterProblem:

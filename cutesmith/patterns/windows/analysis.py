@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from cutesmith.errors import UnmatchedError
 from cutesmith.patterns.contraction.epilogue import Epilogue, FunctionWriter, Given, Operand
-from cutesmith.patterns.graph.attributes import Contraction, Windows
+from cutesmith.patterns.graph.attributes import Contraction, View, Windows
+from cutesmith.patterns.graph.builder import GraphBuilder
 from cutesmith.patterns.graph.dtypes import COMPUTE_TYPE
 from cutesmith.patterns.graph.nodes import LEAVES, Graph, Node, nodes_of
 from cutesmith.patterns.graph.shapes import Shape, covers
@@ -164,6 +165,17 @@ def _spans_of(pools: Sequence[Node]) -> tuple[Span | Share | Samples, ...]:
     return Pooling.of(first).spans
 
 
+def _of_each_group(factors: Node, groups: Shape) -> Node:
+    """The weights of all groups: those that they share are seen expanded."""
+    if factors.shape[:-2] == groups:
+        return factors
+    view = View(f"{{0}}.expand({', '.join(map(str, groups))}, -1, -1)")
+    expanded = GraphBuilder().view_in_memory(factors, view, lambda base: base.expand(*groups, -1, -1))
+    if expanded is None:
+        raise UnmatchedError(f"{factors.where} has weights for other groups", operation=factors.where)
+    return expanded
+
+
 def _convolution(graph: Graph, names: list[str], product: Node, writer: FunctionWriter) -> WindowsProblem:
     factors, seen = product.inputs
     products = [node for node in graph.nodes() if node.op in ("pool", "contract")]
@@ -177,8 +189,7 @@ def _convolution(graph: Graph, names: list[str], product: Node, writer: Function
     for side in (factors, image):
         if side.op != "input":
             raise UnmatchedError(f"{side.where} is computed before the product", operation=side.where)
-    if factors.shape[:-2] != product.shape[1:-2]:
-        raise UnmatchedError(f"{product.where} shares its weights among groups", operation=product.where)
+    factors = _of_each_group(factors, product.shape[1:-2])
     channels = image.shape[-windows.rank - 1]
     if channels > MOST_CHANNELS or product.shape[-2] > MOST_CHANNELS:
         raise UnmatchedError(f"{product.where} has many channels a group", operation=product.where)

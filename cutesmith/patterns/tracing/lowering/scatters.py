@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from cutesmith.patterns.graph.attributes import Constant, Number, Scan, Scatter
+from cutesmith.patterns.graph.attributes import Constant, Number, Scan, Scatter, Sort, Stored
 from cutesmith.patterns.graph.dtypes import is_float
 from cutesmith.patterns.graph.nodes import Node, nodes_of
 from cutesmith.patterns.graph.shapes import broadcast
@@ -28,10 +28,18 @@ JOINED = {"sum": "add", "prod": "mul", "max": "maximum", "min": "minimum"}
 def _combined(low: Lowering, index: Node, x: Node, dim: int, count: int, operation: str, dtype: str) -> Node:
     """The elements of x, which broadcast with the index, combined in `count` places along `dim`."""
     index = low.build.operand(index, "int64")
+    alone = _sorted_places(index, dim) is not None
     frame = broadcast([index.shape, x.shape])
     index, x = _least(low, index, x)
     shape = (*frame[:dim], count, *frame[dim + 1 :])
-    return low.build.node("scatter", (index, x), shape, dtype, Scatter(dim, operation))
+    return low.build.node("scatter", (index, x), shape, dtype, Scatter(dim, operation, alone))
+
+
+def _sorted_places(index: Node, dim: int) -> Node | None:
+    """The sort along `dim` that gave these indices, which are all different then."""
+    is_whole = index.op == "stored" and Stored.of(index) == Stored.whole(index.shape)
+    base = index.inputs[0] if is_whole else index
+    return base if base.op == "sort" and Sort.of(base).places and Sort.of(base).dim == dim else None
 
 
 def _least(low: Lowering, index: Node, x: Node) -> tuple[Node, Node]:
@@ -78,6 +86,9 @@ def _replaced(low: Lowering, x: Node, dim: int, index: Node, source: Node) -> No
     build, count = low.build, x.shape[dim]
     kind = "int32" if low.dtype == "bool" else low.dtype
     last = _combined(low, index, build.operand(low.operand(source), kind), dim, count, "last", kind)
+    places = _sorted_places(build.operand(index, "int64"), dim)
+    if places is not None and index.shape[dim] == places.inputs[0].shape[dim] == count:
+        return low.operand(last)  # every place has one
     there = build("gt", _counted(low, index, dim, count), 0)
     return build("where", there, low.operand(last), low.operand(x), dtype=low.dtype)
 
