@@ -12,7 +12,7 @@ import re
 import sys
 import time
 import types
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -25,6 +25,7 @@ from cutesmith.recording.driver_answers import answer_driver_calls
 from cutesmith.recording.exported_objects import hook_load_module
 from cutesmith.recording.gpu_size import told_to_host_code
 from cutesmith.recording.host_calls import register_host_calls, surfacing
+from cutesmith.recording.operation_places import find_places_once
 from cutesmith.recording.patches import Patches
 from cutesmith.recording.ptx import PtxasNote, Spills, read_notes, read_remarks
 from cutesmith.recording.sessions import Module, Session, UnstableName
@@ -33,9 +34,7 @@ from cutesmith.recording.tvm_ffi_calls import hook_tvm_ffi, register_errors
 _PLACE_IN_LOCATION = re.compile(r'"([^"]+\.py)":(\d+):\d+')
 _UNSTABLE = re.compile(r"has type `([^`]+)` on one path and `([^`]+)`")
 _PTXAS_REMARKS = "remarks{ptx}"
-_PLACE = "_fast_frameinfo"
 _JOIN, _REGION = "_check_region_result", ("mix_iter_arg_names", "region_result_list")  # of its caller
-_FRAMEWORK = "_is_framework_module"  # of a name; asked for the frames of every operation: 4 % of a GEMM's time here
 
 
 @contextmanager
@@ -61,7 +60,6 @@ class _Hooks:
 
     def install(self, patches: Patches) -> None:
         """Replace what a session needs; `patches` puts it back."""
-        from cutlass._mlir_helpers import op
         from cutlass.base_dsl import compile_backend, compiler, diagnostics, dsl, enums, jit_executor
         from cutlass.cutlass_dsl import cuda_jit_executor, cutlass_ast_decorators
 
@@ -86,10 +84,7 @@ class _Hooks:
         joins = cutlass_ast_decorators.ScfGenerator
         patches.set(joins, _JOIN, staticmethod(self._note_join(getattr(joins, _JOIN))))
         patches.set(enums.Arch, "from_string", staticmethod(_naming_unknown(enums.Arch.from_string)))
-        if place := getattr(op, _PLACE, None):
-            patches.set(op, _PLACE, _remembered(place))
-        if framework := getattr(op, _FRAMEWORK, None):
-            patches.set(op, _FRAMEWORK, functools.cache(framework))
+        find_places_once(patches)
         _answer_hardware_info(patches, self._recorded.arch)
         hook_tvm_ffi(patches)
         hook_load_module(patches)
@@ -360,20 +355,3 @@ def _answer_hardware_info(patches: Patches, arch: str) -> None:
         "get_device_multiprocessor_count": lambda info: told_to_host_code(sm),
     }
     patches.set_existing(HardwareInfo, answers)
-
-
-def _remembered(place_of: Callable[[types.FrameType], Any]) -> Callable[[types.FrameType], Any]:
-    """The DSL's `_fast_frameinfo`, once for each place in the code: it walks a function's table of positions.
-
-    It is asked for every operation of a kernel, and an unrolled loop has thousands of a line: a matrix product's tensor
-    core kernel compiled in 3.1 to 3.7 s so, and in 2.6 to 2.8 s with this.
-    """
-    known: dict[tuple[int, int], tuple[types.CodeType, Any]] = {}  # by identity, which the code object being held keeps
-
-    def remembered(frame: types.FrameType) -> Any:
-        key = (id(frame.f_code), frame.f_lasti)
-        if key not in known:
-            known[key] = frame.f_code, place_of(frame)
-        return known[key][1]
-
-    return remembered

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import re
 from collections.abc import Callable
+from functools import cache
 from typing import Any, Protocol
 
 from cutesmith.devices import MAX_THREADS_PER_BLOCK, RESERVED_SMEM_PER_BLOCK, WARP_SIZE, SmVersion
@@ -75,13 +76,14 @@ def answer_driver_calls(patches: Patches, sm: SmVersion, memory: DeviceMemory) -
         (driver, "cu", {**_driver_answers(driver, sm), **_driver_memory(driver, memory)}),
         (runtime, "cuda", {**_runtime_answers(runtime, sm), **_runtime_memory(runtime, memory)}),
     ):
-        functions = (name for name, value in vars(module).items() if _is_function(value))
-        patches.set_existing(module, {name: _refusal(name) for name in functions if re.match(f"{prefix}[A-Z]", name)})
-        patches.set_existing(module, answers)
+        patches.set_existing(module, {**_refusals(module, prefix), **answers})
 
 
-def _is_function(value: Any) -> bool:
-    return callable(value) and not isinstance(value, type)
+@cache
+def _refusals(module: Any, prefix: str) -> dict[str, Callable[..., Any]]:
+    """What stands for each function of a module; of these there are a thousand."""
+    names = (name for name, value in vars(module).items() if callable(value) and not isinstance(value, type))
+    return {name: _refusal(name) for name in names if re.match(f"{prefix}[A-Z]", name)}
 
 
 def _refusal(name: str) -> Callable[..., Any]:
