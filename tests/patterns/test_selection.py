@@ -12,7 +12,7 @@ from cutesmith.errors import UnmatchedError
 from cutesmith.patterns.match import plan_kernel
 from cutesmith.patterns.selection.plan import match
 from cutesmith.patterns.tracing.trace import trace_function
-from tests.patterns.running import as_list, exactly, load, move, normal
+from tests.patterns.running import as_list, emulated_hopper, exactly, load, move, normal
 
 ODD, CUBE = normal(3, 131), normal(2, 37, 5)
 INTS = torch.randint(-9, 9, (4, 50), generator=torch.Generator().manual_seed(0))
@@ -112,3 +112,26 @@ def test_values_and_places_that_different_launches_read_are_one_sort(tmp_path):
     with emulated_device("sm_90a"):
         ours = load(plan.render(plan.configurations("sm_90a")[0]), tmp_path).kernel_fn(move(x))
     torch.testing.assert_close(ours.cpu(), *exactly(gates, (x,)))
+
+
+def best_guess(lines: int, length: int, count: int):
+    with torch.device("meta"):
+        plan = plan_kernel(trace_function(lambda x: x.topk(count).values, [torch.empty(lines, length)]), "sm_90a")
+    return plan.configurations()[0]
+
+
+def test_many_lines_have_a_warp_each_and_few_long_ones_large_blocks():
+    assert [best_guess(*sizes).threads for sizes in ((8192, 64, 8), (32768, 2048, 20))] == [32, 32]
+    assert best_guess(64, 32000, 32000).threads == 1024
+
+
+def test_a_warp_alone_keeps_the_first_of_a_long_line(tmp_path):
+    """Rising lines, whose every element is a new first one, falling ones and equal ones."""
+    steps = torch.arange(700.0)
+    x = torch.stack([steps, -steps, steps % 7, torch.zeros(700)])
+    plan = match(trace_function(lambda x: x.topk(5), [x]))
+    shape = next(each for each in plan.configurations() if each.threads == 32)
+    with emulated_hopper():
+        values, places = load(plan.render(shape), tmp_path).kernel_fn(move(x))
+    theirs = x.sort(dim=-1, descending=True, stable=True)
+    assert torch.equal(values.cpu(), theirs.values[:, :5]) and torch.equal(places.cpu(), theirs.indices[:, :5])

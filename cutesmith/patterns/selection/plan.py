@@ -30,12 +30,19 @@ _OWN = (
 RESERVED = SHARED_NAMES | set(_OWN.split())
 """Names that an argument of the problem may not have in the generated kernel."""
 
-SHAPES = ((512, 4), (256, 4), (1024, 4), (512, 8), (1024, 8))
-"""(threads, loads): no GPU has ordered them yet."""
+SHAPES = ((512, 4), (256, 4), (128, 4), (64, 4), (32, 4), (1024, 4), (512, 8), (1024, 8))
+"""(threads, loads): predicted times order them, no GPU has yet."""
 
 STEP_INSTRUCTIONS, PAIR_INSTRUCTIONS = 4, 26
 """Of a warp in a step of the network, and beside those for 32 pairs: counted on the emulated GPU for 128 and 1000
 elements a line, to which they fit within 21 %."""
+
+LOOK_INSTRUCTIONS = 30
+"""Of a warp for 32 elements that are compared with the last of the best so far."""
+
+MULTIPROCESSORS, WARPS_AT_ONCE, BLOCKS_AT_ONCE = 132, 64, 32
+ISSUED_AT_ONCE, LATENCY = 2, 8
+"""Instructions that a multiprocessor issues in a cycle, integers at half the rate; cycles of a warp for one."""
 
 
 @dataclass(frozen=True)
@@ -57,22 +64,47 @@ class SelectionPlan(GraphPlan):
 
     @property
     def warp_instructions(self) -> int:
-        """Of the sorting network, step by step: of all warps for the loop, and of those that have pairs to compare."""
-        threads, loads = SHAPES[0]
-        dim = Sort.of(self.sorts[0]).dim
-        length, count = self.source.shape[dim], self.sorts[0].shape[dim]
-        if length == 0:
-            return 0
-        whole, some = (1 << (n - 1).bit_length() for n in (length, 2 * max(count, threads * loads)))
-        size, warps = min(whole, some), threads // 32
-        rounds = size.bit_length() - 1
+        """Those of the first configuration."""
+        return self._lines * self._work(self.configurations()[0])[0]
+
+    @property
+    def _length(self) -> int:
+        return self.source.shape[Sort.of(self.sorts[0]).dim]
+
+    @property
+    def _lines(self) -> int:
+        return math.prod(self.source.shape) // max(1, self._length)
+
+    def _work(self, shape: SelectionConfiguration) -> tuple[int, int]:
+        """Instructions of all warps of a block, and of one of them, one after the other.
+
+        A step of the network has those of all warps for the loop, and those of warps that have pairs to compare. A line
+        that is longer than the buffer sorts that twice or more, of random elements twice.
+        """
+        count, warps = self.sorts[0].shape[Sort.of(self.sorts[0]).dim], shape.threads // 32
+        if self._length == 0:
+            return 0, 0
+        whole, some = (1 << (n - 1).bit_length() for n in (self._length, 2 * max(count, shape.threads * shape.loads)))
+        size = min(whole, some)
+        rounds, looks = size.bit_length() - 1, math.ceil(max(0, self._length - size) / 32)
+        steps = rounds * (rounds + 1) // 2 * (2 if looks else 1)
         step = STEP_INSTRUCTIONS * warps + PAIR_INSTRUCTIONS * math.ceil(size / 64)
-        lines = math.prod(self.source.shape) // length
-        return lines * rounds * (rounds + 1) // 2 * step
+        alone = STEP_INSTRUCTIONS + PAIR_INSTRUCTIONS * math.ceil(size / 2 / shape.threads)
+        return (
+            steps * step + LOOK_INSTRUCTIONS * looks,
+            steps * alone + LOOK_INSTRUCTIONS * math.ceil(looks / warps),
+        )
+
+    def _cycles(self, shape: SelectionConfiguration) -> float:
+        """Predicted on an H200: many blocks wait for the issue of instructions, few for each instruction's result."""
+        work, alone = self._work(shape)
+        at_once = MULTIPROCESSORS * min(BLOCKS_AT_ONCE, WARPS_AT_ONCE * 32 // shape.threads)
+        issued = self._lines * work / (MULTIPROCESSORS * ISSUED_AT_ONCE)
+        return max(issued, math.ceil(self._lines / at_once) * alone * LATENCY)
 
     def configurations(self, arch: str = "sm_90a") -> list[SelectionConfiguration]:
         """Sizes of a block, the best guess first; every one is right for every size and layout."""
-        return [SelectionConfiguration(threads, loads) for threads, loads in SHAPES]
+        return sorted((SelectionConfiguration(threads, loads) for threads, loads in SHAPES), key=self._cycles)
 
     def tiled_shape(self) -> TiledShape:
         """The length of a line; every edge is guarded."""
