@@ -38,7 +38,7 @@ def rounded(x: torch.Tensor, bits: int) -> torch.Tensor:
     ("case", "arch"),
     [
         (LINEAR, "sm_80"),
-        (CONVOLUTION, "sm_90a"),
+        pytest.param(CONVOLUTION, "sm_90a", marks=pytest.mark.slow),  # test_hopper_float32, test_hopper_tf32
         pytest.param(LINEAR, "sm_90a", marks=pytest.mark.slow),
         pytest.param(CONVOLUTION, "sm_80", marks=pytest.mark.slow),
     ],

@@ -204,7 +204,7 @@ def test_programs_of_several_pages_by_name(make_page):
     ("ending", "code", "message"),
     [
         ("import os; os._exit(0)", 1, "the check ended with 0"),
-        ("import os; os._exit(3)", 1, "the check ended with 3"),
+        pytest.param("import os; os._exit(3)", 1, "the check ended with 3", marks=pytest.mark.slow),  # as of 0
         ("import atexit, os; atexit.register(os.abort)", 0, "no complaints"),  # what dies after all was checked
     ],
 )
