@@ -96,6 +96,18 @@ def test_costly_functions_that_many_elements_read_are_stored(name):
     check(function, inputs, interpret(tables, inputs))
 
 
+def test_a_mask_of_coordinates_is_stored_once_where_a_softmax_divides_by_a_sum():
+    def regions(x):
+        at = torch.arange(x.shape[-1], device=x.device)
+        labels = at // 6 * 3 + at % 6 // 4
+        return (x + torch.where(labels[:, None] == labels, 0.0, -100.0)).softmax(-1)
+
+    inputs = [normal(3, 4, 12, 12)]
+    tables = with_tables(trace_function(regions, inputs))
+    assert [node.shape[-2:] for node in tables.nodes() if node.op == "stored"] == [(12, 12)]
+    check(regions, inputs, interpret(tables, inputs))
+
+
 def test_large_rotations_compute_each_angle_once(tmp_path):
     with torch.device("meta"):
         given = [torch.empty(4, 512, 32 * 128, dtype=BF16), torch.empty(512, 32 * 64)]

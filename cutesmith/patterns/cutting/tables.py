@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from cutesmith.patterns.graph.builder import GraphBuilder
@@ -27,30 +27,36 @@ MORE = 2
 
 def with_tables(graph: Graph) -> Graph:
     """The graph with costly functions stored that more elements read than they have; itself where there are none."""
-    build, values = GraphBuilder(), dict[int, Node]()
-    computed = defaultdict[int, list[Node]](list)
-    tables: dict[int, Node] = {}
-    for node in _outermost(graph):
-        table = _before_takes(build, node) or node
+    build, read_by = GraphBuilder(), _most_read(graph)
+    tables, values = dict[int, Node](), dict[int, Node]()
+    readers = defaultdict[int, list[Node]](list)
+    for node, table in _candidates(graph, build, read_by):
         tables[id(table)] = table
-        computed[id(table)].append(node)
-    read_by = _most_read(graph)
+        readers[id(table)].append(node)
     for key, table in tables.items():
-        nodes = computed[key]
-        elements = sum(read_by[id(node)] for node in nodes)
-        if elements >= MORE * math.prod(table.shape):
-            values |= {id(node): build.stored(table) if node is table else _taken(build, table, node) for node in nodes}
+        if sum(read_by[id(node)] for node in readers[key]) >= MORE * math.prod(table.shape):
+            values |= {id(node): _read(build, table, node) for node in readers[key]}
     return with_values(graph, values) if values else graph
 
 
-def _outermost(graph: Graph) -> list[Node]:
-    """The costly functions that are not part of others."""
-    found, inner = list[Node](), set[int]()
+def _candidates(graph: Graph, build: GraphBuilder, read_by: Mapping[int, int]) -> Iterator[tuple[Node, Node]]:
+    """Costly functions that are not part of others, and the tables that they may read: themselves, or before takes."""
+    inner: set[int] = set()
     for node in reversed(list(graph.nodes())):
-        if node.is_pointwise and OF_FLOAT32.get(node.op, 1) >= COSTLY and id(node) not in inner:
-            found.append(node)
+        if not node.is_pointwise or id(node) in inner:
+            continue
+        table = None
+        if read_by[id(node)] >= MORE * math.prod(node.shape):
+            table = node if _instructions(_work(node)) >= COSTLY else None
+        elif _instructions([node]) >= COSTLY:
+            table = _before_takes(build, node)
+        if table is not None:
             inner |= {id(each) for each in _work(node)}
-    return found
+            yield node, table
+
+
+def _instructions(nodes: Iterable[Node]) -> int:
+    return sum(OF_FLOAT32.get(node.op, 1) for node in nodes)
 
 
 def _work(node: Node) -> list[Node]:
@@ -114,7 +120,10 @@ def _places(takes: Sequence[Node]) -> list[Node] | None:
     return found
 
 
-def _taken(build: GraphBuilder, table: Node, node: Node) -> Node:
+def _read(build: GraphBuilder, table: Node, node: Node) -> Node:
+    """The value of a node that reads its table."""
+    if node is table:
+        return build.stored(table)
     places = _places(_takes(node) or ())
     assert places is not None
     return replace(take(build, build.stored(table), places, node.shape), sizes=node.sizes)
