@@ -117,7 +117,8 @@ def whole_or_cut(graph: Graph, arch: str = "sm_90a", *, free_sizes: bool = False
     if "wgmma" in sm.tensor_cores:
         others.append(with_block_scales(graph))
     free = free_sizes and not graph.fixed_shapes
-    ways = (other for other in others if other is not graph and not (free and other.fixed_shapes))
+    fewer = [other for other in others if other.fixed_shapes or other.held != graph.held]
+    ways = (other for other in others if other is not graph and not (free and other in fewer))
     return with_shared_kernels(_fastest(plan, ways))
 
 

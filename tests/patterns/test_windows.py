@@ -322,7 +322,7 @@ def test_an_image_of_other_channels_than_the_weights_is_refused(groups, channels
     plan = match(trace_function(lambda x, w: F.conv2d(x, w, groups=groups), (IMAGE, w)))
     with emulated_device("sm_90a"):
         kernel_fn = load(plan.render(plan.configurations()[0]), tmp_path).kernel_fn
-        with pytest.raises(ValueError, match="the image has channels"):
+        with pytest.raises(ValueError, match=r"equal sizes: x.shape\[1\], w.shape\[1\]"):
             kernel_fn(move(IMAGE[:, :2].contiguous()), move(w))
 
 

@@ -28,7 +28,15 @@ from cutesmith.patterns.graph.attributes import Reshaping
 from cutesmith.patterns.graph.nodes import Graph
 from cutesmith.patterns.pattern_plan import GraphPlan
 from cutesmith.patterns.writing.naming import SHARED_NAMES, Parameter, ViewNames
-from cutesmith.patterns.writing.templating import launcher_key, render_template, returned, size_checks, type_check
+from cutesmith.patterns.writing.templating import (
+    broadcast_checks,
+    fitting_checks,
+    launcher_key,
+    render_template,
+    returned,
+    size_checks,
+    type_check,
+)
 from cutesmith.runtime.tiling import TiledShape, Tiling
 
 _OWN = (
@@ -231,14 +239,23 @@ class _Context:
             "inside_operands": {o.name for o in problem.score_inside.operands},
             "output": output,
             "views": [*self.views.lines, *dict.fromkeys(law for each in self.epilogues for law in each.laws)],
-            "checks": size_checks(problem.arguments, problem.graph, problem.graph.checked),
-            "type_check": type_check(problem.arguments, problem.graph.arguments),
+            "checks": [
+                *size_checks(problem.arguments, problem.graph, problem.graph.checked),
+                *broadcast_checks(problem.arguments, problem.graph),
+            ],
+            "first_checks": [*type_check(problem.arguments, problem.graph), *self._fitting(matrices[1], output)],
             "key": launcher_key(list(dict.fromkeys([*matrices, *operands]))),
             "returns": returned(
                 [self._returned(output)],
                 as_tuple=problem.graph.returns_tuple,
             ),
         }
+
+    def _fitting(self, keys: str, output: Output) -> Iterator[str]:
+        """The statements that refuse what scores or results are broadcast to."""
+        shapes = (f"(*{output.name}.shape[:-1], {keys}.shape[-1])", f"{output.name}.shape")
+        for epilogue, shape in zip((self.problem.score, self.problem.output), shapes, strict=True):
+            yield from fitting_checks([self.views.name(o.passed) for o in epilogue.operands], shape)
 
     @property
     def _band_names(self) -> set[str]:

@@ -25,7 +25,7 @@ from cutesmith.patterns.selection.plan import SelectionPlan
 from cutesmith.patterns.windows.plan import WindowsPlan
 from cutesmith.patterns.writing.naming import ViewNames, fresh_name, safe_names
 from cutesmith.patterns.writing.sections import join_sections
-from cutesmith.patterns.writing.templating import returned, size_checks
+from cutesmith.patterns.writing.templating import broadcast_checks, returned, size_checks
 from cutesmith.runtime.tiling import TiledShape, Tiling
 
 SinglePlan = (
@@ -150,7 +150,7 @@ class ChainPlan:
     def _lines(self, names: list[str]) -> Iterator[str]:
         """The statements of `kernel_fn`: a value that no later launch needs is freed."""
         known, start = list(names), len(names)
-        yield from size_checks(names, self.graph, self._checked)
+        yield from (*size_checks(names, self.graph, self._checked), *broadcast_checks(names, self.graph))
         kept = {result.place for result in self.results}
         for number, launch in enumerate(self.launches):
             places = range(launch.returns) if launch.returns > 1 else [""]
@@ -256,7 +256,7 @@ def standing_alone(graph: Graph) -> tuple[Graph, tuple[Source, ...]]:
     alone = with_nodes(numbered, lambda node: _renumbered(node, moved))
     arguments = tuple((*graph.arguments, *numbers)[place] for place in kept)
     # the chain checks the sizes
-    alone = replace(alone, arguments=arguments, held=frozenset(), bound=(), tied=(), not_ones=(), steps=())
+    alone = replace(alone, arguments=arguments, held=frozenset(), equal=(), most=(), not_ones=(), steps=())
     return alone, (*values, *laws.values())
 
 

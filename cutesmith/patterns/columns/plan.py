@@ -24,7 +24,7 @@ from cutesmith.patterns.rows.analysis import RowsAnalysis, TensorUse
 from cutesmith.patterns.rows.kernel import RowsKernel, write_kernel
 from cutesmith.patterns.rows.parts import ACROSS_ROWS
 from cutesmith.patterns.rows.plan import analysed, for_all_or_traced_sizes
-from cutesmith.patterns.writing.templating import render_template, type_check
+from cutesmith.patterns.writing.templating import first_checks, render_template
 from cutesmith.runtime.tiling import TiledShape, Tiling
 
 VECTOR_BYTES = 16
@@ -63,7 +63,7 @@ class ColumnsPlan(GraphPlan):
         context = {
             **vars(self.kernel),
             "c": configuration,
-            "type_check": type_check(self.kernel.arguments, self.graph.arguments),
+            "first_checks": first_checks(self.kernel.arguments, self.graph, self.kernel.whole or ""),
             "again": self._is_read_again,
             "enough": widest_lanes(self.analysis.rows, configuration.vector),
             "steps": steps,

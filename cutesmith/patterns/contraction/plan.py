@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from cutesmith.devices import SmVersion, parse_arch
@@ -38,16 +38,21 @@ from cutesmith.patterns.contraction.hopper.prediction import LAUNCH_SECONDS, pre
 from cutesmith.patterns.contraction.hopper.proposals import proposals as hopper_proposals
 from cutesmith.patterns.contraction.legality import refusals, shared_bytes, threads
 from cutesmith.patterns.contraction.proposals import predicted_seconds, proposals
-from cutesmith.patterns.contraction.tma import given_by_columns
+from cutesmith.patterns.contraction.tma import given_by_columns, stretches
 from cutesmith.patterns.graph.attributes import Reshaping, TensorCode, Windows
 from cutesmith.patterns.graph.dtypes import ITEM_BYTES
 from cutesmith.patterns.graph.nodes import Graph, views_of
 from cutesmith.patterns.graph.shapes import Shape
+from cutesmith.patterns.graph.size_laws import EqualSizes
 from cutesmith.patterns.pattern_plan import GraphPlan
 from cutesmith.patterns.writing.naming import SHARED_NAMES, ViewNames, fresh_name
 from cutesmith.patterns.writing.templating import (
     as_image,
+    broadcast_checks,
+    equal_checks,
+    fitting_checks,
     launcher_key,
+    positions_check,
     render_template,
     returned,
     size_checks,
@@ -202,7 +207,9 @@ def _context(problem: ContractionProblem, configuration: Form) -> dict[str, obje
     operands = [views.name(operand.passed) for operand in epilogue.operands]
     indices = [views.name(index.code) for index in problem.indices]
     inputs = [*matrices, *indices, *scales, *operands]
+    first, later = _compared_sizes(problem, [*matrices, *indices, *scales], operands)
     results = [output.name for output in epilogue.outputs]
+    is_tma = isinstance(configuration, HopperConfiguration | BlackwellConfiguration)
     loaded = [operand.loaded(f"r_{operand.name}[v]") for operand in epilogue.operands]
     products = ["", "_2"][: len(problem.right)]  # what names end with that each product has its own of
     each = functools.partial(_of_each, products)
@@ -232,8 +239,13 @@ def _context(problem: ContractionProblem, configuration: Form) -> dict[str, obje
         "taps": math.prod(problem.windows.taps) if problem.windows else 1,
         "itembits": 8 * ITEM_BYTES[problem.b.dtype],
         "allocations": list(_allocations(problem, inputs, sizes, codes[1] != problem.b.code, by_taps)),
-        "checks": _checks(problem),
-        "type_check": type_check(problem.arguments, problem.graph.arguments),
+        "checks": _checks(problem, later),
+        "first_checks": [
+            *type_check(problem.arguments, problem.graph),
+            *equal_checks(problem.arguments, problem.graph, first),
+            *_columns_check(problem, matrices, codes),
+            *fitting_checks(operands, f"{results[0]}.shape", stretched=not is_tma or stretches(problem)),
+        ],
         "key": launcher_key(list(dict.fromkeys(inputs))),
         "returns": returned([_returned(problem, o) for o in epilogue.outputs], as_tuple=problem.graph.returns_tuple),
     }
@@ -285,6 +297,7 @@ def _allocations(
     columns, drop = f"{b}.shape[{0 if by_columns else -1}]", 2
     if sizes:
         yield f"sizes = ({', '.join(sizes)},)"
+        yield from positions_check()
         columns, drop = "math.prod(sizes)", 1 + problem.windows.rank if problem.windows else 2
     shape = f"{a}.shape[0], {columns}"
     if by_taps:
@@ -301,11 +314,27 @@ def _allocations(
         yield f"{output.name} = torch.empty(({shape}), dtype={dtype}, device={a}.device)"
 
 
-def _checks(problem: ContractionProblem) -> list[str]:
-    """Statements that refuse other sizes of what has no law."""
-    graph = problem.graph
+def _compared_sizes(
+    problem: ContractionProblem, factors: Collection[str], operands: Collection[str]
+) -> tuple[tuple[EqualSizes, ...], tuple[EqualSizes, ...]]:
+    """The sizes that are compared in the first call of a key, which holds them, and those of every call.
+
+    What an operand of the epilogue must fit is the result, whose sizes are those of the factors.
+    """
+    fitting = {at for at, name in enumerate(problem.arguments) if name in operands and name not in factors}
+    keyed = fitting.union(at for at, name in enumerate(problem.arguments) if name in factors)
+    equal = [e for e in problem.graph.equal if sum(index not in fitting for index, _ in e.places) > 1]
+    if problem.batch:  # which is broadcast before there is a key
+        return (), tuple(equal)
+    first = tuple(e for e in equal if keyed.issuperset(index for index, _ in e.places))
+    return first, tuple(e for e in equal if e not in first)
+
+
+def _checks(problem: ContractionProblem, equal: tuple[EqualSizes, ...]) -> list[str]:
+    """Statements that refuse other sizes of what has no law, and those of `equal` that differ, in every call."""
+    graph = replace(problem.graph, equal=equal)
     places = graph.held if _holds_for_other_sizes(problem) else graph.places
-    return size_checks(problem.arguments, graph, places)
+    return [*size_checks(problem.arguments, graph, places), *broadcast_checks(problem.arguments, graph)]
 
 
 def _block_checks(
@@ -323,6 +352,15 @@ def _block_checks(
         yield f"if ({', '.join(of_matrix)}) != ({', '.join(expected)}):"
         refusal = f"this kernel takes a scale of {blocks.matrix.code.name} for {told} of {side.code.name}"
         yield f'    raise ValueError("{refusal}")'
+
+
+def _columns_check(problem: ContractionProblem, matrices: Sequence[str], codes: Sequence[TensorCode]) -> Iterator[str]:
+    """The statement that refuses two right factors of other columns: the larger ones would be the result's."""
+    sides = zip(matrices[1:], codes[1:], problem.right, strict=True)
+    columns = [f"{name}.shape[{-1 if code == side.code else -2}]" for name, code, side in sides]
+    if len(columns) > 1:
+        yield f"if {' != '.join(columns)}:"
+        yield f'    raise ValueError(f"this kernel takes equal sizes: {{{", ".join(columns)} = }}")'
 
 
 def _group_checks(

@@ -73,6 +73,12 @@ def varies_over(operand: Operand, *, swapped: bool) -> str:
     return "mn" if m and n else "m" if m else "n"
 
 
+def stretches(problem: ContractionProblem) -> bool:
+    """Whether a size of 1 may stand for more than one element of the result of a launch."""
+    ones = any(1 in operand.shape[-operand.rank :] for operand in problem.epilogue.operands)
+    return ones or bool(problem.batch or problem.windows) or any(each is not None for each in problem.scales)
+
+
 def tma_context(
     problem: ContractionProblem,
     contiguous_k: Sequence[bool],
@@ -82,9 +88,8 @@ def tma_context(
 ) -> dict[str, Any]:
     """Names of both templates; `contiguous_k` tells of A and B, `others` are dtypes of more that launches take.
 
-    "dims" are the dimensions that TMA needs contiguous in the factors, as `kernel_fn` passes them; "stretches" says
-    whether a size of 1 may stand for more than one element of the result. "twice" is the factor, as the kernel calls
-    it, of which each of two products has its own; a stage holds a tile of both.
+    "dims" are the dimensions that TMA needs contiguous in the factors, as `kernel_fn` passes them. "twice" is the
+    factor, as the kernel calls it, of which each of two products has its own; a stage holds a tile of both.
     """
     epilogue = problem.epilogue
     twice = "" if problem.second is None else "A" if swapped else "B"
@@ -97,8 +102,7 @@ def tma_context(
     return {
         "by_columns": by_columns,
         "types": {_stored_dtype(dtype): STORAGE_TYPE[dtype] for dtype in dict.fromkeys(dtypes)},
-        "stretches": bool(problem.batch or problem.windows or any(each is not None for each in problem.scales))
-        or any(1 in operand.shape[-operand.rank :] for operand in epilogue.operands),
+        "stretches": stretches(problem),
         "over": {operand.name: varies_over(operand, swapped=swapped) for operand in epilogue.operands},
         "floating": {output.name: _is_rounded(output) for output in epilogue.outputs},
         "majors": ["K" if along_k else "MN" for along_k in contiguous_k][:: -1 if swapped else 1],

@@ -20,7 +20,7 @@ import torch
 from cutesmith.patterns.graph.attributes import Contraction, Input, Iota, Reduction, ShortSums, Stored, View
 from cutesmith.patterns.graph.builder import GraphBuilder
 from cutesmith.patterns.graph.dtypes import FLOATS8, compute_dtype
-from cutesmith.patterns.graph.nodes import Graph, Node, with_nodes
+from cutesmith.patterns.graph.nodes import Graph, Node, nodes_of, with_nodes
 from cutesmith.patterns.graph.shapes import dense_strides
 from cutesmith.patterns.graph.views import push_permute, push_slice
 
@@ -37,8 +37,15 @@ USUAL_TILE = 64 * 64
 
 
 def with_vectors_as_rows(graph: Graph) -> Graph:
-    """The graph with each product of a matrix, contiguous along k, and a vector as a reduction of its rows."""
-    return _rewritten(graph, _row_sums)
+    """The graph with each product of a matrix, contiguous along k, and a vector as a reduction of its rows.
+
+    It holds for vectors alone: of several rows it would be the product of two matrices element by element.
+    """
+    vectors = list[Node]()
+    rewritten = _rewritten(graph, partial(_row_sums, vectors))
+    leaves = [Input.of(node).index for node in nodes_of(tuple(vectors)) if node.op == "input"]
+    ones = {(at, dim) for at in leaves for dim, size in enumerate(graph.arguments[at].shape) if size == 1}
+    return replace(rewritten, held=graph.held | ones) if vectors else graph
 
 
 def with_long_sums_in_parts(graph: Graph) -> Graph:
@@ -170,7 +177,8 @@ def _of_rounded_factors(allowed: bool, build: GraphBuilder, node: Node) -> Node 
     return build.node("contract", node.inputs, node.shape, node.dtype, replace(attrs, tf32=allowed))
 
 
-def _row_sums(build: GraphBuilder, node: Node) -> Node | None:
+def _row_sums(vectors: list[Node], build: GraphBuilder, node: Node) -> Node | None:
+    """The sums of rows that a product with a vector is, which is added to `vectors`."""
     a, b = node.inputs
     m, n = node.shape[-2:]
     if len(node.shape) != 2 or min(m, n) != 1 or compute_dtype(node.dtype) != "float32" or math.prod(a.shape) == 0:
@@ -179,6 +187,7 @@ def _row_sums(build: GraphBuilder, node: Node) -> Node | None:
     matrix, vector = (a, push_permute(build, b, (1, 0))) if n == 1 else (push_permute(build, b, (1, 0)), a)
     if matrix.op != "input" or Input.of(matrix).stride[-1] != 1:
         return None
+    vectors.append(vector)
     kind = Contraction.of(node).accumulate
     products = build.node("mul", (matrix, vector), matrix.shape, kind)
     total = build.node("sum", (products,), (matrix.shape[0], 1), node.dtype, Reduction((1,)))

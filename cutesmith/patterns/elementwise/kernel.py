@@ -59,6 +59,7 @@ class ElementwiseKernel:
     coordinates: list[int]
     transposes: bool
     checks: list[str]
+    whole: str
     views: list[str]
     allocations: list[str]
     key: list[str]
@@ -103,6 +104,7 @@ class _Writer:
             coordinates=self.coordinates,
             transposes=not (self.coordinates or self.taken) and any(_is_turned(t.node) for t in self.inputs),
             checks=self._checks(),
+            whole=self._whole.name if self._whole else "",
             views=self.views.lines + self._laws(),
             allocations=[self._allocation(output) for output in self.outputs],
             key=[

@@ -27,7 +27,7 @@ from cutesmith.patterns.graph.nodes import LEAVES, Graph, Node
 from cutesmith.patterns.graph.takes import READ_ANYWHERE, with_takes
 from cutesmith.patterns.pattern_plan import GraphPlan
 from cutesmith.patterns.writing.expressions import is_fast
-from cutesmith.patterns.writing.templating import render_template, type_check
+from cutesmith.patterns.writing.templating import first_checks, render_template
 from cutesmith.runtime.tiling import TiledShape, Tiling
 
 VECTOR_BYTES = 16
@@ -89,8 +89,8 @@ class ElementwisePlan(GraphPlan):
 
     def render(self, configuration: ElementwiseConfiguration) -> str:
         """The kernel section: imports, device functions, kernel, launch, cached compile and `kernel_fn`."""
-        types = type_check(self.kernel.arguments, self.graph.arguments)
-        return render_template("elementwise.py.j2", {**vars(self.kernel), "c": configuration, "type_check": types})
+        types = first_checks(self.kernel.arguments, self.graph, self.kernel.whole)
+        return render_template("elementwise.py.j2", {**vars(self.kernel), "c": configuration, "first_checks": types})
 
 
 def match(graph: Graph) -> ElementwisePlan:

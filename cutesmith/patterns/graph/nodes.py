@@ -52,7 +52,7 @@ from cutesmith.patterns.graph.attributes import (
 from cutesmith.patterns.graph.dtypes import ITEM_BYTES
 from cutesmith.patterns.graph.operations import POINTWISE
 from cutesmith.patterns.graph.shapes import Shape
-from cutesmith.patterns.graph.size_laws import Place, Size
+from cutesmith.patterns.graph.size_laws import EqualSizes, Place, Size
 
 LEAVES = frozenset({"input", "scalar", "constant", "sized", "iota"})
 OWN_SIZES = frozenset({"take", "sort", "scatter", "search"})
@@ -144,10 +144,10 @@ class Graph:
     """The graph holds for the traced sizes only: a constant follows them without a law, or nothing is known."""
     held: frozenset[Place] = frozenset()
     """The (argument, dimension) pairs that it holds for the traced sizes of only, -1 for the value of a number."""
-    bound: tuple[tuple[Place, ...], ...] = ()
-    """Dimensions of equal sizes, or of sizes in the traced proportion: the graph broadcasts none of them that is 1."""
-    tied: tuple[tuple[Place, ...], ...] = ()
-    """Dimensions of equal sizes, or of sizes in the traced proportion: of others the function is another graph."""
+    equal: tuple[EqualSizes, ...] = ()
+    """Dimensions that the function takes of equal sizes only, or of which it is another graph where sizes differ."""
+    most: tuple[tuple[Place, Place], ...] = ()
+    """Dimensions that are at most as large as another one, as those of an index of `gather`."""
     not_ones: tuple[tuple[Place, ...], ...] = ()
     """Dimensions of which not all may be 1: a result has another shape then, as by `squeeze`."""
     steps: tuple[tuple[Place, int], ...] = ()

@@ -146,6 +146,14 @@ def place_code(name: str, dim: int) -> str:
 
 
 @dataclass(frozen=True)
+class EqualSizes:
+    """Dimensions of equal sizes, or of sizes in the traced proportion; of those of `ones` a single one may be 1."""
+
+    places: tuple[Place, ...]
+    ones: frozenset[Place] = frozenset()
+
+
+@dataclass(frozen=True)
 class PassedSize:
     """A size that a launch is passed as a number: the argument's place."""
 

@@ -22,11 +22,11 @@ from cutesmith.patterns.pattern_plan import GraphPlan
 from cutesmith.patterns.writing.expressions import literal
 from cutesmith.patterns.writing.naming import SHARED_NAMES, ViewNames
 from cutesmith.patterns.writing.templating import (
+    first_checks,
     launcher_key,
     render_template,
     returned,
     size_checks,
-    type_check,
 )
 from cutesmith.runtime.tiling import TiledShape, Tiling
 
@@ -99,7 +99,7 @@ def _context(problem: InterleavingProblem, c: InterleavingConfiguration) -> dict
         "coordinates": {*element.coordinates, *epilogue.coordinates},
         "views": [*views.lines, *dict.fromkeys((*element.laws, *epilogue.laws))],
         "checks": size_checks(problem.arguments, problem.graph, problem.graph.places),
-        "type_check": type_check(problem.arguments, problem.graph.arguments),
+        "first_checks": first_checks(problem.arguments, problem.graph),
         "allocations": [
             f"{o.name} = torch.empty({problem.result}, dtype=torch.{'uint8' if o.dtype == 'bool' else o.dtype}, "
             f"device={passed[0]}.device)"

@@ -22,7 +22,7 @@ from cutesmith.patterns.rows.kernel import RowsKernel, write_kernel
 from cutesmith.patterns.rows.parts import root_of
 from cutesmith.patterns.rows.proposals import item_bytes, proposals
 from cutesmith.patterns.rows.spread import rows_tiling
-from cutesmith.patterns.writing.templating import render_template, type_check
+from cutesmith.patterns.writing.templating import first_checks, render_template
 from cutesmith.runtime.tiling import TiledShape, Tiling
 
 P = TypeVar("P")
@@ -54,8 +54,8 @@ class RowsPlan(GraphPlan):
 
     def render(self, configuration: RowsConfiguration) -> str:
         """The kernel section: imports, device functions, kernel, launch, cached compile and `kernel_fn`."""
-        types = type_check(self.kernel.arguments, self.graph.arguments)
-        context = {**vars(self.kernel), **_DENSE, "c": configuration, "type_check": types}
+        types = first_checks(self.kernel.arguments, self.graph, self.kernel.whole or "")
+        context = {**vars(self.kernel), **_DENSE, "c": configuration, "first_checks": types}
         return render_template("rows.py.j2", context)
 
     def tiled_shape(self) -> TiledShape:

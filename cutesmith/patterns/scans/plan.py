@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from cutesmith.devices import parse_arch
 from cutesmith.patterns.configurations import ScansConfiguration
+from cutesmith.patterns.contraction.epilogue import Operand
 from cutesmith.patterns.graph.dtypes import ITEM_BYTES
 from cutesmith.patterns.graph.nodes import Graph
 from cutesmith.patterns.pattern_plan import GraphPlan
@@ -23,11 +24,11 @@ from cutesmith.patterns.scans.proposals import proposals
 from cutesmith.patterns.writing.expressions import literal
 from cutesmith.patterns.writing.naming import SHARED_NAMES, Parameter, ViewNames
 from cutesmith.patterns.writing.templating import (
+    first_checks,
     launcher_key,
     render_template,
     returned,
     size_checks,
-    type_check,
     with_ones_in_front,
 )
 from cutesmith.runtime.tiling import TiledShape, Tiling
@@ -79,6 +80,7 @@ def _context(problem: ScanProblem, configuration: ScansConfiguration) -> dict[st
     loaded = problem.loaded
     views = ViewNames({*problem.arguments, *RESERVED, *(t.name for t in loaded), *(t.name for t in epilogue.outputs)})
     inputs = [views.name(operand.passed) for operand in loaded]
+    whole = next((operand.code.name for operand in problem.shaping if _is_whole(problem, operand)), "")
     given = [operand.loaded(operand.name) for operand in element.operands]
     plain = (
         not problem.is_linear
@@ -107,7 +109,7 @@ def _context(problem: ScanProblem, configuration: ScansConfiguration) -> dict[st
         "views": [*views.lines, *dict.fromkeys((*element.laws, *epilogue.laws))],
         "allocations": list(_allocations(problem, inputs)),
         "checks": size_checks(problem.arguments, problem.graph, problem.graph.checked),
-        "type_check": type_check(problem.arguments, problem.graph.arguments),
+        "first_checks": first_checks(problem.arguments, problem.graph, whole),
         "passed": [*inputs, *(output.name for output in epilogue.outputs)],
         "key": launcher_key(list(dict.fromkeys(inputs))),
         "returns": returned(
@@ -152,9 +154,14 @@ def _coordinates(problem: ScanProblem) -> Iterator[str]:
             yield f"at_{dim} = line{inner} % plan.sizes[{dim}]"
 
 
+def _is_whole(problem: ScanProblem, operand: Operand) -> bool:
+    """Whether an operand has the shape of what is scanned."""
+    return operand.shape == problem.scanned_shape == operand.shape[-operand.rank :]
+
+
 def _allocations(problem: ScanProblem, inputs: list[str]) -> Iterator[str]:
     shaping = list(zip(inputs, problem.shaping, strict=False))
-    whole = [name for name, o in shaping if o.shape == problem.scanned_shape == o.shape[-o.rank :]]
+    whole = [name for name, o in shaping if _is_whole(problem, o)]
     shapes = ", ".join(dict.fromkeys(f"{name}.shape" for name, _ in shaping))
     shape = f"{whole[0]}.shape" if whole else f"torch.broadcast_shapes({shapes})"
     if not whole:

@@ -24,7 +24,7 @@ from cutesmith.patterns.scans.operations import combined, neutral
 from cutesmith.patterns.scatters.analysis import Combined, ScatterProblem, analyse
 from cutesmith.patterns.writing.expressions import literal
 from cutesmith.patterns.writing.naming import SHARED_NAMES, ViewNames
-from cutesmith.patterns.writing.templating import render_template, returned, size_checks, type_check
+from cutesmith.patterns.writing.templating import first_checks, render_template, returned, size_checks
 from cutesmith.runtime.tiling import TiledShape, Tiling, power_of_two
 
 _OWN = (
@@ -133,7 +133,7 @@ def _context(problem: ScatterProblem, configuration: ScattersConfiguration) -> d
         "count": _count_code(problem, inputs),
         "device": passed[0],
         "checks": size_checks(problem.arguments, problem.graph, problem.graph.checked),
-        "type_check": type_check(problem.arguments, problem.graph.arguments),
+        "first_checks": first_checks(problem.arguments, problem.graph),
         "passed": passed,
         "dtypes": [f"{name}.dtype" for name in dict.fromkeys(inputs.values())],
         "shares": [*SHARES, *(f"size_of_{dim}" for dim in range(rank))],

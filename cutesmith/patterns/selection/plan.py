@@ -19,7 +19,7 @@ from cutesmith.patterns.graph.nodes import Graph, Node
 from cutesmith.patterns.graph.size_laws import size_code
 from cutesmith.patterns.pattern_plan import GraphPlan
 from cutesmith.patterns.writing.naming import SHARED_NAMES, ViewNames, as_stored, safe_names
-from cutesmith.patterns.writing.templating import launcher_key, render_template, returned, size_checks, type_check
+from cutesmith.patterns.writing.templating import first_checks, launcher_key, render_template, returned, size_checks
 from cutesmith.runtime.tiling import TiledShape, Tiling
 
 _OWN = (
@@ -143,7 +143,7 @@ class SelectionPlan(GraphPlan):
             "key": "Int64" if wide else "Int32",
             "bits": 63 if wide else 31,
             "checks": size_checks(self.arguments, self.graph, self.graph.checked),
-            "type_check": type_check(self.arguments, self.graph.arguments),
+            "first_checks": first_checks(self.arguments, self.graph),
             "launcher_key": launcher_key([passed]),
             "returns": returned(codes, as_tuple=self.graph.returns_tuple),
         }

@@ -78,11 +78,9 @@ class LawLimits:
         return self._holds(dict.fromkeys(group, 1 + step))
 
     def _holds(self, growth: Growth) -> bool:
-        """Whether the laws give the numbers of a trace on such sizes, if the function takes them."""
+        """Whether the function takes such sizes, and the laws give the numbers of a trace on them."""
         larger = self.study.larger(growth)
-        if larger is None:
-            return True
-        if numbers_beside(self.study.graph, larger) is None or self._other_shape(larger, growth):
+        if larger is None or numbers_beside(self.study.graph, larger) is None or self._other_shape(larger, growth):
             return False
         sizes = self._sizes(growth)
         numbers = ((_numbers(law), _numbers(number)) for law, number in node_pairs(self.followed, larger))

@@ -18,6 +18,7 @@ from cutesmith.patterns.graph.dtypes import is_float
 from cutesmith.patterns.graph.equality import Slot
 from cutesmith.patterns.graph.nodes import Graph, Node, views_of
 from cutesmith.patterns.graph.size_laws import Place, Size, SizeLaw
+from cutesmith.patterns.tracing.equal_sizes import SizesTogether
 from cutesmith.patterns.tracing.law_limits import LawLimits
 from cutesmith.patterns.tracing.laws import Group, Laws
 from cutesmith.patterns.tracing.scalars import untraceable
@@ -45,10 +46,11 @@ def follow_sizes(graph: Graph, trace: Trace, numbers: Sequence[int] = ()) -> Gra
     held = followed.held.union(kept_places(graph))
     if not followed.holds_for_other_sizes:
         return replace(followed, held=held)
-    bound, tied = tuple(study.bound(followed_groups)), tuple(study.tied(followed_groups))
+    together = SizesTogether(study, followed_groups)
     limits = LawLimits.of(study, followed_groups, followed)
     followed = replace(followed, not_ones=tuple(limits.not_ones()), steps=tuple(limits.steps()))
-    return replace(followed, bound=bound, tied=tied, held=held.union(limits.only_ones()))
+    held = held.union(limits.only_ones(), together.fixed())
+    return replace(followed, equal=together.all(), most=tuple(together.most()), held=held)
 
 
 def holding_sizes(graph: Graph) -> Graph:

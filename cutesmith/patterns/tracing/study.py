@@ -204,43 +204,9 @@ class Study:
     def _own_sizes(self) -> frozenset[int]:
         return frozenset(id(node) for node in self.graph.nodes() if node.op in OWN_SIZES)
 
-    def bound(self, groups: Sequence[Group]) -> Iterator[tuple[Place, ...]]:
-        """The dimensions of a group where one that is 1 would be broadcast, but by other operations.
-
-        Of a large graph a few dimensions are tried; those of several that are not tried count as such.
-        """
-        left = self.most_probes
-        found = set[tuple[Place, ...]]()
-        for group in groups:
-            places = [place for place in sorted(group) if place[1] >= 0]
-            some = places[:MOST_ALONE]
-            if len(places) > 1 and len(some) > left:
-                found.add(tuple(places))
-            elif len(places) > 1:
-                found |= {fewest_with(p, places, self.is_taken) for p in some if self._is_broadcast_apart(p)}
-            left -= min(left, len(some))
-        yield from sorted(found)
-
-    def tied(self, groups: Sequence[Group]) -> Iterator[tuple[Place, ...]]:
-        """The dimensions of a group of which the function takes one larger alone, but does something else then.
-
-        As far as that was tried: laws of a group may then hold for equal sizes only, and nothing else compares them.
-        """
-        for group in groups:
-            places = tuple(place for place in sorted(group) if place[1] >= 0)
-            alone = (self.known.get(frozenset({(place, 2)})) for place in places)
-            if len(places) > 1 and any(each and numbers_beside(self.graph, each) is None for each in alone):
-                yield places
-
     def is_taken(self, places: Sequence[Place]) -> bool:
         """Whether the function takes these dimensions twice as large."""
         return self.larger(dict.fromkeys(places, 2)) is not None
-
-    def _is_broadcast_apart(self, place: Place) -> bool:
-        if self.is_taken([place]):
-            return False
-        single = self.larger({place: Fraction(1, self.graph.size_at(place))})
-        return single is not None and numbers_beside(self.graph, single) is None
 
     def places(self) -> Iterator[tuple[Place, int]]:
         """Every size and number that may be another in another call."""

@@ -221,10 +221,13 @@ class _Run:
             told = untraceable(" or ".join(numbers))
             return FunctionFailedError(told.message, operation=told.operation, hint=told.hint)
         where = where_raised(error, self.path)
+        hint = f"It runs on tensors without values. Tensors that the file makes have to be inputs; {NEEDS_MODEL}."
+        if isinstance(error, TypeError) and "invalid combination of arguments" in str(error):
+            hint = "PyTorch takes no such arguments, whatever the tensors are: write the call as it lists them."
         return FunctionFailedError(
             f"reference_fn could not be traced{where}: {type(error).__name__}: {error}",
             operation=where.strip(),
-            hint=f"It runs on tensors without values. Tensors that the file makes have to be inputs; {NEEDS_MODEL}.",
+            hint=hint,
         )
 
     def _of_unknown_shape(self, outputs: Sequence[Any]) -> Iterator[UnmatchedError]:

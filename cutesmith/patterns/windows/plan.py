@@ -26,11 +26,12 @@ from cutesmith.patterns.writing.expressions import literal
 from cutesmith.patterns.writing.naming import SHARED_NAMES, ViewNames
 from cutesmith.patterns.writing.templating import (
     as_image,
+    first_checks,
     launcher_key,
+    positions_check,
     render_template,
     returned,
     size_checks,
-    type_check,
     with_ones_in_front,
 )
 from cutesmith.runtime.tiling import TiledShape, Tiling
@@ -152,7 +153,7 @@ def _context(problem: WindowsProblem, c: WindowsConfiguration) -> dict[str, obje
         "allocations": list(_allocations(problem, passed, form)),
         "checks": _checks(problem),
         "taps": _taps(problem),
-        "type_check": type_check(problem.arguments, problem.graph.arguments),
+        "first_checks": first_checks(problem.arguments, problem.graph, images[0].code.name if images else ""),
         "channels_check": _channels_check(problem, passed),
         "passed": [*(passed[o.name] for o in (*images, *late, *factors)), *(o.name for o in epilogue.outputs)],
         "key": launcher_key(list(dict.fromkeys(passed.values()))),
@@ -303,6 +304,7 @@ def _allocations(problem: WindowsProblem, passed: dict[str, str], form: Form) ->
     rank = problem.rank
     positions = [_positions(span, f"image[{dim - rank}]") for dim, span in enumerate(problem.spans)]
     yield f"sizes = ({', '.join(positions)},)"
+    yield from positions_check()
     shape = f"*image[:-{rank}], *sizes" if len(problem.image_shape) > rank else "*sizes,"
     if problem.weights:
         weight = passed[problem.weights.operand.name]

@@ -9,11 +9,12 @@ import functools
 import math
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from cutesmith.errors import UnavailableError
-from cutesmith.patterns.graph.nodes import Argument, Graph
-from cutesmith.patterns.graph.size_laws import Place, place_code
+from cutesmith.patterns.graph.nodes import Graph
+from cutesmith.patterns.graph.size_laws import EqualSizes, Place, place_code
 
 
 @functools.cache
@@ -51,8 +52,8 @@ def launcher_key(tensors: Sequence[str], sized: Sequence[str] = ()) -> list[str]
 
 def size_checks(names: Sequence[str], graph: Graph, places: Collection[Place]) -> list[str]:
     """The statements that refuse other sizes than the traced ones in these places, and what is not broadcast."""
-    lines = [line for bound in graph.bound for line in _not_broadcast(names, graph, bound)]
-    lines += [line for tied in graph.tied for line in _not_tied(names, graph, tied)]
+    lines = equal_checks(names, graph, (equal for equal in graph.equal if not equal.ones))
+    lines += [line for most in graph.most for line in _not_above(names, most)]
     lines += [line for places in graph.not_ones for line in _not_ones(names, places)]
     lines += [line for place, step in graph.steps for line in _in_steps(names, place, step)]
     for at, (name, argument) in enumerate(zip(names, graph.arguments, strict=True)):
@@ -68,18 +69,29 @@ def size_checks(names: Sequence[str], graph: Graph, places: Collection[Place]) -
     return lines
 
 
-def _not_broadcast(names: Sequence[str], graph: Graph, bound: Sequence[Place]) -> Iterator[str]:
-    """The statement that refuses one size of 1 beside others where all are of one size, or in one proportion."""
-    codes, scaled = _in_proportion(names, graph, bound)
-    yield f"if 1 in ({', '.join(codes)}) and len({{{', '.join(scaled)}}}) > 1:"
-    yield f'    raise ValueError("this kernel does not broadcast one of {", ".join(codes)}")'
+def equal_checks(names: Sequence[str], graph: Graph, sizes: Iterable[EqualSizes]) -> list[str]:
+    """The statements that refuse sizes that have to be equal and are not."""
+    return [line for equal in sizes for line in _equal(names, graph, equal)]
 
 
-def _not_tied(names: Sequence[str], graph: Graph, tied: Sequence[Place]) -> Iterator[str]:
-    """The statement that refuses sizes that are not equal, or not in the traced proportion."""
-    _, scaled = _in_proportion(names, graph, tied)
-    yield f"if len({{{', '.join(scaled)}}}) > 1:"
-    yield f'    raise ValueError("this kernel takes equal {", ".join(scaled)}")'
+def _equal(names: Sequence[str], graph: Graph, equal: EqualSizes) -> Iterator[str]:
+    """The statement that refuses sizes that are not equal, or not in the traced proportion; some may be 1."""
+    common, codes, scaled = _in_proportion(names, graph, equal.places)
+    alone = [code for place, code in zip(equal.places, codes, strict=True) if place in equal.ones]
+    by_one = dict[int, list[str]]()  # the sizes by what of them is equal where they are 1, 0 of those that may not be
+    for place, each in zip(equal.places, scaled, strict=True):
+        by_one.setdefault(common // graph.size_at(place) if place in equal.ones else 0, []).append(each)
+    found = " | ".join(f"{{{', '.join(each)}}}{f' - {{{one}}}' if one else ''}" for one, each in by_one.items())
+    yield f"if {' != '.join(scaled)}:" if len(scaled) == 2 and not alone else f"if len({found}) > 1:"
+    told = f"this kernel takes equal sizes{', or a 1 of ' + ', '.join(alone) if alone else ''}"
+    yield f'    raise ValueError(f"{told}: {{{", ".join(scaled)} = }}")'
+
+
+def _not_above(names: Sequence[str], most: tuple[Place, Place]) -> Iterator[str]:
+    """The statement that refuses a size which is larger than another one."""
+    code, of_whole = (place_code(names[index], dim) for index, dim in most)
+    yield f"if {code} > {of_whole}:"
+    yield f'    raise ValueError(f"this kernel takes no {code} above {of_whole}, not {{{code}}} and {{{of_whole}}}")'
 
 
 def _not_ones(names: Sequence[str], places: Sequence[Place]) -> Iterator[str]:
@@ -97,20 +109,55 @@ def _in_steps(names: Sequence[str], place: Place, step: int) -> Iterator[str]:
     yield f'    raise ValueError("this kernel takes multiples of {step} as {code}")'
 
 
-def _in_proportion(names: Sequence[str], graph: Graph, places: Sequence[Place]) -> tuple[list[str], list[str]]:
-    """The code of these sizes, and of what of them is equal."""
+def _in_proportion(names: Sequence[str], graph: Graph, places: Sequence[Place]) -> tuple[int, list[str], list[str]]:
+    """What is equal of these sizes when traced, the code of the sizes, and that of what is equal."""
     common = math.lcm(*map(graph.size_at, places))
     factors = [common // graph.size_at(place) for place in places]
     codes = [place_code(names[index], dim) for index, dim in places]
-    return codes, [code if factor == 1 else f"{code} * {factor}" for code, factor in zip(codes, factors, strict=True)]
+    scaled = [code if factor == 1 else f"{code} * {factor}" for code, factor in zip(codes, factors, strict=True)]
+    return common, codes, scaled
 
 
-def type_check(names: Sequence[str], arguments: Sequence[Argument]) -> list[str]:
+def first_checks(names: Sequence[str], graph: Graph, whole: str = "") -> list[str]:
+    """The statements of the first call with some shapes and types, whose kernel it chooses: they refuse others.
+
+    `whole` is the argument that gives the result its shape, where one does.
+    """
+    return [*type_check(names, graph), *broadcast_checks(names, graph, whole)]
+
+
+def type_check(names: Sequence[str], graph: Graph) -> list[str]:
     """The statements that refuse tensors of other types than the traced ones, which the kernel has in its registers."""
-    tensors = [(name, each.dtype) for name, each in zip(names, arguments, strict=True) if each.kind == "tensor"]
+    tensors = [(name, each.dtype) for name, each in zip(names, graph.arguments, strict=True) if each.kind == "tensor"]
     found, expected = _either([f"{name}.dtype" for name, _ in tensors]), _either([f"torch.{d}" for _, d in tensors])
     said = ", ".join(f"{name} of {dtype}" for name, dtype in tensors)
     return [f"if {found} != {expected}:", f'    raise ValueError("this kernel takes {said}")']
+
+
+def broadcast_checks(names: Sequence[str], graph: Graph, whole: str = "") -> list[str]:
+    """The statements that refuse sizes that differ and are not 1; those of the argument `whole` may not be 1 either."""
+    broadcast = (equal for equal in graph.equal if equal.ones)
+    kept = (replace(equal, ones=frozenset(p for p in equal.ones if names[p[0]] != whole)) for equal in broadcast)
+    return equal_checks(names, graph, kept)
+
+
+def fitting_checks(operands: Iterable[str], shape: str, *, stretched: bool = True) -> Iterator[str]:
+    """The statements that refuse operands which this shape is broadcast to: PyTorch's result would be larger.
+
+    Where a kernel does not stretch sizes of 1, operands have to be of the last dimensions of the shape.
+    """
+    for name in dict.fromkeys(operands):
+        differ = f"any(n not in (1, size) for n, size in zip({name}.shape[::-1], {shape}[::-1]))"
+        yield f"if {differ if stretched else f'{name}.shape != {shape}[-{name}.dim():]'}:"
+        yield f'    raise ValueError(f"{name} has shape {{(*{name}.shape,)}}; it must fit {{(*{shape},)}}")'
+
+
+def positions_check() -> list[str]:
+    """The statement that refuses an image along which there is not one window: `sizes` are how many there are."""
+    return [
+        "if min(sizes) < 1:",
+        '    raise ValueError(f"this kernel takes images no smaller than a window, not {sizes}")',
+    ]
 
 
 def with_ones_in_front(code: str, ranks: Iterable[int], rank: int) -> str:

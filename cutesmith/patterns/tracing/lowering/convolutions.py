@@ -46,6 +46,8 @@ def _convolution(
     build, rank, shape = low.build, len(stride), tuple(low.shapes[0])
     taps, channels = weight.shape[2:], x.shape[1] // groups
     outputs = shape[1] // groups
+    if shape[1] % groups:
+        raise RuntimeError(f"{shape[1]} channels of a result are not a multiple of {groups} groups")
     if not channels:
         raise build.unmatched("convolves images without channels")
     if transposed:

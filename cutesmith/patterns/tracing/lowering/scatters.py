@@ -153,9 +153,19 @@ def _along(low: Lowering, index: Node, dim: int, rank: int) -> Node:
     return low.build.reshape(index, tuple(size if at == dim else 1 for at in range(rank)))
 
 
+def _slices(x: Node, dim: int, source: Node) -> Node:
+    """A source of slices of x, whose other sizes are compared here: on tensors without values PyTorch does not."""
+    if len(source.shape) != len(x.shape) or any(
+        ours != theirs for at, (ours, theirs) in enumerate(zip(source.shape, x.shape, strict=True)) if at != dim
+    ):
+        raise RuntimeError(f"a source of shape {source.shape} does not fit into {x.shape} along dimension {dim}")
+    return source
+
+
 @lowers("index_add")
 def _index_add(low: Lowering, x: Node, dim: int, index: Node, source: Node, *, alpha: Number = 1) -> Node:
-    dim, source = dim % len(x.shape), low.operand(source)
+    dim = dim % len(x.shape)
+    source = _slices(x, dim, low.operand(source))
     if alpha != 1:
         source = low.build("mul", source, low.operand(alpha), dtype=low.dtype)
     return _joined(low, x, dim, _along(low, index, dim, len(x.shape)), source, "sum")
@@ -166,7 +176,7 @@ def _index_reduce(
     low: Lowering, x: Node, dim: int, index: Node, source: Node, reduce: str, *, include_self: bool = True
 ) -> Node:
     dim = dim % len(x.shape)
-    return _joined(low, x, dim, _along(low, index, dim, len(x.shape)), source, reduce, include_self)
+    return _joined(low, x, dim, _along(low, index, dim, len(x.shape)), _slices(x, dim, source), reduce, include_self)
 
 
 @lowers("index_copy")
