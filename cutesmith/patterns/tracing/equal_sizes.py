@@ -144,6 +144,8 @@ def _of_tensors(group: Iterable[Place]) -> Places:
 
 def _other_sizes(places: Sequence[Place], size: Callable[[Place], int]) -> Iterator[Growth]:
     """One more of each, three times as many, one less, and 1 of a single one, which may be broadcast."""
-    for new in (lambda n: n + 1, lambda n: 3 * n, lambda n: max(1, n - 1), *[lambda n: 1] * (len(places) == 1)):
-        growth = {p: Fraction(new(size(p)), size(p)) for p in places if new(size(p)) != size(p)}
+    ways = [(1, 1), (3, 0), (1, -1), *[(0, 1)] * (len(places) == 1)]
+    for times, more in ways:
+        sizes = {place: max(1, times * size(place) + more) for place in places}
+        growth = {place: Fraction(new, size(place)) for place, new in sizes.items() if new != size(place)}
         yield from [growth] if growth else []
