@@ -343,6 +343,13 @@ class Scan(Attributes):
 
 
 @dataclass(frozen=True)
+class Carried(Attributes):
+    """The number of a recurrence of which the node is the state before each step: only while steps are rerolled."""
+
+    number: int
+
+
+@dataclass(frozen=True)
 class Sort(Attributes):
     """Elements along `dim` in rising or falling order, NaN as the largest, equal ones by their place.
 

@@ -139,6 +139,8 @@ def _rebuilt(build: GraphBuilder, node: Node, inputs: list[Node], numbers: Mappi
     build.origin = node.origin
     if node.op == "scalar" and Scalar.of(node).index in numbers:
         return build.constant(numbers[Scalar.of(node).index], node.dtype)
+    if node.op == "cast":
+        return build.expand(build.cast(inputs[0], node.dtype), node.shape)
     if node.is_pointwise:
         return build.expand(build(node.op, *inputs, dtype=node.dtype), node.shape)
     if node.is_reduction:

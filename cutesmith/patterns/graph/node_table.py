@@ -32,6 +32,10 @@ class NodeTable:
         self._nodes: dict[Any, Node] = {}
         self.slices: dict[int, tuple[Node, int, int]] = {}
         """What a function sliced, by the id of the result: the value, the dimension, the first element."""
+        self.states: dict[int, tuple[Node, int, int]] = {}
+        """The states of recurrences that became scans, by their ids: the scan, its dimension, the place along it."""
+        self.rerolled = False
+        """Whether steps of a loop became one value."""
         self.joins_rounds = True
         """Whether rounds of doubled shifts become a scan."""
         self.factors: dict[int, Node] = {}
@@ -53,6 +57,12 @@ class NodeTable:
                 for factor in itertools.chain.from_iterable(map(in_memory, inputs)):
                     self.factors |= {id(each): factor for each in (factor, *self.reshaped.get(id(factor), ()))}
         return self._nodes[key]
+
+    def slice_of(self, sliced: Node, source: Node, dim: int, first: int) -> Node:
+        """The slice, of which is remembered what it is a slice of."""
+        if sliced is not source:
+            self.slices[id(sliced)] = source, dim, first
+        return sliced
 
     def viewed_once(self, view: tuple[Any, ...], node: Node, make: Callable[[], Node]) -> Node:
         """What `make` gives for a view of a node, made once as long as no other product is read.

@@ -7,12 +7,13 @@ once they are split where the view's strides say so, or are taken as one.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from cutesmith.patterns.graph.builder import GraphBuilder
 from cutesmith.patterns.graph.dtypes import compute_dtype
 from cutesmith.patterns.graph.nodes import Node
+from cutesmith.patterns.graph.rerolling import FEWEST, rerolled
 from cutesmith.patterns.graph.shapes import Shape, dense_strides
 from cutesmith.patterns.graph.takes import take
 from cutesmith.patterns.graph.views import push_permute, push_slice
@@ -130,6 +131,26 @@ def replaced(build: GraphBuilder, whole: Node, region: Region, value: Node, dtyp
     new = take(build, build.operand(value, kind), given, region.sizes, known=(before, old))
     old = build.operand(old, kind)
     return build.reshape(build.retype(build("where", inside, new, old, dtype=dtype), dtype), whole.shape)
+
+
+def side_by_side(build: GraphBuilder, written: Sequence[tuple[Region, Node]], dtype: str) -> Node | None:
+    """The storage of `dtype` that equal steps fill, each a part of one dimension; None for other writes."""
+    if len(written) < FEWEST:
+        return None
+    sizes = written[0][0].sizes
+    parts = {at for region, _ in written for at, span in enumerate(region.spans) if span.length < sizes[at]}
+    if len(parts) > 1 or any(region.sizes != sizes for region, _ in written):
+        return None
+    (dim,) = parts
+    ordered = sorted(written, key=lambda each: each[0].spans[dim].start)
+    length, step = ordered[0][0].spans[dim].length, ordered[0][0].spans[dim].step
+    starts = [region.spans[dim].start for region, _ in ordered]
+    if starts != list(range(0, sizes[dim], length)) or step != 1:
+        return None
+    shape = (*sizes[:dim], length, *sizes[dim + 1 :])
+    lying = [push_permute(build, value, [*region.order, *_ones(value.shape)]) for region, value in ordered]
+    pieces = [build.reshape(build.retype(each, dtype), shape) for each in lying]
+    return rerolled(build, pieces, dim, sizes)
 
 
 def _tests(build: GraphBuilder, coordinate: Node, span: Span, size: int) -> Iterator[Node]:

@@ -101,6 +101,14 @@ def push_slice(build: GraphBuilder, node: Node, dim: int, start: int, length: in
     return build.viewed_once(("slice", dim, *span), node, lambda: _sliced(build, node, dim, span))
 
 
+def once_scanned(build: GraphBuilder, node: Node) -> Node:
+    """A state of a recurrence that became a scan as its place in what is scanned; any other value as it is."""
+    if id(node) not in build.states:
+        return node
+    whole, dim, place = build.states[id(node)]
+    return build.drop_dims(push_slice(build, whole, dim, place, 1), [dim])
+
+
 def _sliced(build: GraphBuilder, node: Node, dim: int, span: tuple[int, int, int]) -> Node:
     start, length, step = span
     node, shape = build.settled(node), (*node.shape[:dim], length, *node.shape[dim + 1 :])

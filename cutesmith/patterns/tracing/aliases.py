@@ -12,7 +12,7 @@ import torch
 from cutesmith.patterns.graph.builder import GraphBuilder
 from cutesmith.patterns.graph.dtypes import dtype_name
 from cutesmith.patterns.graph.nodes import Node
-from cutesmith.patterns.graph.regions import Region, read, region_of, replaced
+from cutesmith.patterns.graph.regions import Region, read, region_of, replaced, side_by_side
 from cutesmith.patterns.graph.shapes import Shape, without_ones
 from cutesmith.patterns.graph.views import push_permute
 
@@ -39,6 +39,8 @@ class Memory:
     dtype: torch.dtype
     sizes: Shape | None = None
     aliases: list[Alias] = field(default_factory=list)
+    written: list[tuple[Region, Node]] = field(default_factory=list)
+    """What was written to parts of it since, in order."""
 
     def alive(self) -> Iterator[tuple[torch.Tensor, Alias]]:
         """Every tensor of it that can still be read."""
@@ -46,9 +48,28 @@ class Memory:
             if (tensor := alias.tensor()) is not None:
                 yield tensor, alias
 
+    def whole(self, build: GraphBuilder) -> Node:
+        """All its elements, once it is laid out; parts that were written side by side are joined at once."""
+        assert self.sizes is not None
+        joined = side_by_side(build, self.written, dtype_name(self.dtype))
+        for region, value in () if joined else self.written:
+            self.node = replaced(build, self.node, region, value, dtype_name(self.dtype))
+        self.node, self.written = joined or self.node, []
+        return self.node
+
+    def last_written(self, region: Region) -> Node | None:
+        """What was written to this region, where nothing was written to any of it later."""
+        for written, value in reversed(self.written):
+            if written == region:
+                return value
+            if not written.apart(region):
+                return None
+        return None
+
     def hold(self, tensor: torch.Tensor, node: Node) -> None:
         """Begins again with the only tensor of it that is alive."""
         self.node, self.shape, self.strides, self.sizes = node, tuple(tensor.shape), tuple(tensor.stride()), None
+        self.written = []
 
     def lay_out(self, build: GraphBuilder) -> Shape:
         """The sizes in the order of memory; the first tensor fills its storage, as what an operation returns does."""
@@ -87,15 +108,25 @@ class Aliases:
         memory.aliases.append(alias)
         return True
 
+    def knows(self, tensor: torch.Tensor) -> bool:
+        """Whether the tensor has a value."""
+        alias = self._by_tensor.get(id(tensor))
+        return alias is not None and alias.tensor() is tensor
+
     def node_of(self, tensor: torch.Tensor) -> Node | None:
         """The value that the tensor has now; None for a tensor that is not known."""
-        alias = self._by_tensor.get(id(tensor))
-        if alias is None or alias.tensor() is not tensor:
+        if not self.knows(tensor):
             return None
+        alias = self._by_tensor[id(tensor)]
         if alias.node is None:
             memory = self._memory(tensor)
             assert memory is not None
-            alias.node = read(self.build, memory.node, self._region(memory, tensor), tuple(tensor.shape))
+            region, shape = self._region(memory, tensor), tuple(tensor.shape)
+            value = memory.last_written(region)
+            if value is not None and value.dtype == dtype_name(tensor.dtype):
+                alias.node = self.build.reshape(value, shape)
+            else:
+                alias.node = read(self.build, memory.whole(self.build), region, shape)
         return alias.node
 
     def write(self, tensor: torch.Tensor, node: Node) -> None:
@@ -111,7 +142,7 @@ class Aliases:
             memory.hold(tensor, node)
             return
         region = self._region(memory, tensor)
-        memory.node = replaced(self.build, memory.node, region, node, dtype_name(tensor.dtype))
+        memory.written.append((region, node))
         for other, alias in others:
             seen = _region_in(memory.sizes, other)
             if seen is None or not seen.apart(region):

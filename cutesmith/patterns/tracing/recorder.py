@@ -16,6 +16,7 @@ from cutesmith.patterns.graph.builder import GraphBuilder
 from cutesmith.patterns.graph.dtypes import dtype_name
 from cutesmith.patterns.graph.nodes import Node, Origin
 from cutesmith.patterns.graph.shapes import broadcast
+from cutesmith.patterns.graph.views import once_scanned
 from cutesmith.patterns.tracing.aliases import Aliases
 from cutesmith.patterns.tracing.complex_numbers import ComplexNumbers, Unknown
 from cutesmith.patterns.tracing.decompositions import arguments_without_values, decomposition_of
@@ -132,7 +133,7 @@ class Recorder(LightMode):  # type: ignore[no-untyped-call,unused-ignore]
     def node_of(self, value: torch.Tensor) -> Node:
         """The node of a tensor; a number or a constant tensor that the function made for itself becomes a constant."""
         known = self.aliases.node_of(value)
-        return self._literal(value) if known is None else known
+        return self._literal(value) if known is None else once_scanned(self.build, known)
 
     def constant(self, number: Any, value: torch.Tensor) -> torch.Tensor:
         """A tensor without storage in place of `value`, made of `number` or of several equal ones."""
@@ -293,8 +294,8 @@ class Recorder(LightMode):  # type: ignore[no-untyped-call,unused-ignore]
             return self._viewed_in_place(getattr(torch.ops.aten, name[:-1]), func, args)
         if not name.endswith("_") or functional is None or not isinstance(target, torch.Tensor):
             return self._decomposed(func, args, named)
-        if name == "copy_" and self.aliases.node_of(target) is None:
-            return self._overwritten(target, self.node_of(args[1]))
+        if name == "copy_":
+            return self._copied(target, self.node_of(args[1]))
         value = self._functional(functional, args, named)
         return self._assign(target, self.node_of(value))
 
@@ -314,17 +315,19 @@ class Recorder(LightMode):  # type: ignore[no-untyped-call,unused-ignore]
 
     def _assign(self, target: torch.Tensor, node: Node) -> torch.Tensor:
         node = self.build.expand(self.build.retype(node, dtype_name(target.dtype)), tuple(target.shape))
-        if self.aliases.node_of(target) is None:
-            self.track(target, node)
-        else:
+        if self.aliases.knows(target):
             self.aliases.write(target, node)
+        else:
+            self.track(target, node)
         return target
 
-    def _overwritten(self, target: torch.Tensor, source: Node) -> torch.Tensor:
-        """A tensor that the function keeps between calls, all its elements replaced: its old values do not matter."""
+    def _copied(self, target: torch.Tensor, source: Node) -> torch.Tensor:
+        """A tensor all of whose elements are replaced, perhaps one that the function keeps between calls."""
         shape = tuple(target.shape)
         if broadcast([source.shape, shape]) != shape:
             raise RuntimeError(f"values of shape {source.shape} do not fit into {shape}")
+        if self.aliases.knows(target):
+            return self._assign(target, self.build.cast(source, dtype_name(target.dtype)))
         if target.untyped_storage().nbytes() != target.numel() * target.element_size():
             raise self.build.unmatched("writes into a part of a tensor that is not an argument")
         self.track(target, self.build.expand(self.build.cast(source, dtype_name(target.dtype)), shape))

@@ -21,17 +21,22 @@ from cutesmith.patterns.graph.attributes import Scan
 from cutesmith.patterns.graph.builder import GraphBuilder
 from cutesmith.patterns.graph.dtypes import PROMOTION, dtype_name
 from cutesmith.patterns.graph.equality import same_graph, with_numbers
-from cutesmith.patterns.graph.nodes import Argument, Graph, Node, nodes_of
+from cutesmith.patterns.graph.nodes import Argument, Graph, Node, nodes_of, with_values
+from cutesmith.patterns.graph.views import once_scanned
 from cutesmith.patterns.tracing.frames import line_raised, where_raised
 from cutesmith.patterns.tracing.made_tensors import MadeTensors
 from cutesmith.patterns.tracing.recorder import CHOOSES_ROWS, READS_VALUE, FunctionFailedError, Recorder
 from cutesmith.patterns.tracing.scalars import CountedInt, Scalars, untraceable
 from cutesmith.patterns.tracing.sizes import follow_sizes, holding_sizes
+from cutesmith.patterns.tracing.study import PRIMES, TRACES
 from cutesmith.problems import contract
 from cutesmith.recording.facade import ValuesNeeded, active_facade, cuda_as_cpu
 
 if TYPE_CHECKING:
     from cutesmith.problems.loading import LoadedFile
+
+MOST_OPERATIONS = 6000
+"""Of a trace on larger arguments, where a loop has more steps then: two seconds."""
 
 NEEDS_MODEL = "a model is needed for this function"
 
@@ -111,7 +116,8 @@ def _traced(
         followed = {i: each.value for i, each in enumerate(arguments) if each.value is not None}
         numbers = {i: value for i, value in followed.items() if i not in sizes + known}
         run = _Run(function, arguments, path, follow=True, sizes=sizes, known=known)
-        graph, most = run.graph(), 2 * run.recorder.operations
+        graph = run.graph()
+        most = _most_operations(run)
         if numbers:
             plain = _Run(function, arguments, path, follow=False, known=known).graph()
             if not same_graph(with_numbers(graph, numbers), with_numbers(plain, {})):
@@ -121,6 +127,18 @@ def _traced(
             return _Run(function, grown, path, follow=True, sizes=sizes, known=known, most=most).graph()
 
         return follow_sizes(graph, larger, numbers=sizes)
+
+
+def _most_operations(run: _Run) -> int:
+    """Operations of a trace on larger arguments: more are those of a longer loop, which is another graph.
+
+    But for a loop whose steps became one value: of a short one longer ones are tried, by all factors that sizes grow.
+    """
+    count = run.recorder.operations
+    if not run.build.rerolled:
+        return 2 * count
+    longer = (max(PRIMES[: TRACES + 3]) + 1) * count
+    return longer if longer <= MOST_OPERATIONS else count + count // 2
 
 
 def _parameter_names(function: Callable[..., Any], count: int) -> list[str]:
@@ -182,7 +200,9 @@ class _Run:
         nodes = tuple(self._output(value, index) for index, value in enumerate(outputs))
         strides = tuple(tuple(value.stride()) for value in outputs)
         assumes = tuple(dict.fromkeys(self.recorder.assumes))
-        return Graph(self.arguments, nodes, strides, isinstance(result, (tuple, list)), assumes=assumes)
+        graph = Graph(self.arguments, nodes, strides, isinstance(result, (tuple, list)), assumes=assumes)
+        states = {id(node): node for node in graph.nodes() if id(node) in self.build.states}
+        return with_values(graph, {key: once_scanned(self.build, node) for key, node in states.items()})
 
     def _value(self, index: int, argument: Argument) -> Any:
         if argument.kind == "scalar":

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from cutesmith.patterns.graph.nodes import Node
+from cutesmith.patterns.graph.rerolling import rerolled
 from cutesmith.patterns.graph.takes import take, unflipped
 from cutesmith.patterns.tracing.lowering.dispatch import Lowering, Operand, lowers
 from cutesmith.patterns.tracing.lowering.scans import doubled_scan, exclusive_scan, flipped_scan
@@ -54,13 +55,17 @@ def _joined(low: Lowering, tensors: Sequence[Node], dim: int) -> Node:
 
 @lowers("cat")
 def _cat(low: Lowering, tensors: Sequence[Node], dim: int = 0) -> Node:
-    scan = exclusive_scan(low, tensors, dim) or doubled_scan(low, tensors, dim)
-    return _joined(low, tensors, dim) if scan is None else scan
+    shape = tuple(low.shapes[0])
+    whole = exclusive_scan(low, tensors, dim) or doubled_scan(low, tensors, dim)
+    whole = whole or rerolled(low.build, tensors, dim % len(shape), shape)
+    return _joined(low, tensors, dim) if whole is None else whole
 
 
 @lowers("stack")
 def _stack(low: Lowering, tensors: Sequence[Node], dim: int = 0) -> Node:
     dim = dim % len(low.shapes[0])
+    if (whole := rerolled(low.build, tensors, dim, tuple(low.shapes[0]))) is not None:
+        return whole
     unsqueezed = [low.build.reshape(each, (*each.shape[:dim], 1, *each.shape[dim:])) for each in tensors]
     return _joined(low, unsqueezed, dim)
 

@@ -69,15 +69,23 @@ def _slice(
     dim = dim % len(x.shape)
     first, _, _ = slice(start, end, step).indices(x.shape[dim])
     sliced = push_slice(low.build, x, dim, first, low.shapes[0][dim], step)
-    if step == 1:
-        low.build.slices[id(sliced)] = x, dim, first
-    return sliced
+    return low.build.slice_of(sliced, x, dim, first) if step == 1 else sliced
 
 
 @lowers("select")
 def _select(low: Lowering, x: Node, dim: int, index: int) -> Node:
     dim = dim % len(x.shape)
-    return low.build.drop_dims(push_slice(low.build, x, dim, index % x.shape[dim], 1), [dim])
+    return _selected(low, x, dim, index % x.shape[dim])
+
+
+def _selected(low: Lowering, x: Node, dim: int, index: int) -> Node:
+    sliced = low.build.slice_of(push_slice(low.build, x, dim, index, 1), x, dim, index)
+    return low.build.drop_dims(sliced, [dim])
+
+
+@lowers("unbind")
+def _unbind(low: Lowering, x: Node, dim: int = 0) -> tuple[Node, ...]:
+    return tuple(_selected(low, x, dim % len(x.shape), index) for index in range(len(low.shapes)))
 
 
 @lowers("split", "split_with_sizes")
@@ -85,7 +93,8 @@ def _split(low: Lowering, x: Node, sizes: Any, dim: int = 0) -> tuple[Node, ...]
     dim = dim % len(x.shape)
     lengths = [shape[dim] for shape in low.shapes]
     starts = itertools.accumulate(lengths, initial=0)
-    return tuple(push_slice(low.build, x, dim, start, length) for start, length in zip(starts, lengths))
+    pieces = [(push_slice(low.build, x, dim, start, length), start) for start, length in zip(starts, lengths)]
+    return tuple(low.build.slice_of(piece, x, dim, start) for piece, start in pieces)
 
 
 def _of_memory(low: Lowering, x: Node, code: str, view: Callable[[torch.Tensor], torch.Tensor]) -> Node:

@@ -1,0 +1,347 @@
+"""Stacks of equal steps as one value: what Python unrolled over a dimension is computed for all of it at once.
+
+The pieces of a stack are alike where they are the same operations on neighbouring slices. They become the operations
+on what was sliced, with one dimension more. Where each piece is made of the one before, as the states of a loop over
+time are, and the step is a sum, product or extreme, or linear in the state before, that is a scan.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+
+from cutesmith.patterns.graph.attributes import Carried, Constant, Contraction, Reduction, Scan, Stored
+from cutesmith.patterns.graph.builder import GraphBuilder
+from cutesmith.patterns.graph.contractions import contract
+from cutesmith.patterns.graph.nodes import Node
+from cutesmith.patterns.graph.recurrences import Recurrence, Steps, Unlike, along, reaches, scanned, with_odd
+from cutesmith.patterns.graph.shapes import Shape, broadcast
+from cutesmith.patterns.graph.takes import take
+from cutesmith.patterns.graph.views import push_permute, push_slice
+
+FEWEST = 4
+"""Pieces: of fewer, what follows a dimension is not told from what does not."""
+
+
+def rerolled(build: GraphBuilder, pieces: Sequence[Node], dim: int, shape: Shape) -> Node | None:
+    """The value of `shape` that has the pieces side by side along a dimension, a new one or one that they have.
+
+    None where they are not alike.
+    """
+    if len(pieces) < FEWEST or len({(piece.shape, piece.dtype) for piece in pieces}) > 1 or 0 in shape:
+        return None
+    for is_lenient, steps in itertools.product((False, True), (tuple(pieces), tuple(pieces[::-1]))):
+        rolling = _Rolling(build, len(pieces), is_lenient)
+        try:
+            value = rolling.of(steps, dim)
+        except Unlike:
+            continue
+        rolling.remember_states()
+        build.rerolled = True
+        whole = build.expand(value, along(pieces[0].shape, dim, len(pieces)))
+        if steps[0] is not pieces[0]:
+            whole = _flipped(build, whole, dim)
+        return build.reshape(whole, shape)
+    return None
+
+
+def _flipped(build: GraphBuilder, node: Node, dim: int) -> Node:
+    places = [build.iota(node.shape, each) for each in range(len(node.shape))]
+    places[dim] = build("sub", node.shape[dim] - 1, places[dim])
+    return take(build, node, places, node.shape)
+
+
+class _Rolling:
+    """What steps come to, place by place: `found` by their ids and by where the new dimension is.
+
+    `is_lenient`: a first or last step may be another in a part of the steps of a recurrence, too.
+    """
+
+    def __init__(self, build: GraphBuilder, length: int, is_lenient: bool) -> None:
+        self.build, self.length, self.is_lenient = build, length, is_lenient
+        self.found: dict[tuple[object, ...], Node] = {}
+        self.failed: set[tuple[object, ...]] = set()
+        self.open: list[Recurrence] = []
+        self.scans: dict[int, tuple[Node, Recurrence]] = {}
+
+    def of(self, steps: Steps, at: int) -> Node:
+        """The value whose dimension `at` has the steps side by side: 1 there where all are the same."""
+        key = (at, *map(id, steps))
+        if key in self.failed:
+            raise Unlike
+        if key not in self.found:
+            try:
+                self.found[key] = self._of(steps, at)
+            except Unlike:
+                self.failed.add(key)
+                raise
+        return self.found[key]
+
+    def _of(self, steps: Steps, at: int) -> Node:
+        known = [step for step in steps if step is not None]
+        if all(step is known[0] for step in known):
+            return self.build.reshape(known[0], along(known[0].shape, at, 1))
+        for recurrence in self.open:
+            if recurrence.carries(steps, at):
+                return recurrence.carried
+        ways = (self._sliced, self._counted, self._seen_otherwise, self._stepwise)
+        used = [recurrence.used for recurrence in self.open]
+        for way in (*ways, self._odd_at_an_end, self._one_step_off):
+            try:
+                if (found := way(steps, at)) is not None:
+                    return found
+            except Unlike:
+                for recurrence, before in zip(self.open, used, strict=True):
+                    recurrence.used = before
+        raise Unlike
+
+    def remember_states(self) -> None:
+        """The states of all recurrences are read from what is scanned from now on."""
+        for whole, recurrence in self.scans.values():
+            for place, state in enumerate(recurrence.states):
+                if state is not None and along(state.shape, recurrence.at, self.length) == whole.shape:
+                    self.build.states[id(state)] = whole, recurrence.at, place
+
+    # Slices
+
+    def _sliced(self, steps: Steps, at: int) -> Node | None:
+        """What neighbouring slices are slices of."""
+        known = [(number, step) for number, step in enumerate(steps) if step is not None]
+        slices = [(number, found) for number, step in known if (found := self._slice_of(step)) is not None]
+        if len(slices) < max(2, len(known)):
+            return None
+        (number, (x, dim, start)), (_, (_, _, later)) = slices[0], slices[1]
+        apart = later - start
+        if apart < 1 or any(each != (x, dim, start + (n - number) * apart) for n, each in slices):
+            return None
+        shape = _any(steps).shape
+        width = math.prod(shape) * x.shape[dim] // max(1, math.prod(x.shape))
+        if width != 1 and width != apart:
+            return None
+        return self._whole(x, dim, (start - number * apart, apart, width), at, shape)
+
+    def _slice_of(self, step: Node) -> tuple[Node, int, int] | None:
+        """The slice that a step is, or is a reshape of: the value, the dimension, the first element."""
+        ways = (step, *self.build.reshaped.get(id(step), ()))
+        return next((self.build.slices[id(each)] for each in ways if id(each) in self.build.slices), None)
+
+    def _whole(self, x: Node, dim: int, span: tuple[int, int, int], at: int, shape: Shape) -> Node | None:
+        """The slices of x side by side: `width` elements each, `apart`, of which the first may lie outside."""
+        (start, apart, width), build = span, self.build
+        count = self.length * width
+        is_inside = start >= 0 and start + (self.length - 1) * apart + width <= x.shape[dim]
+        if not (is_inside or self.is_lenient):
+            raise Unlike
+        if not is_inside:
+            sizes = along(x.shape[:dim] + x.shape[dim + 1 :], dim, count)
+            places = [build.iota(sizes, each) for each in range(len(sizes))]
+            places[dim] = build("add", build("mul", places[dim], apart // width), start)
+            whole = take(build, x, places, sizes)
+        else:
+            whole = push_slice(build, x, dim, start, count, apart // width)
+        inner = (*x.shape[:dim], *([width] if width > 1 else []), *x.shape[dim + 1 :])
+        to = _same_place(shape, at, inner)
+        if to is None:
+            return None
+        whole = build.reshape(whole, along(inner, dim, self.length))
+        others = [each for each in range(len(inner) + 1) if each != dim]
+        turned = push_permute(build, whole, [*others[:to], dim, *others[to:]])
+        return build.reshape(turned, along(shape, at, self.length))
+
+    def _counted(self, steps: Steps, at: int) -> Node | None:
+        """Numbers that rise or fall evenly, by the coordinate."""
+        known = [(place, step) for place, step in enumerate(steps) if step is not None]
+        if at or any(step.op != "constant" for _, step in known):
+            return None
+        (first, number), (second, other) = known[0], known[1]
+        values = [Constant.of(step).value for _, step in known]
+        if not all(map(math.isfinite, values)):
+            return None
+        step = (values[1] - values[0]) / (second - first)
+        start = values[0] - first * step
+        kind = number.dtype
+        if step != int(step) or start != int(start) or kind == "bool" or other.dtype != kind:
+            return None
+        if any(value != start + place * step for (place, _), value in zip(known, values, strict=True)):
+            return None
+        place = self.build("mul", self.build.iota((self.length,), 0), int(step))
+        return self.build.operand(self.build("add", place, int(start)), kind)
+
+    # Views
+
+    def _seen_otherwise(self, steps: Steps, at: int) -> Node | None:
+        """Reshapes and transposes of other steps."""
+        reshaped = [None if step is None else self.build.reshaped.get(id(step)) for step in steps]
+        if all(before for before, step in zip(reshaped, steps, strict=True) if step is not None):
+            return self._reshaped(steps, tuple(before[-1] if before else None for before in reshaped), at)
+        turned = [None if step is None else self.build.permuted.get(id(step)) for step in steps]
+        if all(before for before, step in zip(turned, steps, strict=True) if step is not None):
+            dims, *others = {tuple(before[1]) for before in turned if before}
+            if others:
+                return None
+            inner = self.of(tuple(before[0] if before else None for before in turned), 0)
+            order = [1 + dim for dim in dims]
+            return push_permute(self.build, inner, [*order[:at], 0, *order[at:]])
+        return None
+
+    def _reshaped(self, steps: Steps, before: Steps, at: int) -> Node | None:
+        shape, inner = _any(steps).shape, _any(before).shape
+        to = _same_place(shape, at, inner)
+        if to is None:
+            return None
+        found = self.of(before, to)
+        return self.build.reshape(found, along(shape, at, found.shape[to]))
+
+    # Operations
+
+    def _stepwise(self, steps: Steps, at: int) -> Node | None:
+        """The same operation in all steps; a scan where each is made of the step before."""
+        steps = self._unfolded(steps)
+        first, *others = [step for step in steps if step is not None]
+        said = first.op, first.dtype, first.attrs, len(first.inputs)
+        if any((each.op, each.dtype, each.attrs, len(each.inputs)) != said for each in others) or not first.inputs:
+            return None
+        if reaches(steps[2], steps[1]) or reaches(steps[-3], steps[-2]):
+            return self._recurrent(steps, at)
+        return self._operation(steps, at)
+
+    def _unfolded(self, steps: Steps) -> Steps:
+        """The steps, of which the first may be 0: a number times a state of 0, as the others are times a state."""
+        first, second = steps[:2]
+        if not (first and second and first.op == "constant" and Constant.of(first).value == 0 and second.op == "mul"):
+            return steps
+        number = next((each for each in second.inputs if each.op == "constant"), None)
+        if number is None:
+            return steps
+        inputs = [number if each is number else self.build.constant(0, second.dtype) for each in second.inputs]
+        return (self.build.node("mul", inputs, (), second.dtype), *steps[1:])
+
+    def _recurrent(self, steps: Steps, at: int) -> Node:
+        shape, dtype = along(_shape(steps), at, self.length), _any(steps).dtype
+        carried = self.build.node("carried", (), shape, dtype, Carried(len(self.open)))
+        recurrence = Recurrence(steps, not reaches(steps[2], steps[1]), at, carried)
+        found, failed = dict(self.found), self.failed
+        self.open.append(recurrence)
+        self.failed = set()  # steps that come to nothing else may be the states before
+        try:
+            body = self._operation(steps, at)
+        finally:
+            self.open.pop()
+            self.failed = failed
+            if recurrence.used:  # what was found of the state before holds in here alone
+                self.found = found
+        if not recurrence.used:
+            return body
+        whole = scanned(self.build, recurrence, body)
+        self.scans[id(whole)] = whole, recurrence
+        return whole
+
+    def _operation(self, steps: Steps, at: int) -> Node:
+        """The operation of all steps on what their inputs come to."""
+        build, first, alike = self.build, _any(steps), _shape(steps)
+        shape = along(alike, at, self.length)
+        inputs = [tuple(step and step.inputs[place] for step in steps) for place in range(len(first.inputs))]
+        if first.is_pointwise or first.op == "expand":
+            given = [self._aligned(each, at, len(alike)) for each in inputs]
+            return build.expand(given[0] if first.op == "expand" else build(first.op, *given, dtype=first.dtype), shape)
+        if any(step is not None and step.shape != alike for step in steps):
+            raise Unlike
+        if first.is_reduction:
+            reduction = Reduction.of(first)
+            dims = [dim + (dim >= at) for dim in reduction.dims]
+            source = self.of(inputs[0], at)
+            return build.expand(build.reduce(first.op, source, dims, first.dtype, reduction.correction), shape)
+        if first.op == "contract" and 1 in alike[-2:]:
+            return self._vector_product(inputs, at, first)
+        if first.op == "contract" and at <= len(alike) - 2:
+            a, b = (self._aligned(each, at, len(alike)) for each in inputs)
+            said = Contraction.of(first)
+            product = contract(build, a, b, first.dtype, tf32=said.tf32, short_sums=said.short_sums)
+            return build.expand(product, shape)
+        if first.op == "reshape" and (found := self._reshaped(steps, inputs[0], at)) is not None:
+            return found
+        if first.op == "stored" and not Stored.of(first).views:
+            return self.of(inputs[0], at)
+        raise Unlike
+
+    def _vector_product(self, inputs: Sequence[Steps], at: int, first: Node) -> Node:
+        """Sums along k of products (…, m, k, n), where one factor is a vector in each step."""
+        build, rank = self.build, len(first.shape)
+        if at == rank:
+            rows = self._aligned(inputs[0], rank - 2, rank)
+            rows = push_permute(build, rows, [*range(rank - 2), rank - 1, rank, rank - 2])
+            a = build.reshape(rows, along(rows.shape, rank, 1))
+            b = self._aligned(inputs[1], rank, rank)
+        else:
+            rows = self._aligned(inputs[0], at, rank)
+            a = build.reshape(rows, (*rows.shape, 1))
+            b = self._aligned(inputs[1], min(at, rank - 2), rank)
+        b = build.reshape(b, along(b.shape, rank - 1 if at <= rank - 2 else rank - 2, 1))
+        k = rank - 1 + (at <= rank - 1)
+        total = build.reduce("sum", build("mul", a, b), [k], first.dtype)
+        return build.expand(build.drop_dims(total, [k]), along(first.shape, at, self.length))
+
+    def _aligned(self, steps: Steps, at: int, rank: int) -> Node:
+        """What an operand of this rank or a smaller one comes to, aligned to the right."""
+        own = max(len(step.shape) for step in steps if step is not None)
+        if rank - own <= at:
+            return self.of(steps, at - (rank - own))
+        value = self.of(steps, 0)
+        return self.build.reshape(value, (value.shape[0], *(1,) * (rank - at - own), *value.shape[1:]))
+
+    def _one_step_off(self, steps: Steps, at: int) -> Node | None:
+        """The states before each step, of a recurrence whose first step reads another value."""
+        if None in steps or self.open and not self.is_lenient:
+            return None
+        build = self.build
+        for is_reverse, states in ((False, (*steps[1:], None)), (True, (None, *steps[:-1]))):
+            try:
+                whole = self.of(states, at)
+            except Unlike:
+                continue
+            if whole.op != "scan" or Scan.of(whole).reverse != is_reverse:
+                continue
+            places = [build.iota(whole.shape, dim) for dim in range(len(whole.shape))]
+            places[at] = build("add", places[at], 1 if is_reverse else -1)
+            first = self.length - 1 if is_reverse else 0
+            odd = steps[first]
+            assert odd is not None
+            return with_odd(self.build, take(build, whole, places, whole.shape), odd, first, at)
+        return None
+
+    def _odd_at_an_end(self, steps: Steps, at: int) -> Node | None:
+        """Steps of which the first or the last is made in another way."""
+        if None in steps or self.open and not self.is_lenient:
+            return None
+        for place, rest in ((0, (None, *steps[1:])), (len(steps) - 1, (*steps[:-1], None))):
+            odd = steps[place]
+            assert odd is not None
+            try:
+                value = self.of(rest, at)
+            except Unlike:
+                continue
+            recurrence = self.scans[id(value)][1] if id(value) in self.scans else None
+            if recurrence and recurrence.used and recurrence.used[1] is odd:
+                return value
+            return with_odd(self.build, value, odd, place, at)
+        return None
+
+
+def _any(steps: Steps) -> Node:
+    """The first of them that is known."""
+    return next(step for step in steps if step is not None)
+
+
+def _shape(steps: Steps) -> Shape:
+    """That to which they broadcast: numbers before the first step have fewer dimensions."""
+    try:
+        return broadcast([step.shape for step in steps if step is not None])
+    except RuntimeError as error:
+        raise Unlike from error
+
+
+def _same_place(shape: Shape, at: int, other: Shape) -> int | None:
+    """The dimension of another shape of the same elements that has as many elements before it; None where none has."""
+    before = math.prod(shape[:at])
+    return next((to for to in range(len(other) + 1) if math.prod(other[:to]) == before), None)
