@@ -22,6 +22,8 @@ from cutesmith.patterns.graph.views import push_permute, push_slice
 
 FEWEST = 4
 """Pieces: of fewer, what follows a dimension is not told from what does not."""
+MOST_TRIED = 200
+"""Places of a step that are looked at, in one way or another: steps that are alike have about 60 at most."""
 
 
 def rerolled(build: GraphBuilder, pieces: Sequence[Node], dim: int, shape: Shape) -> Node | None:
@@ -62,20 +64,26 @@ class _Rolling:
         self.build, self.length, self.is_lenient = build, length, is_lenient
         self.found: dict[tuple[object, ...], Node] = {}
         self.failed: set[tuple[object, ...]] = set()
+        self.running: set[tuple[object, ...]] = set()
+        self.tried = 0
         self.open: list[Recurrence] = []
         self.scans: dict[int, tuple[Node, Recurrence]] = {}
 
     def of(self, steps: Steps, at: int) -> Node:
         """The value whose dimension `at` has the steps side by side: 1 there where all are the same."""
         key = (at, *map(id, steps))
-        if key in self.failed:
+        if key in self.failed or key in self.running or self.tried > MOST_TRIED:
             raise Unlike
         if key not in self.found:
+            self.tried += 1
+            self.running.add(key)
             try:
                 self.found[key] = self._of(steps, at)
             except Unlike:
                 self.failed.add(key)
                 raise
+            finally:
+                self.running.remove(key)
         return self.found[key]
 
     def _of(self, steps: Steps, at: int) -> Node:
