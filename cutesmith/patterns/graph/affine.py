@@ -13,7 +13,7 @@ Affine = tuple[Node | None, Node | None]
 
 
 class NotAffineError(Exception):
-    """A function is no sum of a multiple of the value and of what does not depend on it."""
+    """A function of a value is not a multiple of it plus what does not depend on it."""
 
 
 def affine_in(build: GraphBuilder, body: Node, value: Node) -> Affine:

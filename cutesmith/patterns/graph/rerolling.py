@@ -1,8 +1,8 @@
 """Stacks of equal steps as one value: what Python unrolled over a dimension is computed for all of it at once.
 
-The pieces of a stack are alike where they are the same operations on neighbouring slices. They become the operations
-on what was sliced, with one dimension more. Where each piece is made of the one before, as the states of a loop over
-time are, and the step is a sum, product or extreme, or linear in the state before, that is a scan.
+Pieces of a stack that are the same operations on neighbouring slices become the operations on what was sliced, with one
+dimension more. Where each piece is made of the one before, as the states of a loop over time are, and the step is a
+sum, product or extreme, or linear in the state before, that is a scan.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from cutesmith.patterns.graph.views import push_permute, push_slice
 FEWEST = 4
 """Pieces: of fewer, what follows a dimension is not told from what does not."""
 MOST_TRIED = 200
-"""Places of a step that are looked at, in one way or another: steps that are alike have about 60 at most."""
+"""Places of a step that are looked at, in one way or another: equal steps have about 60 at most."""
 
 
 def rerolled(build: GraphBuilder, pieces: Sequence[Node], dim: int, shape: Shape) -> Node | None:
     """The value of `shape` that has the pieces side by side along a dimension, a new one or one that they have.
 
-    None where they are not alike.
+    None where they are not the same operations on neighbouring slices.
     """
     if len(pieces) < FEWEST or len({(piece.shape, piece.dtype) for piece in pieces}) > 1 or 0 in shape:
         return None
@@ -247,23 +247,23 @@ class _Rolling:
 
     def _operation(self, steps: Steps, at: int) -> Node:
         """The operation of all steps on what their inputs come to."""
-        build, first, alike = self.build, _any(steps), _shape(steps)
-        shape = along(alike, at, self.length)
+        build, first, common = self.build, _any(steps), _shape(steps)
+        shape = along(common, at, self.length)
         inputs = [tuple(step and step.inputs[place] for step in steps) for place in range(len(first.inputs))]
         if first.is_pointwise or first.op == "expand":
-            given = [self._aligned(each, at, len(alike)) for each in inputs]
+            given = [self._aligned(each, at, len(common)) for each in inputs]
             return build.expand(given[0] if first.op == "expand" else build(first.op, *given, dtype=first.dtype), shape)
-        if any(step is not None and step.shape != alike for step in steps):
+        if any(step is not None and step.shape != common for step in steps):
             raise Unlike
         if first.is_reduction:
             reduction = Reduction.of(first)
             dims = [dim + (dim >= at) for dim in reduction.dims]
             source = self.of(inputs[0], at)
             return build.expand(build.reduce(first.op, source, dims, first.dtype, reduction.correction), shape)
-        if first.op == "contract" and 1 in alike[-2:]:
+        if first.op == "contract" and 1 in common[-2:]:
             return self._vector_product(inputs, at, first)
-        if first.op == "contract" and at <= len(alike) - 2:
-            a, b = (self._aligned(each, at, len(alike)) for each in inputs)
+        if first.op == "contract" and at <= len(common) - 2:
+            a, b = (self._aligned(each, at, len(common)) for each in inputs)
             said = Contraction.of(first)
             product = contract(build, a, b, first.dtype, tf32=said.tf32, short_sums=said.short_sums)
             return build.expand(product, shape)
