@@ -180,6 +180,18 @@ FUNCTIONS = {
         "    for i in range(8):\n        y[:, 4 * i : 4 * i + 12] += x[:, i]\n    return y",
         (torch.randn(2, 8, 12),),
     ),
+    "an extreme of a number that the function makes": (
+        "return torch.zeros(1, 1, device=x.device).amax(), x * 2",
+        (torch.randn(5, 7),),
+    ),
+    "rows without elements beside a number of each": (
+        "return x.bfloat16() > torch.count_nonzero((x > x) + 1, (-2, -1)), y * y",
+        (torch.zeros(0, 64, dtype=torch.bool), torch.zeros(0, 1, dtype=torch.bool)),
+    ),
+    "a costly function of no elements and a part of it": (
+        "z = y @ x / 3\n    return F.elu(torch.tanh(z)).narrow(-1, 0, 1), z.norm(p=1, dim=-1).flatten()",
+        (torch.randn(13, 1, 3), torch.zeros(0, 1)),
+    ),
     "folds of apart and overlapping taps": (
         "return F.fold(x, (7, 9), (3, 2), (2, 3), (1, 2), (2, 1))",
         (torch.randn(2, 12, 30),),

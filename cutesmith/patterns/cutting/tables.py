@@ -36,14 +36,15 @@ def with_tables(graph: Graph) -> Graph:
     for key, table in tables.items():
         if sum(read_by[id(node)] for node in readers[key]) >= MORE * math.prod(table.shape):
             values |= {id(node): _read(build, table, node) for node in readers[key]}
-    return with_values(graph, values) if values else graph
+    stored = (node for node in graph.nodes() if node.op == "stored" and id(node.inputs[0]) in values)
+    return with_values(graph, values | {id(node): node for node in stored}) if values else graph
 
 
 def _candidates(graph: Graph, build: GraphBuilder, read_by: Mapping[int, int]) -> Iterator[tuple[Node, Node]]:
     """Costly functions that are not part of others, and the tables that they may read: themselves, or before takes."""
     inner: set[int] = set()
     for node in reversed(list(graph.nodes())):
-        if not node.is_pointwise or id(node) in inner:
+        if not node.is_pointwise or id(node) in inner or 0 in node.shape:
             continue
         table = None
         if read_by[id(node)] >= MORE * math.prod(node.shape):

@@ -135,7 +135,7 @@ class RowsAnalysis:
         kept = [place for place, size in enumerate(columns) if size > 1]
         if use.role not in ("element", "column") or not kept or sizes[kept[-1]] > 1:
             return None
-        last = max(place for place in kept if sizes[place] > 1)
+        last = max((place for place in kept if sizes[place] > 1), default=-1)  # none where there are no elements
         return math.prod(columns[last + 1 :])
 
     def is_element(self, node: Node, space: Space) -> bool:
@@ -179,8 +179,9 @@ def analyse(graph: Graph) -> RowsAnalysis:
 
 def _check_inputs(analysis: RowsAnalysis) -> None:
     """The sizes of the rows and columns are those of what the kernel reads."""
-    read = broadcast([use.node.shape for use in analysis.uses if use.space == "full"])
-    if (1,) * (len(analysis.shape) - len(read)) + read != analysis.shape:
+    shapes = [use.node.shape for use in analysis.uses if use.space == "full"]
+    read = broadcast(shapes)
+    if not shapes or (1,) * (len(analysis.shape) - len(read)) + read != analysis.shape:
         raise UnmatchedError(f"no input has the sizes {analysis.shape} of what is reduced", operation="")
 
 
