@@ -207,7 +207,8 @@ def _context(problem: ContractionProblem, configuration: Form) -> dict[str, obje
     operands = [views.name(operand.passed) for operand in epilogue.operands]
     indices = [views.name(index.code) for index in problem.indices]
     inputs = [*matrices, *indices, *scales, *operands]
-    first, later = _compared_sizes(problem, [*matrices, *indices, *scales], operands)
+    fitting = [] if problem.order else operands  # results in another order are of the traced sizes
+    first, later = _compared_sizes(problem, [*matrices, *indices, *scales], fitting)
     results = [output.name for output in epilogue.outputs]
     is_tma = isinstance(configuration, HopperConfiguration | BlackwellConfiguration)
     loaded = [operand.loaded(f"r_{operand.name}[v]") for operand in epilogue.operands]
@@ -244,7 +245,7 @@ def _context(problem: ContractionProblem, configuration: Form) -> dict[str, obje
             *type_check(problem.arguments, problem.graph),
             *equal_checks(problem.arguments, problem.graph, first),
             *_columns_check(problem, matrices, codes),
-            *fitting_checks(operands, f"{results[0]}.shape", stretched=not is_tma or stretches(problem)),
+            *fitting_checks(fitting, f"{results[0]}.shape", stretched=not is_tma or stretches(problem)),
         ],
         "key": launcher_key(list(dict.fromkeys(inputs))),
         "returns": returned([_returned(problem, o) for o in epilogue.outputs], as_tuple=problem.graph.returns_tuple),
