@@ -30,25 +30,21 @@ def find_places_once(patches: Patches) -> None:
 
 
 def _once_a_function(is_framework: Callable[[types.FrameType], bool]) -> Callable[[types.FrameType], bool]:
-    known: dict[int, tuple[types.CodeType, bool]] = {}  # by identity, which the code object being held keeps
-
-    def once(frame: types.FrameType) -> bool:
-        code = frame.f_code
-        found = known.get(id(code))
-        if found is None:
-            found = known[id(code)] = code, is_framework(frame)
-        return found[1]
-
-    return once
+    return _once(is_framework, lambda frame: (id(frame.f_code),))
 
 
 def _once_a_place(place_of: Callable[[types.FrameType], Any]) -> Callable[[types.FrameType], Any]:
-    known: dict[tuple[int, int], tuple[types.CodeType, Any]] = {}  # by identity, which the code object being held keeps
+    return _once(place_of, lambda frame: (id(frame.f_code), frame.f_lasti))
+
+
+def _once(ask: Callable[[types.FrameType], Any], key_of: Callable[[types.FrameType], Any]) -> Callable[..., Any]:
+    """The answer for a frame, found once for each key: the ids of code objects, which are held so that they stay."""
+    known: dict[Any, tuple[types.CodeType, Any]] = {}
 
     def once(frame: types.FrameType) -> Any:
-        key = (id(frame.f_code), frame.f_lasti)
+        key = key_of(frame)
         if key not in known:
-            known[key] = frame.f_code, place_of(frame)
+            known[key] = frame.f_code, ask(frame)
         return known[key][1]
 
     return once
@@ -64,9 +60,8 @@ def _once_a_context(location_of: Callable[[Any], Any], contexts: Any) -> Callabl
         if context is not contexts.current:
             known.clear()
             context = contexts.current
-        found = known.get(id(place))
-        if found is None:
-            found = known[id(place)] = place, location_of(place)
-        return found[1]
+        if id(place) not in known:
+            known[id(place)] = place, location_of(place)
+        return known[id(place)][1]
 
     return once

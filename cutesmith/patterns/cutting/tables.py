@@ -100,9 +100,9 @@ def _before_takes(build: GraphBuilder, node: Node) -> Node | None:
 def _takes(node: Node) -> list[Node] | None:
     """The takes that a value is made of; None where it is made of anything but those and numbers."""
     leaves = {id(child): child for each in _work(node) for child in each.inputs if not child.is_pointwise}
-    takes = [leaf for leaf in leaves.values() if leaf.op == "take" and leaf.inputs[0].op in IN_MEMORY]
-    plain = all(leaf.op in ("take", "constant", "scalar", "sized") for leaf in leaves.values())
-    return takes if takes and plain and len(takes) == sum(leaf.op == "take" for leaf in leaves.values()) else None
+    others = [leaf for leaf in leaves.values() if leaf.op not in ("constant", "scalar", "sized")]
+    are_takes = all(leaf.op == "take" and leaf.inputs[0].op in IN_MEMORY for leaf in others)
+    return others if others and are_takes else None
 
 
 def _places(takes: Sequence[Node]) -> list[Node] | None:

@@ -135,7 +135,7 @@ class RowsAnalysis:
         kept = [place for place, size in enumerate(columns) if size > 1]
         if use.role not in ("element", "column") or not kept or sizes[kept[-1]] > 1:
             return None
-        last = max((place for place in kept if sizes[place] > 1), default=-1)  # none where there are no elements
+        last = max((place for place in kept if sizes[place] > 1), default=-1)  # -1: it has no elements
         return math.prod(columns[last + 1 :])
 
     def is_element(self, node: Node, space: Space) -> bool:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from cutesmith.devices import parse_arch
 from cutesmith.errors import UnmatchedError
 from cutesmith.patterns.configurations import SelectionConfiguration
 from cutesmith.patterns.graph.attributes import Input, Sort
@@ -40,7 +41,7 @@ elements a line, to which they fit within 21 %."""
 LOOK_INSTRUCTIONS = 30
 """Of a warp for 32 elements that are compared with the last of the best so far."""
 
-MULTIPROCESSORS, WARPS_AT_ONCE, BLOCKS_AT_ONCE = 132, 64, 32
+SM = parse_arch("sm_90a").sm
 ISSUED_AT_ONCE, LATENCY = 2, 8
 """Instructions that a multiprocessor issues in a cycle, integers at half the rate; cycles of a warp for one."""
 
@@ -98,8 +99,8 @@ class SelectionPlan(GraphPlan):
     def _cycles(self, shape: SelectionConfiguration) -> float:
         """Predicted on an H200: many blocks wait for the issue of instructions, few for each instruction's result."""
         work, alone = self._work(shape)
-        at_once = MULTIPROCESSORS * min(BLOCKS_AT_ONCE, WARPS_AT_ONCE * 32 // shape.threads)
-        issued = self._lines * work / (MULTIPROCESSORS * ISSUED_AT_ONCE)
+        at_once = SM.multiprocessors * min(SM.blocks_per_sm, SM.threads_per_sm // shape.threads)
+        issued = self._lines * work / (SM.multiprocessors * ISSUED_AT_ONCE)
         return max(issued, math.ceil(self._lines / at_once) * alone * LATENCY)
 
     def configurations(self, arch: str = "sm_90a") -> list[SelectionConfiguration]:

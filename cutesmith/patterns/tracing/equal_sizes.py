@@ -34,7 +34,7 @@ class SizesTogether:
     study: Study
     groups: tuple[Group, ...]
 
-    def all(self) -> tuple[EqualSizes, ...]:
+    def compared(self) -> tuple[EqualSizes, ...]:
         """The dimensions that are of one size, or in one proportion, in each call: as they were traced if in doubt."""
         whole = [EqualSizes(places) for places in (*self._untried(), *self._of_another_graph())]
         parts = (each for each in self.equal if not any(set(each.places) <= set(one.places) for one in whole))

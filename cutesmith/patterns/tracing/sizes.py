@@ -50,7 +50,7 @@ def follow_sizes(graph: Graph, trace: Trace, numbers: Sequence[int] = ()) -> Gra
     limits = LawLimits.of(study, followed_groups, followed)
     followed = replace(followed, not_ones=tuple(limits.not_ones()), steps=tuple(limits.steps()))
     held = held.union(limits.only_ones(), together.fixed())
-    return replace(followed, equal=together.all(), most=tuple(together.most()), held=held)
+    return replace(followed, equal=together.compared(), most=tuple(together.most()), held=held)
 
 
 def holding_sizes(graph: Graph) -> Graph:
