@@ -37,6 +37,7 @@ sys.path.insert(0, str(ROOT))
 import convolution_cases  # noqa: E402
 import kernelbench_cases  # noqa: E402
 import memory_cases  # noqa: E402
+import model_cases  # noqa: E402
 import pattern_cases  # noqa: E402
 import torch  # noqa: E402
 from inductor import compile_baselines, compiled, inputs_of  # noqa: E402
@@ -84,6 +85,8 @@ STUDIES: dict[str, Callable[[], Iterator[Case]]] = {
     "tf32": lambda: chain.from_iterable(part() for part in TF32),
     **{part.__name__: part for part in PARTS},
     "memory": lambda: chain.from_iterable(part() for part in PARTS),
+    **{part.__name__: part for part in model_cases.PARTS},
+    "models": lambda: chain.from_iterable(part() for part in model_cases.PARTS),
     "level1": kernelbench_cases.level(1),
     "level2": kernelbench_cases.level(2),
 }
@@ -188,7 +191,10 @@ def run_case(
         target = torch.empty_like(source)
         contenders["copy"] = lambda *_: target.copy_(source)
     errors = errors_of(case, inputs, {name: run for name, run in contenders.items() if name != "copy"})
-    most = case.tolerance or MOST_WRONG[next(a.dtype for a in case.arguments if isinstance(a, Tensor))]
+    most = (
+        case.tolerance
+        or MOST_WRONG[next(a.dtype for a in case.arguments if isinstance(a, Tensor) and a.dtype in MOST_WRONG)]
+    )
     if isinstance(own := errors["eager"], float):
         most = max(most, MOST_OF_EAGERS * own)
     if built.is_rounded:

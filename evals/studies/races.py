@@ -39,12 +39,16 @@ def module_of(path: Path) -> Any:
 
 @dataclass(frozen=True)
 class Tensor:
-    """An argument: random normal numbers times `scale`; True in half of the places where the dtype is bool."""
+    """An argument: random normal numbers times `scale`; True in half of the places where the dtype is bool.
+
+    Where `below` is a number, integers from 0 on that are less.
+    """
 
     shape: tuple[int, ...]
     dtype: torch.dtype = torch.bfloat16
     scale: float = 1.0
     channels_last: bool = False
+    below: int | None = None
 
     @property
     def elements(self) -> int:
@@ -61,6 +65,8 @@ class Tensor:
         layout = torch.channels_last if self.channels_last else torch.contiguous_format
         if device == "cpu":
             return torch.empty(self.shape, dtype=self.dtype, memory_format=layout)
+        if self.below is not None:
+            return torch.randint(self.below, self.shape, device=device, dtype=self.dtype)
         numbers = torch.randn(self.shape, device=device).to(memory_format=layout)
         return numbers > 0 if self.dtype == torch.bool else (numbers * self.scale).to(self.dtype)
 
