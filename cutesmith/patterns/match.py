@@ -27,6 +27,7 @@ from cutesmith.patterns.cutting.rewriting import (
     with_vectors_as_rows,
 )
 from cutesmith.patterns.cutting.sharing import with_shared_kernels
+from cutesmith.patterns.cutting.short_reductions import with_short_reductions
 from cutesmith.patterns.cutting.small_products import with_small_products
 from cutesmith.patterns.cutting.tables import with_tables
 from cutesmith.patterns.elementwise import plan as elementwise
@@ -97,8 +98,7 @@ def whole_or_cut(graph: Graph, arch: str = "sm_90a", *, free_sizes: bool = False
     `free_sizes`: of the ways that hold for other sizes as far as the graph does.
     """
     graph = replace(graph if free_sizes else with_scales(graph), free_sizes=free_sizes)
-    tables = with_tables(graph)
-    others = [] if tables is graph else [tables]
+    others = [other for other in (with_tables(graph), with_short_reductions(graph)) if other is not graph]
     if not any(node.op == "contract" for node in graph.nodes()):
         return with_shared_kernels(_fastest(_one_or_cut(graph), others))
     plan, sm, dual = _one_or_cut(graph), parse_arch(arch).sm, with_dual_products(graph)

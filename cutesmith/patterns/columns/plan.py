@@ -9,6 +9,7 @@ differ.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from cutesmith.devices import parse_arch
@@ -28,6 +29,9 @@ from cutesmith.patterns.writing.templating import first_checks, render_template
 from cutesmith.runtime.tiling import TiledShape, Tiling
 
 VECTOR_BYTES = 16
+FEWEST_ALIKE = 128
+"""Rows of the same elements that are worth it: a warp loads an element once for so many, in vectors of four."""
+
 HELD_BYTES = 128
 """Of rows in the registers of a thread: a softmax of bfloat16 then takes 106 registers (64 spill), as compiled."""
 
@@ -110,11 +114,13 @@ def _match(graph: Graph) -> ColumnsPlan:
 
 
 def _neighbours(analysis: RowsAnalysis) -> int:
-    """How many rows lie side by side in the largest tensor; 1 where it is its columns that do."""
+    """How many rows lie side by side in the largest tensor, or have the same elements; 1 where its columns do."""
     uses = [use for use in analysis.uses if use.role == "element"]
     wide = [dim for dim in range(analysis.rank) if analysis.shape[dim] > 1]
-    if analysis.columns == 1 or not uses or not wide:
+    if analysis.columns == 1 or not wide:
         return 1
+    if (alike := _rows_alike(analysis, uses)) >= FEWEST_ALIKE or not uses:
+        return alike if alike >= FEWEST_ALIKE else 1
     whole = max(uses, key=lambda use: math.prod(use.node.shape))
     steps = _steps(analysis, whole)
     nearest = min(wide, key=lambda dim: steps[dim])
@@ -124,6 +130,16 @@ def _neighbours(analysis: RowsAnalysis) -> int:
     for dim in reversed(analysis.kept):
         if steps[dim] == count * step and analysis.shape[dim] > 1:
             count *= analysis.shape[dim]
+    return count
+
+
+def _rows_alike(analysis: RowsAnalysis, uses: Sequence[TensorUse]) -> int:
+    """How many neighbouring rows are made of the same elements: those of pairs, which differ by a value a row."""
+    count = 1
+    for dim in reversed(analysis.kept):
+        if any(analysis.sizes(use.node.shape, [dim]) != (1,) for use in uses):
+            break
+        count *= analysis.shape[dim]
     return count
 
 

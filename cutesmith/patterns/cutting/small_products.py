@@ -46,14 +46,17 @@ def _is_small(node: Node) -> bool:
 
 def _place(product: Node) -> Place | None:
     """The dimension of an argument that is as long as the sum; None where it is not known."""
-    for factor, dim in zip(product.inputs, (-1, -2), strict=True):
-        if factor.op == "input":
-            seen = Input.of(factor)
-            dims = list(zip(*seen.root, strict=True))
-            along = (factor.shape[dim], seen.stride[dim])
-            if dims.count(along) == 1:
-                return seen.index, dims.index(along)
-    return None
+    places = (place_along(factor, dim) for factor, dim in zip(product.inputs, (-1, -2), strict=True))
+    return next((place for place in places if place), None)
+
+
+def place_along(node: Node, dim: int) -> Place | None:
+    """The dimension of an argument that a dimension of a view of it is; None where it is not known."""
+    if node.op != "input":
+        return None
+    seen = Input.of(node)
+    dims, along = list(zip(*seen.root, strict=True)), (node.shape[dim], seen.stride[dim])
+    return (seen.index, dims.index(along)) if dims.count(along) == 1 else None
 
 
 def _sum_of_slices(build: GraphBuilder, node: Node) -> Node:

@@ -170,7 +170,7 @@ class GraphBuilder(NodeTable):
         if not rank:
             return self._reduced_number(op, node, dtype, correction)
         dims = tuple(sorted(dim % rank for dim in dims))
-        if node.op == "reshape" and is_squeeze(node.inputs[0].shape, node.shape) and op not in ("argmax", "argmin"):
+        if node.op == "reshape" and is_squeeze(node.inputs[0].shape, node.shape):
             source = node.inputs[0]
             kept = kept_positions(source.shape, node.shape)
             reduced = self.reduce(op, source, [kept[dim] for dim in dims], dtype, correction)
