@@ -17,6 +17,7 @@ from cutesmith.patterns.contraction import plan as contraction
 from cutesmith.patterns.cutting.cover import Matcher as LaunchMatcher
 from cutesmith.patterns.cutting.cover import cut
 from cutesmith.patterns.cutting.dual_products import with_dual_products
+from cutesmith.patterns.cutting.joined import with_parts_of_joined
 from cutesmith.patterns.cutting.machine import H200
 from cutesmith.patterns.cutting.phase_reductions import with_reductions_of_phases
 from cutesmith.patterns.cutting.phases import with_phases
@@ -26,6 +27,7 @@ from cutesmith.patterns.cutting.rewriting import (
     with_long_sums_in_parts,
     with_vectors_as_rows,
 )
+from cutesmith.patterns.cutting.scores import with_plain_scores
 from cutesmith.patterns.cutting.sharing import with_shared_kernels
 from cutesmith.patterns.cutting.short_reductions import with_short_reductions
 from cutesmith.patterns.cutting.small_products import with_small_products
@@ -108,7 +110,8 @@ def whole_or_cut(graph: Graph, arch: str = "sm_90a", *, free_sizes: bool = False
     if sm == contraction.HOPPER:
         phases += [with_phases(graph, for_tma=True), with_phases(graph, for_tma=True, in_order=True)]
     reduced = [with_reductions_of_phases(each) for each in phases if each is not graph]
-    others += [with_chosen_factors(graph), with_vectors_as_rows(graph), with_long_sums_in_parts(graph), *phases]
+    others += [with_plain_scores(with_parts_of_joined(graph)), with_chosen_factors(graph)]
+    others += [with_vectors_as_rows(graph), with_long_sums_in_parts(graph), *phases]
     others += [each for each in reduced if each not in phases]
     small = with_small_products(graph)
     others += [small, with_tables(small)] if small is not graph else []

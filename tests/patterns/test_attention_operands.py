@@ -86,7 +86,7 @@ def tensors(*shapes):
 HEADS, SHARED = (1, 4, 36, 16), (1, 2, 36, 16)
 ANGLES = normal(36, 16, seed=9)
 CASES = {  # a function, its inputs, the launches before and after attention
-    "scaled query": (scaled_query, tensors(HEADS, HEADS, HEADS), ["elementwise"]),
+    "scaled query": (scaled_query, tensors(HEADS, HEADS, HEADS), []),
     "scaled keys": (scaled_keys, tensors(HEADS, HEADS, HEADS), ["elementwise"]),
     "rotary": (rotary, [*tensors(HEADS, HEADS, HEADS), ANGLES], ["elementwise"]),
     "rotary, shared heads": (

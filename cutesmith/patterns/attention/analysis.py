@@ -30,8 +30,9 @@ class AttentionProblem:
 
     `score` is the function of each sum, `score_inside` the same where the band's conditions hold. Where all that a
     score does is to be scaled by a positive number, and perhaps hidden, `scale` is that product as a function of the
-    sum, and the other two leave it out: the softmax scales its exponents. `empty_rows` is what a query gets that sees
-    no key: 0 (PyTorch's own attention) or NaN (a plain softmax).
+    sum, and the other two leave it out: the softmax scales its exponents. `sink` is one more score of each query, of
+    a key whose value is 0. `empty_rows` is what a query gets that sees no key: 0 (PyTorch's own attention) or NaN (a
+    plain softmax).
     """
 
     graph: Graph
@@ -47,6 +48,7 @@ class AttentionProblem:
     score: Epilogue
     score_inside: Epilogue
     scale: Epilogue | None
+    sink: Epilogue | None
     band: Band
     empty_rows: float
     output: Epilogue
@@ -58,14 +60,27 @@ class AttentionProblem:
 
 
 @dataclass(frozen=True)
+class _Softmax:
+    """What a softmax over the last dimension is taken of, a sink apart; `safe`: rows of -inf alone give zeros."""
+
+    scores: Node
+    sink: Node | None = None
+    safe: bool = False
+
+
+@dataclass(frozen=True)
 class _Parts:
-    """The nodes of an attention: both products, the scores and the operands in memory."""
+    """The nodes of an attention: both products, the softmax between them and the operands in memory."""
 
     scores_product: Node
-    scores: Node
+    softmax: _Softmax
     product: Node
     operands: tuple[Node, Node, Node]
-    safe: bool
+
+    @property
+    def scores(self) -> Node:
+        """What the softmax is taken of."""
+        return self.softmax.scores
 
 
 def analyse(graph: Graph, reserved: Collection[str]) -> AttentionProblem:
@@ -88,7 +103,8 @@ def analyse(graph: Graph, reserved: Collection[str]) -> AttentionProblem:
         return writer.function([node], {id(of): Given.of(of)})
 
     written, inside = (score(node, scaled or sums) for node in (scores, _inside(scores, band)))
-    taken = {*reserved, *(each.name for each in written.operands), *(each.name for each in written.numbers)}
+    sink = writer.function([parts.softmax.sink], {}) if parts.softmax.sink else None
+    taken = {*reserved, *written.names, *(sink.names if sink else ())}
     q, k, v = (matrix_of(node, names, rank) for node in parts.operands)
     return AttentionProblem(
         graph=graph,
@@ -104,8 +120,9 @@ def analyse(graph: Graph, reserved: Collection[str]) -> AttentionProblem:
         score=written,
         score_inside=inside,
         scale=score(scaled, sums) if scaled else None,
+        sink=sink,
         band=band,
-        empty_rows=0.0 if parts.safe else float("nan"),
+        empty_rows=0.0 if parts.softmax.safe else float("nan"),
         output=write_epilogue(graph, [product], names, taken),
     )
 
@@ -198,15 +215,14 @@ def _parts(graph: Graph) -> _Parts:
         found = _softmax(_narrow(weights))
         if found is None:
             continue
-        scores, safe = found
-        inner = _scores_product(scores)
+        inner = _scores_product(found.scores)
         if inner is None:
             continue
         operands = (inner.inputs[0], inner.inputs[1], values)
         sources = [_narrow(operand) for operand in operands]
         _check_operands(product, weights, sources)
         queries, keys, value = sources
-        return _Parts(inner, scores, product, (queries, keys, value), safe)
+        return _Parts(inner, found, product, (queries, keys, value))
     raise UnmatchedError(NOT_ATTENTION, operation="")
 
 
@@ -255,23 +271,65 @@ def _pointwise_cone(node: Node) -> list[Node]:
     return list(seen.values())
 
 
-def _softmax(node: Node) -> tuple[Node, bool] | None:
-    """What a softmax over the last dimension is taken of, and whether rows of -inf alone give zeros."""
+def _softmax(node: Node) -> _Softmax | None:
+    """What a softmax over the last dimension is taken of; None where the value is something else."""
     if node.op == "where":  # PyTorch's safe softmax: zeros where all scores are -inf
         condition, first, second = node.inputs
         inner = _softmax(_narrow(second))
-        zeros = first.op == "constant" and Constant.of(first).value == 0
-        return (inner[0], True) if inner and zeros and _all_hidden(condition, inner[0]) else None
-    if node.op != "div":
+        return replace(inner, safe=True) if inner and _is_zero(first) and _all_hidden(condition, inner.scores) else None
+    if node.op != "div" or node.inputs[0].op != "exp" or node.inputs[0].inputs[0].op != "sub":
         return None
     powers, total = node.inputs
-    if powers.op != "exp" or not _reduces_last(total, "sum") or total.inputs[0] is not powers:
-        return None
-    (shifted,) = powers.inputs
-    if shifted.op != "sub":
-        return None
-    scores, highest = shifted.inputs
-    return (scores, False) if _reduces_last(highest, "max") and highest.inputs[0] is scores else None
+    scores, highest = powers.inputs[0].inputs
+    if _is_sum_of(total, powers):
+        return _unshifted(_Softmax(scores)) if _is_highest(highest, scores, None) else None
+    sink = _sink(powers, total, highest)
+    found = _unshifted(_Softmax(scores, sink)) if sink and _is_highest(highest, scores, sink) else None
+    return found if found and found.sink and _is_known_by_row(found.sink) else None
+
+
+def _sink(powers: Node, total: Node, highest: Node) -> Node | None:
+    """The score whose power is added to the sum of all others; None where something else is."""
+    for first, second in (total.inputs, total.inputs[::-1]) if total.op == "add" else ():
+        if _is_sum_of(first, powers) and second.op == "exp":
+            (shifted,) = second.inputs
+            if shifted.op == "neg" and shifted.inputs[0] is highest:
+                return next((each for each in highest.inputs if _is_zero(each)), None)
+            if shifted.op == "sub" and shifted.inputs[1] is highest:
+                return shifted.inputs[0]
+    return None
+
+
+def _is_known_by_row(node: Node) -> bool:
+    """Whether a value is the same for all keys, and made of arguments and numbers alone."""
+    free = all(each.is_pointwise or each.op in LEAVES for each in _pointwise_cone(node))
+    return free and node.shape[-1:] in ((), (1,))
+
+
+def _unshifted(softmax: _Softmax) -> _Softmax:
+    """The softmax of what the scores were before they lost their row's maximum, which changes no weight."""
+    shifted = [each for each in (softmax.scores, softmax.sink) if each is not None]
+    if any(each.op != "sub" or each.inputs[1] is not shifted[0].inputs[1] for each in shifted):
+        return softmax
+    scores, *sink = (each.inputs[0] for each in shifted)
+    before = replace(softmax, scores=scores, sink=sink[0] if sink else None)
+    return before if _is_highest(shifted[0].inputs[1], scores, before.sink) else softmax
+
+
+def _is_highest(node: Node, scores: Node, sink: Node | None) -> bool:
+    """Whether a value is the maximum of each row of scores, and of its sink."""
+    if sink is None:
+        return _reduces_last(node, "max") and node.inputs[0] is scores
+    sides = (node.inputs, node.inputs[::-1]) if node.op == "maximum" else ()
+    return any(_is_highest(first, scores, None) and second is sink for first, second in sides)
+
+
+def _is_sum_of(node: Node, powers: Node) -> bool:
+    return _reduces_last(node, "sum") and node.inputs[0] is powers
+
+
+def _is_zero(node: Node) -> bool:
+    return constant_value(node) == 0
 
 
 def _all_hidden(condition: Node, scores: Node) -> bool:

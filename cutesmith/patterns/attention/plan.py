@@ -48,7 +48,7 @@ _OWN = (
     "weights batch_places multiply score_tile softmax_step attention_kernel launch_attention pipeline warpgroup sm90 "
     "LayoutEnum OperandMajorMode scaled scale_log2 row_max row_sum places row_places dims row_scores first_row state "
     "ring tiles halves count units waves resident sizes offset far most apart per_matrix tile_of part place load "
-    "store one begin mine lane barrier back tile sums mQ mK mV mO sQ sK sV tma_Q tma_K tma_V tma_O Q K V O"
+    "store one begin mine lane barrier back tile sums mQ mK mV mO sQ sK sV tRcR tma_Q tma_K tma_V tma_O Q K V O"
 )
 Form = AttentionConfiguration | HopperAttentionConfiguration
 RESERVED = SHARED_NAMES | set(_OWN.split())
@@ -191,7 +191,7 @@ class _Context:
 
     def __init__(self, problem: AttentionProblem) -> None:
         self.problem = problem
-        scores = (problem.score, problem.score_inside, problem.scale)
+        scores = (problem.score, problem.score_inside, problem.scale, problem.sink)
         self.epilogues = (*(each for each in scores if each is not None), problem.output)
         own = {*(operand.name for operand in self.operands), *(output.name for output in problem.output.outputs)}
         self.views = ViewNames({*problem.arguments, *RESERVED, *own})
@@ -223,6 +223,8 @@ class _Context:
             else "Float32(LOG2_E)",
             "stores_by_tma": hopper.stores_by_tma(problem),
             "score_arguments": ["queries", "keys", *scores],
+            **self._sink(),
+            "by_keys": {o.name for function in (problem.score, problem.sink) if function for o in function.operands},
             "matrices": matrices,
             "operands": self.operands,
             "operand_tensors": operands,
@@ -251,11 +253,20 @@ class _Context:
             ),
         }
 
+    def _sink(self) -> dict[str, object]:
+        """What `begin_rows` takes, and how it calls the sink."""
+        if (sink := self.problem.sink) is None:
+            return {}
+        arguments = ["scale_log2", "queries", *(f"m_{o.name}" for o in sink.operands), *(n.name for n in sink.numbers)]
+        return {"sink_call": self._call(sink, "", "sink"), "sink_arguments": arguments}
+
     def _fitting(self, keys: str, output: Output) -> Iterator[str]:
         """The statements that refuse what scores or results are broadcast to."""
-        shapes = (f"(*{output.name}.shape[:-1], {keys}.shape[-1])", f"{output.name}.shape")
-        for epilogue, shape in zip((self.problem.score, self.problem.output), shapes, strict=True):
-            yield from fitting_checks([self.views.name(o.passed) for o in epilogue.operands], shape)
+        of_keys, problem = f"(*{output.name}.shape[:-1], {keys}.shape[-1])", self.problem
+        for epilogue in (problem.score, problem.sink, problem.output):
+            if epilogue:
+                shape = f"{output.name}.shape" if epilogue is problem.output else of_keys
+                yield from fitting_checks([self.views.name(o.passed) for o in epilogue.operands], shape)
 
     @property
     def _band_names(self) -> set[str]:

@@ -124,6 +124,11 @@ class Epilogue:
         """Whether the sum is stored as it is."""
         return self.results == ("acc",)
 
+    @property
+    def names(self) -> frozenset[str]:
+        """Those of the tensors and numbers that it reads."""
+        return frozenset(each.name for each in (*self.operands, *self.numbers))
+
     def source(self, name: str = "epilogue") -> str:
         """The device function, whose parameters are acc, the operands, the numbers and the coordinates."""
         typed = [f"{parameter.name}: {parameter.type}" for parameter in self.given]

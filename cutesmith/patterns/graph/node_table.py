@@ -48,8 +48,7 @@ class NodeTable:
 
     def node(self, op: str, inputs: Sequence[Node], shape: Shape, dtype: str, attrs: Attributes = NONE) -> Node:
         """The node itself, without any rewriting."""
-        said = () if attrs is NONE else (type(attrs), *map(_key, vars(attrs).values()))
-        key = (op, *map(id, inputs), shape, dtype, said)
+        key = _node_key(op, inputs, shape, dtype, attrs)
         if key not in self._nodes:
             self._nodes[key] = Node(op, tuple(inputs), shape, dtype, attrs, self.origin)
             if op == "contract":
@@ -57,6 +56,10 @@ class NodeTable:
                 for factor in itertools.chain.from_iterable(map(in_memory, inputs)):
                     self.factors |= {id(each): factor for each in (factor, *self.reshaped.get(id(factor), ()))}
         return self._nodes[key]
+
+    def interned(self, node: Node) -> Node:
+        """The first node of those that were made elsewhere and are equal to this one."""
+        return self._nodes.setdefault(_node_key(node.op, node.inputs, node.shape, node.dtype, node.attrs), node)
 
     def slice_of(self, sliced: Node, source: Node, dim: int, first: int) -> Node:
         """The slice, of which is remembered what it is a slice of."""
@@ -141,6 +144,11 @@ class NodeTable:
         return UnmatchedError(
             f"{self.origin}: {message}", operation=str(self.origin), hint="a model is needed for this function"
         )
+
+
+def _node_key(op: str, inputs: Sequence[Node], shape: Shape, dtype: str, attrs: Attributes) -> tuple[object, ...]:
+    said = () if attrs is NONE else (type(attrs), *map(_key, vars(attrs).values()))
+    return (op, *map(id, inputs), shape, dtype, said)
 
 
 def _key(value: object) -> object:

@@ -1,0 +1,192 @@
+"""Reductions and slices of what is joined along a dimension as those of its parts, which nothing has to join then.
+
+A sink of attention is such a part: one more column of the scores, which takes part in their softmax and is cut off
+again. The maximum of a joined value is that of its parts' maxima, the sum that of their sums, and a slice that is one
+part is that part.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from cutesmith.patterns.graph.attributes import Constant, Iota, Reduction, Sized, Stored
+from cutesmith.patterns.graph.builder import GraphBuilder
+from cutesmith.patterns.graph.nodes import Graph, Node, nodes_of, with_nodes
+from cutesmith.patterns.graph.shapes import Shape, dense_strides, is_dense
+from cutesmith.patterns.graph.size_laws import SizeLaw
+
+COMBINED_BY = {"max": "maximum", "min": "minimum", "sum": "add"}
+"""Reductions, and how those of parts become that of the whole."""
+
+
+def with_parts_of_joined(graph: Graph) -> Graph:
+    """The graph with reductions and slices of joined products as those of their parts; itself where there are none."""
+    joined = (node for node in graph.nodes() if node.op == "take" and node.inputs[0].op == "stored")
+    if not any(each.op == "contract" for node in joined for each in nodes_of((node,))):
+        return graph
+    parts = _Parts()
+    changed = with_nodes(graph, parts.instead_of)
+    return replace(changed, fixed_shapes=changed.fixed_shapes or parts.fixed) if parts.made else graph
+
+
+class _Parts:
+    """What becomes of each node of a graph, whose inputs are changed already."""
+
+    def __init__(self) -> None:
+        self.build = GraphBuilder()
+        self.made: dict[int, Node] = {}
+        self.fixed = False
+        """Whether a slice is known to be a part for the traced sizes alone."""
+
+    def instead_of(self, node: Node) -> Node:
+        self.build.origin = node.origin
+        found = self._part_of_whole(node) or self._reduced_by_parts(node)
+        if found is None and any(id(child) in self.made for child in node.inputs):
+            found = rebuilt(self.build, node)
+        if found is None:
+            return self.build.interned(node)
+        found = self.build.materialise(self.build.expand(found, node.shape))
+        self.made[id(found)] = found
+        return found
+
+    def _part_of_whole(self, node: Node) -> Node | None:
+        """The part that a slice of a joined value is, or that all of it is; None where it is something else."""
+        if node.op == "where" and (bound := _Bound.of(node.inputs[0])):
+            holds = bound.holds(bound.dim, 0, node.shape[bound.dim])
+            if holds is None:
+                return None
+            self.fixed |= holds and (not node.sizes or node.sizes[bound.dim] != bound.law)
+            return node.inputs[1 if holds else 2]
+        if node.op != "stored" or len(node.shape) != len(node.inputs[0].shape):
+            return None
+        whole, seen = node.inputs[0], Stored.of(node)
+        cut = [dim for dim, size in enumerate(node.shape) if size != whole.shape[dim]]
+        steps = dense_strides(whole.shape)
+        if len(cut) != 1 or any(a != b for a, b, n in zip(seen.stride, steps, node.shape, strict=True) if n != 1):
+            return None
+        start, between = divmod(seen.offset, steps[cut[0]])
+        return None if between else self._part(whole, cut[0] - len(whole.shape), start, node.shape[cut[0]])
+
+    def _reduced_by_parts(self, node: Node) -> Node | None:
+        """A reduction of a joined value as that of its parts."""
+        if node.op not in COMBINED_BY or len(Reduction.of(node).dims) != 1:
+            return None
+        (whole,), dim = node.inputs, Reduction.of(node).dims[0] - len(node.shape)
+        ends = sorted({*_cuts(whole, dim), whole.shape[dim]})
+        found = [
+            self._reduced_part(node, dim, start, end - start) for start, end in zip([0, *ends], ends, strict=False)
+        ]
+        parts = [each for each in found if each is not None]
+        if len(parts) != len(ends) or len(parts) == 1:
+            return None
+        return functools.reduce(lambda a, b: self.build(COMBINED_BY[node.op], a, b, dtype=node.dtype), parts)
+
+    def _reduced_part(self, node: Node, dim: int, start: int, length: int) -> Node | None:
+        part = self._part(node.inputs[0], dim, start, length)
+        if part is None or len(part.shape) < -dim or part.shape[dim] != length:
+            return None
+        if length == 1:
+            return self.build.operand(part, node.dtype)
+        return self.build.reduce(node.op, part, [dim], node.dtype)
+
+    def _part(self, node: Node, dim: int, start: int, length: int) -> Node | None:
+        """`length` elements of a value from `start` on along `dim`, from the right; None where it needs a copy."""
+        if len(node.shape) < -dim or node.shape[dim] == 1:
+            return node
+        shape = (*node.shape[:dim], length, *node.shape[len(node.shape) + dim + 1 :])
+        if node.op == "iota":
+            place = self.build.iota(shape, Iota.of(node).dim)
+            is_along = Iota.of(node).dim - len(shape) == dim
+            return self.build("add", place, start) if start and is_along else place
+        if node.op == "take":
+            return _taken_whole(node, dim, start, shape)
+        if node.op == "where" and (bound := _Bound.of(node.inputs[0])):
+            holds = bound.holds(dim, start, length)
+            if holds is not None:
+                return self._part(node.inputs[1 if holds else 2], dim, start, length)
+        if not node.is_pointwise:
+            return None
+        parts = [each for child in node.inputs if (each := self._part(child, dim, start, length)) is not None]
+        return self.build(node.op, *parts, dtype=node.dtype) if len(parts) == len(node.inputs) else None
+
+
+@dataclass(frozen=True)
+class _Bound:
+    """The condition that a coordinate lies below a number; `dim` is counted from the right, `law` is the number's."""
+
+    dim: int
+    end: int
+    law: SizeLaw
+
+    @classmethod
+    def of(cls, condition: Node) -> _Bound | None:
+        """What a condition says; None where it says something else."""
+        place = _coordinate(condition.inputs[0]) if condition.op == "lt" else None
+        end = _number(condition.inputs[1]) if place else None
+        if place is None or end is None:
+            return None
+        dim, offset = place
+        law = Sized.of(condition.inputs[1]).law if condition.inputs[1].op == "sized" else SizeLaw.constant(end)
+        return cls(dim, end - offset, replace(law, offset=law.offset - offset))
+
+    def holds(self, dim: int, start: int, length: int) -> bool | None:
+        """Whether it holds for all of some coordinates along a dimension, or for none; None where they differ."""
+        if dim != self.dim or start < self.end < start + length:
+            return None
+        return start + length <= self.end
+
+
+def _coordinate(node: Node) -> tuple[int, int] | None:
+    """The dimension, from the right, whose coordinate a value is, and what is added to it; None for other values."""
+    if node.op == "iota":
+        return Iota.of(node).dim - len(node.shape), 0
+    number = _number(node.inputs[1]) if node.op in ("add", "sub") else None
+    inner = _coordinate(node.inputs[0]) if number is not None else None
+    return (inner[0], inner[1] + (number if node.op == "add" else -number)) if inner and number is not None else None
+
+
+def _number(node: Node) -> int | None:
+    """A whole number that is known for the traced sizes."""
+    if node.op == "sized":
+        return int(Sized.of(node).value)
+    return int(Constant.of(node).value) if node.op == "constant" else None
+
+
+def _cuts(node: Node, dim: int) -> Iterator[int]:
+    """Where the values that a pointwise one is made of are joined along a dimension."""
+    seen, stack = set[int](), [node]
+    while stack:
+        each = stack.pop()
+        if id(each) in seen:
+            continue
+        seen.add(id(each))
+        if each.op == "where" and (bound := _Bound.of(each.inputs[0])) and bound.dim == dim:
+            yield bound.end
+        stack.extend(each.inputs if each.is_pointwise else ())
+
+
+def _taken_whole(node: Node, dim: int, start: int, shape: Shape) -> Node | None:
+    """What a take reads each element of in its place, for a part of the take of this shape; None where it does not."""
+    source, *places = node.inputs
+    for at, (place, size) in enumerate(zip(places, source.shape, strict=True), -len(places)):
+        if size == 1 and _number(place) == 0:
+            continue
+        if _coordinate(place) != (at, -start if at == dim else 0) or size != shape[at]:
+            return None
+    is_whole = source.op == "stored" and Stored.of(source) == Stored.whole(source.shape)
+    return source.inputs[0] if is_whole else source
+
+
+def rebuilt(build: GraphBuilder, node: Node) -> Node | None:
+    """The same of other inputs, of which some are reshaped now; None where they have to be as they were."""
+    if node.is_pointwise:
+        return build(node.op, *node.inputs, dtype=node.dtype)
+    if node.is_reduction:
+        attrs = Reduction.of(node)
+        return build.reduce(node.op, node.inputs[0], attrs.dims, node.dtype, attrs.correction)
+    is_stored = node.op == "stored" and is_dense(node.shape, Stored.of(node).stride) and not Stored.of(node).offset
+    if node.op == "reshape" or (is_stored and node.inputs[0].op != "contract"):
+        return build.reshape(node.inputs[0], node.shape)
+    return None

@@ -1,0 +1,94 @@
+"""What lies between two products as attention takes it: nothing but pointwise work and a softmax of all matrices.
+
+Models view the batches and heads of scores as one dimension and as two, to add a mask of one of them, and multiply the
+queries by a number. The same views of queries and keys cost nothing, and the number is one of each score.
+"""
+
+from __future__ import annotations
+
+import functools
+
+from cutesmith.patterns.cutting.joined import rebuilt
+from cutesmith.patterns.graph.attributes import Reduction
+from cutesmith.patterns.graph.builder import GraphBuilder
+from cutesmith.patterns.graph.dtypes import HALVES
+from cutesmith.patterns.graph.nodes import Graph, Node, with_nodes
+from cutesmith.patterns.graph.shapes import Shape, regrouped_shape, same_last
+
+NUMBERS = frozenset({"constant", "sized", "scalar"})
+
+
+def with_plain_scores(graph: Graph) -> Graph:
+    """The graph with views of batches made before products, and numbers that multiply factors behind them."""
+    if sum(node.op == "contract" for node in graph.nodes()) < 2:
+        return graph
+    build, changed = GraphBuilder(), dict[int, Node]()
+    plain = with_nodes(graph, functools.partial(_instead_of, build, changed))
+    return plain if changed else graph
+
+
+def _instead_of(build: GraphBuilder, changed: dict[int, Node], node: Node) -> Node:
+    build.origin = node.origin
+    found = None
+    if node.op == "contract":
+        found = _scaled_behind(build, node)
+    elif node.op == "reshape" and same_last(node.inputs[0].shape, node.shape) >= 2:
+        found = _viewed_before(build, node.inputs[0], node.shape)
+    if found is None and any(id(child) in changed for child in node.inputs):
+        found = rebuilt(build, node)
+    if found is None:
+        return build.interned(node)
+    found = build.materialise(build.expand(found, node.shape))
+    changed[id(found)] = found
+    return found
+
+
+def _scaled_behind(build: GraphBuilder, product: Node) -> Node | None:
+    """A product of multiples as the multiple of a product; None where no factor is one of a number."""
+    parts = [_number_apart(factor) for factor in product.inputs]
+    numbers = [number for _, number in parts if number]
+    if not numbers:
+        return None
+    factors = [factor for factor, _ in parts]
+    alone = build.node("contract", factors, product.shape, product.dtype, product.attrs)
+    return functools.reduce(lambda value, number: build("mul", value, number, dtype=product.dtype), numbers, alone)
+
+
+def _number_apart(factor: Node) -> tuple[Node, Node | None]:
+    """What is multiplied by a number, and that; the factor itself where it is something else."""
+    for value, number in (factor.inputs, factor.inputs[::-1]) if factor.op == "mul" else ():
+        is_same = (value.shape, value.dtype) == (factor.shape, factor.dtype)
+        if number.op in NUMBERS and is_same and value.dtype in HALVES:
+            return value, number
+    return factor, None
+
+
+def _viewed_before(build: GraphBuilder, node: Node, shape: Shape) -> Node | None:
+    """A value made of products in a shape of other batches, whose views are made before; None where they are copies."""
+    if node.op == "contract":
+        factors = [_viewed_factor(build, each, node.shape, shape) for each in node.inputs]
+        given = [each for each in factors if each is not None]
+        return build.node("contract", given, shape, node.dtype, node.attrs) if len(given) == 2 else None
+    if node.is_reduction and Reduction.of(node).dims == (len(node.shape) - 1,):
+        whole = _viewed_before(build, node.inputs[0], (*shape[:-1], node.inputs[0].shape[-1]))
+        return whole and build.reduce(node.op, whole, [-1], node.dtype, Reduction.of(node).correction)
+    if node.is_pointwise:
+        inputs = [_viewed_operand(build, each, node.shape, shape) for each in node.inputs]
+        found = [each for each in inputs if each is not None]
+        return build(node.op, *found, dtype=node.dtype) if len(found) == len(inputs) else None
+    seen = build.reshape(node, shape)
+    return seen if seen.op != "reshape" or seen.inputs[0] is not node else None
+
+
+def _viewed_operand(build: GraphBuilder, node: Node, old: Shape, new: Shape) -> Node | None:
+    """What a value that broadcasts to a shape is where that has other batches."""
+    if not node.shape:
+        return node
+    target = regrouped_shape((1,) * (len(old) - len(node.shape)) + node.shape, old, new)
+    return None if target is None else _viewed_before(build, node, target)
+
+
+def _viewed_factor(build: GraphBuilder, node: Node, old: Shape, new: Shape) -> Node | None:
+    """A factor of a product whose result has other batches."""
+    ends = node.shape[-2:]
+    return _viewed_operand(build, node, (*old[:-2], *ends), (*new[:-2], *ends))

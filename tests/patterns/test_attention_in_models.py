@@ -1,0 +1,191 @@
+"""Attention as models write it: sinks, masks of batches and heads apart, scaled factors; it is one launch in each."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from cutesmith.patterns.chains.chain import ChainPlan
+from cutesmith.patterns.cutting.joined import with_parts_of_joined
+from cutesmith.patterns.cutting.scores import with_plain_scores
+from cutesmith.patterns.match import plan_kernel
+from cutesmith.patterns.tracing.trace import trace_function
+from tests.patterns.interpret import interpret
+from tests.patterns.running import check_product, exactly, normal
+
+BF16 = torch.bfloat16
+
+
+def repeated(x, groups):
+    batch, heads, *matrix = x.shape
+    return x[:, :, None].expand(batch, heads, groups, *matrix).reshape(batch, heads * groups, *matrix)
+
+
+def sink_as_a_column(q, k, v, mask, sinks):
+    """As transformers has it for gpt-oss: the row's maximum is taken off twice."""
+    k, v = (repeated(x, q.shape[1] // x.shape[1]) for x in (k, v))
+    scores = q @ k.mT * q.shape[-1] ** -0.5 + mask
+    columns = sinks.reshape(1, -1, 1, 1).expand(q.shape[0], -1, q.shape[-2], -1)
+    scores = torch.cat([scores, columns], -1)
+    scores = scores - scores.max(-1, keepdim=True).values
+    return torch.softmax(scores, -1)[..., :-1] @ v
+
+
+def sink_before_the_keys(q, k, v, sinks):
+    scores = q @ k.mT * q.shape[-1] ** -0.5
+    columns = sinks.view(1, -1, 1, 1).expand(*scores.shape[:-1], 1)
+    return torch.softmax(torch.cat([columns, scores], -1), -1)[..., 1:] @ v
+
+
+def sink_in_the_sum(q, k, v, sinks, window=24):
+    i, j = torch.arange(q.shape[-2], device=q.device)[:, None], torch.arange(k.shape[-2], device=q.device)
+    scores = (q @ k.mT).float() * q.shape[-1] ** -0.5
+    scores = scores.masked_fill((j > i) | (i - j >= window), -math.inf)
+    sink = sinks.float()[:, None, None]
+    highest = torch.maximum(scores.amax(-1, keepdim=True), sink)
+    powers = torch.exp(scores - highest)
+    return (powers / (powers.sum(-1, keepdim=True) + torch.exp(sink - highest))).to(v.dtype) @ v
+
+
+def sink_of_zero(q, k, v):
+    scores = (q @ k.mT).float()
+    highest = scores.amax(-1, keepdim=True).clamp(min=0)
+    powers = torch.exp(scores - highest)
+    return (powers / (powers.sum(-1, keepdim=True) + torch.exp(-highest))).to(v.dtype) @ v
+
+
+def sink_of_each_query(q, k, v, sinks):
+    """Each row of queries has a sink of its own, and a function of the scores leaves no scale to the exponents."""
+    scores = torch.tanh(q @ k.mT * 0.25)
+    return torch.softmax(torch.cat([scores, sinks[..., None]], -1), -1)[..., :-1] @ v
+
+
+def shifted(q, k, v):
+    scores = q @ k.mT * 0.25
+    return torch.softmax(scores - scores.amax(-1, keepdim=True), -1) @ v
+
+
+def mask_of_batches(q, k, v, mask):
+    """As BART has it: matrices of all heads in one dimension but where the mask is added."""
+    heads = q.shape[0] // mask.shape[0]
+    scores = torch.bmm(q, k.transpose(1, 2)).view(-1, heads, q.shape[1], k.shape[1]) + mask
+    return torch.bmm(torch.softmax(scores.view(-1, *scores.shape[2:]), -1), v)
+
+
+def alibi_by_baddbmm(q, k, v, alibi, mask):
+    """As BLOOM has it."""
+    (batch, heads, *_), flat = q.shape, [x.flatten(0, 1) for x in (q, k, v)]
+    scores = alibi.baddbmm(flat[0], flat[1].mT, beta=1.0, alpha=0.25).view(batch, heads, q.shape[2], -1) + mask
+    weights = F.softmax(scores, -1, dtype=torch.float32).to(q.dtype)
+    return torch.bmm(weights.flatten(0, 1), flat[2]).view(q.shape)
+
+
+def windows_of_images(q, k, v, bias, mask):
+    """As Swin has it: each image has several windows, whose masks differ."""
+    scores = (q * q.shape[-1] ** -0.5) @ k.mT + bias
+    scores = scores.view(-1, mask.shape[0], *scores.shape[1:]) + mask[:, None]
+    return torch.softmax(scores.view(-1, *scores.shape[2:]), -1) @ v
+
+
+def scaled_by_an_argument(q, k, v, scale: float):
+    return torch.softmax((q * scale) @ k.mT, -1) @ v
+
+
+def tensors(*shapes):
+    return [normal(*shape, dtype=BF16, seed=seed) for seed, shape in enumerate(shapes)]
+
+
+HEADS, FLAT = (2, 4, 37, 16), (8, 37, 16)
+CASES = {
+    "sink, column": (sink_as_a_column, tensors(HEADS, (2, 2, 37, 16), (2, 2, 37, 16), (2, 1, 37, 37), (4,))),
+    "sink, first column": (sink_before_the_keys, tensors((2, 3, 9, 16), (2, 3, 70, 16), (2, 3, 70, 16), (3,))),
+    "sink, sum": (sink_in_the_sum, tensors((1, 2, 150, 32), (1, 2, 150, 32), (1, 2, 150, 32), (2,))),
+    "sink, zero": (sink_of_zero, tensors((2, 20, 16), (2, 33, 16), (2, 33, 16))),
+    "sink, queries": (sink_of_each_query, tensors((2, 20, 16), (2, 33, 16), (2, 33, 16), (2, 20))),
+    "shifted": (shifted, tensors(HEADS, HEADS, HEADS)),
+    "mask of batches": (mask_of_batches, tensors(FLAT, FLAT, FLAT, (2, 1, 37, 37))),
+    "alibi": (alibi_by_baddbmm, tensors(HEADS, HEADS, HEADS, (8, 1, 37), (2, 1, 37, 37))),
+    "windows": (windows_of_images, tensors((6, 2, 9, 16), (6, 2, 9, 16), (6, 2, 9, 16), (2, 9, 9), (3, 9, 9))),
+    "scaled": (scaled_by_an_argument, [*tensors(HEADS, HEADS, HEADS), 0.3]),
+}
+FAST = {("sm_80", "sink, column"), ("sm_90a", "sink, sum"), ("sm_90a", "mask of batches")}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_it_is_one_launch(name):
+    function, inputs = CASES[name]
+    assert plan_kernel(trace_function(function, inputs), "sm_90a").pattern == "attention"
+
+
+@pytest.mark.parametrize(
+    ("arch", "name"),
+    [
+        pytest.param(arch, name, marks=[pytest.mark.slow] * ((arch, name) not in FAST))
+        for arch in ("sm_80", "sm_90a")
+        for name in CASES
+    ],
+)
+def test_results(arch, name, tmp_path):
+    function, inputs = CASES[name]
+    plan = plan_kernel(trace_function(function, inputs), arch)
+    check_product(plan, plan.configurations(arch)[0], function, inputs, tmp_path, arch)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_is_said_in_another_way_is_the_same(name):
+    function, inputs = CASES[name]
+    graph = with_plain_scores(with_parts_of_joined(trace_function(function, inputs)))
+    (ours,), (theirs,) = interpret(graph, list(inputs)), exactly(function, inputs)
+    torch.testing.assert_close(ours.to(theirs.dtype), theirs, rtol=2e-2, atol=2e-2)
+
+
+def test_a_query_that_sees_no_key_has_its_sink_alone(tmp_path):
+    q, k, v, mask, sinks = CASES["sink, column"][1]
+    mask = mask.clone()
+    mask[1, :, 5] = -math.inf
+    plan = plan_kernel(trace_function(sink_as_a_column, (q, k, v, mask, sinks)), "sm_80")
+    check_product(plan, plan.configurations("sm_80")[0], sink_as_a_column, (q, k, v, mask, sinks), tmp_path, "sm_80")
+
+
+@pytest.mark.parametrize("sink", [1e4, -1e4, -math.inf])
+def test_sinks_far_from_all_scores(sink, tmp_path):
+    """It has all the weight, or none."""
+    q, k, v = tensors((2, 20, 16), (2, 33, 16), (2, 33, 16))
+    inputs = (q, k, v, torch.full((2, 20), sink, dtype=BF16))
+    plan = plan_kernel(trace_function(sink_of_each_query, inputs), "sm_80")
+    check_product(plan, plan.configurations("sm_80")[0], sink_of_each_query, inputs, tmp_path, "sm_80")
+
+
+def is_attention(function, inputs):
+    plan = plan_kernel(trace_function(function, inputs), "sm_90a")
+    return "attention" in [launch.plan.pattern for launch in plan.launches] if isinstance(plan, ChainPlan) else True
+
+
+def test_what_only_looks_like_a_sink_is_something_else():
+    def one_in_the_sum(q, k, v):  # a sink as high as the maximum: no score that is known before the others
+        scores = q @ k.mT
+        powers = torch.exp(scores - scores.amax(-1, keepdim=True))
+        return (powers / (powers.sum(-1, keepdim=True) + 1)) @ v
+
+    def kept_column(q, k, v, sinks):  # the first key is left out, and the sink has a value
+        scores = torch.cat([q @ k.mT, sinks[..., None]], -1)
+        return torch.softmax(scores, -1)[..., 1:] @ v
+
+    q, k, v = tensors((2, 20, 16), (2, 33, 16), (2, 33, 16))
+    assert not is_attention(one_in_the_sum, (q, k, v))
+    assert not is_attention(kept_column, (q, k, v, *tensors((2, 20))))
+
+
+def test_a_slice_of_so_many_elements_is_a_part_for_the_traced_sizes_alone():
+    def function(q, k, v, sinks, count):
+        scores = torch.cat([q @ k.mT, sinks[..., None]], -1)
+        return torch.softmax(scores, -1)[..., :count] @ v
+
+    inputs = tensors((2, 20, 16), (2, 33, 16), (2, 33, 16), (2, 20))
+    free, fixed = (
+        with_parts_of_joined(trace_function(lambda *x, end=end: function(*x, end), inputs)) for end in (-1, 33)
+    )
+    assert free.holds_for_other_sizes and free.checked != fixed.checked
