@@ -354,6 +354,15 @@ class ScattersConfiguration(Configuration):
 
 
 @dataclass(frozen=True)
+class AtomicsConfiguration(Configuration):
+    """Threads a block; tiles that a thread loads before it adds the first; columns that it adds at once."""
+
+    threads: int
+    loads: int
+    vector: int
+
+
+@dataclass(frozen=True)
 class InterleavingConfiguration(Configuration):
     """Threads a block, each with one place of every phase."""
 
@@ -373,6 +382,7 @@ AnyConfiguration = (
     | InterleavingConfiguration
     | ScansConfiguration
     | ScattersConfiguration
+    | AtomicsConfiguration
     | SelectionConfiguration
     | WindowsConfiguration
 )

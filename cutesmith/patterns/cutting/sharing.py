@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args
 
 from cutesmith.patterns.attention.plan import AttentionPlan
 from cutesmith.patterns.attention.plan import match as attention
@@ -87,7 +87,7 @@ MATCHERS: dict[type[Any], Callable[[Graph], SinglePlan]] = {
     InterleavingPlan: interleaving,
     RowsPlan: rows,
     ScansPlan: scans,
-    ScattersPlan: scatters,
+    **dict.fromkeys(get_args(ScattersPlan), scatters),
     SelectionPlan: selection,
     WindowsPlan: windows,
 }

@@ -1,19 +1,18 @@
-"""What a scatter is: its index, what is combined, and the pointwise functions before and after it."""
+"""What a scatter is: its index and what is combined; both forms write their pointwise functions of that."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from cutesmith.errors import UnmatchedError
-from cutesmith.patterns.contraction.epilogue import Epilogue, FunctionWriter, Given
+from cutesmith.patterns.contraction.epilogue import FunctionWriter
 from cutesmith.patterns.graph.attributes import Scatter
 from cutesmith.patterns.graph.dtypes import COMPUTE_TYPE
 from cutesmith.patterns.graph.nodes import LEAVES, Graph, Node, nodes_of
 from cutesmith.patterns.graph.shapes import Shape, broadcast
 from cutesmith.patterns.graph.takes import READ_ANYWHERE, aligned_inputs, taken_inputs
 from cutesmith.patterns.writing.expressions import is_fast
-from cutesmith.patterns.writing.naming import safe_names
 
 
 @dataclass(frozen=True)
@@ -34,24 +33,34 @@ class Combined:
 class ScatterProblem:
     """Scatters by one index and pointwise work around them; sizes are the traced ones.
 
-    `frame` is the shape of what is combined, `index` and `element` are functions of a place in it; `epilogue` is the
-    function of what is combined, at a place of the result. `columns` are the dimensions that the index does not know.
+    `frame` is the shape of what is combined. `columns` are the dimensions that the index does not know.
     """
 
     graph: Graph
-    arguments: tuple[str, ...]
     scatters: tuple[Node, ...]
     combined: tuple[Combined, ...]
     frame: Shape
     columns: tuple[int, ...]
-    index: Epilogue
-    element: Epilogue
-    epilogue: Epilogue
 
     @property
     def dim(self) -> int:
         """Along which the index counts."""
         return Scatter.of(self.scatters[0]).dim
+
+    @property
+    def index(self) -> Node:
+        """Where each element of the frame counts."""
+        return self.scatters[0].inputs[0]
+
+    @property
+    def elements(self) -> list[Node]:
+        """What each scatter combines."""
+        return [node.inputs[1] for node in self.scatters]
+
+    @property
+    def coordinates(self) -> dict[int, str]:
+        """The names of a place's coordinates, by dimension from the right."""
+        return {at - len(self.frame): f"at_{at}" for at in range(len(self.frame))}
 
     @property
     def shape(self) -> Shape:
@@ -76,11 +85,8 @@ class ScatterProblem:
         return Scatter.of(self.scatters[0]).alone
 
 
-def analyse(graph: Graph, reserved: Collection[str]) -> ScatterProblem:
-    """The problem of a graph with scatters by one index, or UnmatchedError naming the first node in the way.
-
-    `reserved` are the names that the template binds.
-    """
+def analyse(graph: Graph) -> ScatterProblem:
+    """The problem of a graph with scatters by one index, or UnmatchedError naming the first node in the way."""
     scatters = [node for node in graph.nodes() if node.op == "scatter"]
     if not scatters:
         raise UnmatchedError("no scatter in the graph", operation="")
@@ -96,19 +102,16 @@ def analyse(graph: Graph, reserved: Collection[str]) -> ScatterProblem:
     for output in graph.outputs:
         if output.shape != shape:
             raise UnmatchedError(f"{output.where} has another shape than the scatter", operation=output.where)
-    names = safe_names([argument.name for argument in graph.arguments], reserved)
-    coordinates = {at - len(frame): f"at_{at}" for at in range(len(frame))}
-    writer = FunctionWriter(names, reserved, len(frame), coordinates, fast=is_fast(graph), reads_anywhere=True)
     missing = len(frame) - len(index.shape)
     constant = {at for at in range(len(frame)) if at < missing or index.shape[at - missing] == 1 != frame[at]}
-    places = writer.function([index], {})
-    element = writer.function([node.inputs[1] for node in scatters], {})
     combined = tuple(Combined(f"sum_{at}", node.dtype, Scatter.of(node).operation) for at, node in enumerate(scatters))
-    given = {id(node): Given.of(node, each.name) for node, each in zip(scatters, combined, strict=True)}
-    columns = tuple(sorted(constant - {dim}))
-    writer.move(coordinates)
-    epilogue = writer.epilogue(graph.outputs, given)
-    return ScatterProblem(graph, tuple(names), tuple(scatters), combined, frame, columns, places, element, epilogue)
+    return ScatterProblem(graph, tuple(scatters), combined, frame, tuple(sorted(constant - {dim})))
+
+
+def function_writer(problem: ScatterProblem, names: Sequence[str], reserved: Collection[str]) -> FunctionWriter:
+    """For the functions of a place in the frame; `names` are those of the arguments, `reserved` the template's."""
+    fast = is_fast(problem.graph)
+    return FunctionWriter(names, reserved, len(problem.frame), problem.coordinates, fast=fast, reads_anywhere=True)
 
 
 def _check_alike(scatters: list[Node]) -> None:

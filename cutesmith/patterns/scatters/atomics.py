@@ -1,0 +1,375 @@
+"""The scatter pattern by atomics in device memory: threads bring elements side by side and add each to its place.
+
+The first launch writes what each place begins with, the second combines, and a third computes the results where they
+are more than what was combined. Neighbouring threads have neighbouring columns of one index; on Hopper a thread adds
+four float32 numbers by one instruction. Narrow floats are summed in float32. Extremes of floats are those of integers
+that rise with them, NaN beyond all. Sums of floats may differ in their last bits from run to run, as PyTorch's do on a
+GPU.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from cutesmith.devices import parse_arch
+from cutesmith.patterns.configurations import AtomicsConfiguration
+from cutesmith.patterns.contraction.epilogue import Epilogue, FunctionWriter, Given, Operand
+from cutesmith.patterns.graph.attributes import Constant, Iota, Scatter
+from cutesmith.patterns.graph.dtypes import COMPUTE_TYPE, ITEM_BYTES, STORAGE_TYPE
+from cutesmith.patterns.graph.nodes import Node, nodes_of
+from cutesmith.patterns.pattern_plan import GraphPlan
+from cutesmith.patterns.scans.operations import neutral
+from cutesmith.patterns.scatters.analysis import ScatterProblem, function_writer
+from cutesmith.patterns.scatters.host_code import Passed, coordinates
+from cutesmith.patterns.writing.expressions import convert, literal
+from cutesmith.patterns.writing.naming import SHARED_NAMES, safe_names
+from cutesmith.patterns.writing.templating import render_template
+from cutesmith.runtime.tiling import TiledShape, Tiling
+
+_OWN = (
+    "THREADS LOADS VECTOR LAUNCHERS DIM begin_kernel combine_kernel finish_kernel launch_scatter compile_scatter begin "
+    "element index_of finish place place_of vector_at ordered unordered tile row column inside own wanted rows last "
+    "shift parts tiles vector combines j frame sizes shares described described_as tensor tensors columns width groups "
+    "step steps aligned t e"
+)
+RESERVED = SHARED_NAMES | set(_OWN.split())
+"""Names that an argument of the problem may not have in the generated kernel."""
+
+JOINED = {"sum": "add", "max": "maximum", "min": "minimum"}
+"""The pointwise operations whose other operand a place may begin with."""
+
+REDUCED_AS = {"Float32": "f32", "Float64": "f64", "Int32": "s32"}
+"""PTX types of the atomics, but for Int64: its sums are of u64, its extremes of s64."""
+
+VECTOR_SM = 90
+"""The first compute capability with atomics of four float32 numbers."""
+
+SHAPES = ((256, 4), (256, 2), (128, 4), (256, 1), (512, 2), (256, 8))
+"""(threads, tiles that a thread loads before the first is added): no GPU has ordered them yet."""
+
+SECTOR_INSTRUCTIONS = 9
+"""Instructions of warps that an H200 starts while its L2 adds to a sector of 32 bytes: a kernel of torch.compile adds
+64 million float32 numbers in 152 us."""
+
+PLACE_INSTRUCTIONS = 460
+"""The same while it adds to one sector again and again, 1 ns each time. Not measured."""
+
+UNIT_INSTRUCTIONS = 60
+"""Of a warp whose threads look up an index each and load what it counts."""
+
+LAUNCH_INSTRUCTIONS = 926_000
+"""Those of 2 us, which a launch takes."""
+
+
+@dataclass(frozen=True)
+class Sum:
+    """What one buffer holds: `scatter` combined with `base`, which is the value of `node`."""
+
+    name: str
+    scatter: Node
+    node: Node
+    base: Node | None
+    ones: tuple[int, ...]
+    """Dimensions in which it has size 1 and the result has not."""
+
+    @property
+    def operation(self) -> str:
+        """How elements are combined; last where each place has at most one."""
+        return Scatter.of(self.scatter).operation
+
+    @property
+    def state(self) -> str:
+        """DSL type that elements are computed in."""
+        return COMPUTE_TYPE[self.scatter.dtype]
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether a function computes what its places begin with."""
+        return self.base is not None and self.base.op != "constant"
+
+    @property
+    def is_ordered(self) -> bool:
+        """Whether the buffer holds integers in the order of floats."""
+        return self.operation in ("max", "min") and self.state.startswith("Float")
+
+    @property
+    def memory(self) -> str:
+        """DSL type of the buffer."""
+        return self.state.replace("Float", "Int") if self.is_ordered else self.state
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of a tensor that neighbouring columns read: `given` to the element, from where `places` is."""
+
+    name: str
+    dtype: str
+    tensor: Operand
+    places: Epilogue
+
+
+@dataclass(frozen=True)
+class AtomicsPlan(GraphPlan):
+    """A matched scatter, ready to be rendered in any of its configurations."""
+
+    problem: ScatterProblem
+    arguments: tuple[str, ...]
+    sums: tuple[Sum, ...]
+    index: Epilogue
+    rows: tuple[Row, ...]
+    element: Epilogue
+    begin: Epilogue
+    finish: Epilogue
+    pattern: str = "scatters"
+
+    @property
+    def is_direct(self) -> bool:
+        """Whether the buffers are the results."""
+        kinds = {each.name: each.memory for each in self.sums if not (each.is_ordered or each.ones)}
+        results = zip(self.finish.results, self.finish.outputs, strict=True)
+        same = all(kinds.get(result) == output.storage for result, output in results)
+        return same and sorted(self.finish.results) == sorted(each.name for each in self.sums)
+
+    @property
+    def warp_instructions(self) -> int:
+        """Of the three launches, or as many as a GPU starts while its L2 adds."""
+        problem, last = self.problem, len(self.problem.frame) - 1
+        vector, launches = self.vector("sm_90a"), 1 if self.is_direct else 2
+        side_by_side = last in problem.columns
+        sectors, hottest = 0, 0.0
+        for each in self.sums:
+            added = math.prod(1 if dim in each.ones else size for dim, size in enumerate(problem.frame))
+            wide = max(1, 32 // (8 if "64" in each.memory else 4)) if side_by_side and last not in each.ones else 1
+            places = math.ceil(math.prod(each.scatter.shape) * (8 if "64" in each.memory else 4) / 32)
+            sectors += math.ceil(added / wide)
+            hottest = max(hottest, added / wide / max(1, places))
+        units = math.ceil(math.prod(problem.frame) / vector / 32)
+        busiest = max(units * UNIT_INSTRUCTIONS, sectors * SECTOR_INSTRUCTIONS, int(hottest * PLACE_INSTRUCTIONS))
+        return launches * LAUNCH_INSTRUCTIONS + busiest
+
+    def vector(self, arch: str) -> int:
+        """Columns of a thread, which are of one index, so that it adds them at once."""
+        last = len(self.problem.frame) - 1
+        wide = [each for each in self.sums if each.memory == "Float32" and last not in each.ones]
+        return 4 if wide and last in self.problem.columns and parse_arch(arch).sm.number >= VECTOR_SM else 1
+
+    def configurations(self, arch: str = "sm_90a") -> list[AtomicsConfiguration]:
+        """Sizes of a block, and columns of a thread, the best guess first; every one is right for every size."""
+        vectors = dict.fromkeys((self.vector(arch), 1))
+        return [AtomicsConfiguration(*shape, vector) for vector in vectors for shape in SHAPES]
+
+    def tiled_shape(self) -> TiledShape:
+        """What is combined; every edge is guarded."""
+        sizes = [ITEM_BYTES[node.dtype] for node in self.graph.outputs]
+        return TiledShape(sizes=(math.prod(self.problem.frame),), element_bytes=min(sizes))
+
+    def tiling(self, configuration: AtomicsConfiguration) -> Tiling:
+        """A block's elements."""
+        c = configuration
+        tile = (c.threads * c.loads * c.vector,)
+        return Tiling(threads=c.threads, tile=tile, vector=c.vector, settings=c.to_dict())
+
+    def render(self, configuration: AtomicsConfiguration) -> str:
+        """The kernel section: imports, device functions, kernels, launch, cached compile and `kernel_fn`."""
+        return render_template("scatters_atomics.py.j2", _context(self, configuration))
+
+
+def _context(plan: AtomicsPlan, configuration: AtomicsConfiguration) -> dict[str, object]:
+    problem, rows = plan.problem, plan.rows
+    combines = (plan.index, *(row.places for row in rows), plan.element)
+    late = (plan.begin,) if plan.is_direct else (plan.begin, plan.finish)
+    tensors = tuple(row.tensor for row in rows)
+    outputs = plan.finish.outputs
+    passed = Passed(problem, plan.arguments, combines, late, outputs, tensors).context({*_reserved(problem)})
+    rank = len(problem.frame)
+    return {
+        **passed,
+        "c": configuration,
+        "sums": [_written(each, rank) for each in plan.sums],
+        "is_direct": plan.is_direct,
+        "results": _buffers_of(plan),
+        "functions": {"index_of": plan.index, "element": plan.element, "begin": plan.begin, "finish": plan.finish},
+        "rows": [_row(row) for row in rows],
+        "begin_kernel": _parameters(plan.begin),
+        "combine_kernel": _parameters(*combines, tensors=tensors),
+        "finish_kernel": _parameters(plan.finish),
+        "index_value": _call(plan.index, "index_of"),
+        "begun": ", ".join(f"first_{each.name}" for each in plan.sums if each.is_begun),
+        "values": ", ".join(f"v_{each.name}" for each in plan.sums),
+        "wide": [operand for operand in plan.element.operands if operand.varies[-1]],
+        "element_value": _element_call(plan),
+        "begin_value": _call(plan.begin, "begin"),
+        "finish_value": _finish_call(plan),
+        "outer_places": list(coordinates(range(rank - 1), "row")),
+        "last": rank - 1,
+        "sizes": [f"size_of_{dim}" for dim in range(rank)],
+        "torch_types": {"Float32": "float32", "Float64": "float64", "Int32": "int32", "Int64": "int64"},
+    }
+
+
+def _parameters(*functions: Epilogue, tensors: Sequence[Operand] = ()) -> dict[str, list[object]]:
+    """What a kernel that calls these takes, each once."""
+    return {
+        "whole": list(dict.fromkeys((*tensors, *(each for function in functions for each in function.taken)))),
+        "aligned": list(dict.fromkeys(each for function in functions for each in function.operands)),
+        "numbers": list(dict.fromkeys(each for function in functions for each in function.numbers)),
+    }
+
+
+def _written(each: Sum, rank: int) -> dict[str, object]:
+    """Codes of one buffer for the template."""
+    kind, first = each.state, "" if each.is_begun else _first(each)
+    extreme = ("u64" if each.operation == "sum" else "s64") if each.memory == "Int64" else REDUCED_AS.get(each.memory)
+    return {
+        "name": each.name,
+        "state": kind,
+        "memory": each.memory,
+        "ordered": each.operation if each.is_ordered else "",
+        "begins": first,
+        "operation": {"sum": "add", "last": ""}.get(each.operation, each.operation),
+        "reduced_as": extreme,
+        "ones": each.ones,
+        "is_single": " and ".join(f"at_{dim} == 0" for dim in each.ones if dim != rank - 1),
+        "at_first": rank - 1 in each.ones,
+    }
+
+
+def _first(each: Sum) -> str:
+    """The number that each place begins with, as a literal."""
+    if each.base is not None:
+        return literal(Constant.of(each.base).value, each.state)
+    return literal(0, each.state) if each.operation == "last" else neutral(each.operation, each.scatter.dtype)
+
+
+def _buffers_of(plan: AtomicsPlan) -> dict[str, str]:
+    """The name of the buffer of each sum: an output's where that is all."""
+    if not plan.is_direct:
+        return {each.name: each.name for each in plan.sums}
+    pairs = zip(plan.finish.results, plan.finish.outputs, strict=True)
+    return {result: output.name for result, output in pairs}
+
+
+def _row(row: Row) -> dict[str, object]:
+    """Codes of what is read side by side: where, and an element of it."""
+    zero, found = literal(0, COMPUTE_TYPE[row.dtype]), [f"place_{at}" for at in range(len(row.places.results))]
+    sizes = [f"t_{row.tensor.name}.shape[{at}]" for at in range(len(found))]
+    element = convert(f"r_{row.name}[e]", STORAGE_TYPE[row.dtype], COMPUTE_TYPE[row.dtype])
+    return {
+        "name": row.name,
+        "tensor": row.tensor.name,
+        "function": row.places,
+        "places": _call(row.places, f"place_of_{row.name}"),
+        "found": ", ".join(found),
+        "has": " and ".join(f"{at} >= 0 and {at} < {size}" for at, size in zip(found, sizes, strict=True)),
+        "place": ", ".join(f"{at} if has_{row.name} else Int64(0)" for at in found),
+        "element": f"{element} if has_{row.name} else {zero}",
+    }
+
+
+def _call(function: Epilogue, name: str) -> str:
+    """The call of a function at a place, with what is loaded there."""
+    operands = [operand.loaded(f"m_{operand.name}[place]") for operand in function.operands]
+    return function.call("", operands, list(function.coordinates), name)
+
+
+def _element_call(plan: AtomicsPlan) -> str:
+    element = plan.element
+    operands = [
+        operand.loaded(f"r_{operand.name}[e]" if operand.varies[-1] else f"r_{operand.name}")
+        for operand in element.operands
+    ]
+    given = ", ".join(f"v_{row.name}" for row in plan.rows)
+    return element.call(given, operands, list(element.coordinates), "element")
+
+
+def _finish_call(plan: AtomicsPlan) -> str:
+    finish = plan.finish
+    given = [f"unordered(b_{each.name}[place])" if each.is_ordered else f"b_{each.name}[place]" for each in plan.sums]
+    operands = [operand.loaded(f"m_{operand.name}[place]") for operand in finish.operands]
+    return finish.call(", ".join(given), operands, list(finish.coordinates), "finish")
+
+
+def _reserved(problem: ScatterProblem) -> set[str]:
+    return {*RESERVED, *(each.name for each in problem.combined)}
+
+
+def planned(problem: ScatterProblem) -> AtomicsPlan | None:
+    """The plan of this form, or None where elements are multiplied, or the last of several stays.
+
+    Raises UnmatchedError naming the first operation in the way.
+    """
+    sums = _sums(problem)
+    if any(each.operation not in JOINED and not (each.operation == "last" and problem.is_alone) for each in sums):
+        return None
+    graph = problem.graph
+    names = safe_names([argument.name for argument in graph.arguments], _reserved(problem))
+    writer = function_writer(problem, names, _reserved(problem))
+    index = writer.function([problem.index], {})
+    rows = tuple(_rows(problem, sums, writer))
+    given = {id(take): Given.of(take, row.name) for take, row in rows}
+    element = writer.function([each.scatter.inputs[1] for each in sums], given)
+    writer.move(problem.coordinates)
+    begin = writer.function([each.base for each in sums if each.base is not None and each.is_begun], {})
+    finish = writer.epilogue(graph.outputs, {id(each.node): Given.of(each.node, each.name) for each in sums})
+    plain = tuple(row for _, row in rows)
+    return AtomicsPlan(graph, problem, tuple(names), sums, index, plain, element, begin, finish)
+
+
+def _sums(problem: ScatterProblem) -> tuple[Sum, ...]:
+    """The scatters, each with what its places begin with; what tells where the last elements are is not counted."""
+    graph = problem.graph
+    found = [_sum(problem, node, each.name) for node, each in zip(problem.scatters, problem.combined, strict=True)]
+    late = list(nodes_of(graph.outputs, {id(each.node) for each in found}))
+    read = {id(node) for node in (*graph.outputs, *(given for node in late for given in node.inputs))}
+    return tuple(each for each in found if id(each.node) in read)
+
+
+def _sum(problem: ScatterProblem, scatter: Node, name: str) -> Sum:
+    graph = problem.graph
+    ones = tuple(dim for dim, size in enumerate(scatter.shape) if size == 1 != problem.shape[dim])
+    users = [node for node in graph.nodes() if any(each is scatter for each in node.inputs)]
+    plain = Sum(name, scatter, scatter, None, ones)
+    if len(users) != 1 or users[0].shape != scatter.shape or any(scatter is output for output in graph.outputs):
+        return plain
+    (user,), operation = users, Scatter.of(scatter).operation
+    base = _base(user, scatter, operation)
+    if base is None or any(node.op == "scatter" for node in nodes_of((base,))) or user.dtype != scatter.dtype:
+        return plain
+    return Sum(name, scatter, user, base, ones)
+
+
+def _base(user: Node, scatter: Node, operation: str) -> Node | None:
+    """What a value combines a scatter with: of sums and extremes the other operand, of what is put there the old."""
+    if user.op == JOINED.get(operation):
+        first, second = user.inputs
+        return second if first is scatter else first
+    if operation == "last" and user.op == "where" and user.inputs[1] is scatter and _is_there(user.inputs[0], scatter):
+        return user.inputs[2]
+    return None
+
+
+def _is_there(condition: Node, scatter: Node) -> bool:
+    """Whether a condition is that a place has an element of the scatter's index."""
+    if condition.op != "gt" or condition.inputs[0].op != "scatter" or condition.inputs[1].op != "constant":
+        return False
+    counted = condition.inputs[0]
+    same = counted.inputs[0] is scatter.inputs[0] and counted.inputs[1].op == "constant"
+    return same and Constant.of(counted.inputs[1]).value == 1 and Constant.of(condition.inputs[1]).value == 0
+
+
+def _rows(problem: ScatterProblem, sums: Sequence[Sum], writer: FunctionWriter) -> Iterator[tuple[Node, Row]]:
+    """What the elements read along whole rows of a tensor, at places that all columns share."""
+    last = len(problem.frame) - 1
+    takes = [node for node in nodes_of(tuple(each.scatter.inputs[1] for each in sums)) if node.op == "take"]
+    if last not in problem.columns:
+        return
+    tensors: dict[int, Operand] = {}
+    for number, take in enumerate(takes):
+        source, *places, along = take.inputs
+        whole = along.op == "iota" and along.shape[Iota.of(along).dim] == source.shape[-1] == problem.frame[-1]
+        if whole and places and all(not place.shape or place.shape[-1] == 1 for place in places):
+            if id(source) not in tensors:
+                tensors[id(source)] = writer.read(source)
+            yield take, Row(f"row_{number}", take.dtype, tensors[id(source)], writer.function(places, {}))
