@@ -34,6 +34,10 @@ def moved_statistics(x, mean, variance):
     return y, mean, variance
 
 
+def normed_channels(x, w, b):
+    return F.layer_norm(x.permute(0, 2, 3, 1), (6,), w, b).permute(0, 3, 1, 2)
+
+
 def softmax(x):
     return x.softmax(1)
 
@@ -44,6 +48,7 @@ CASES = {
     "extremes": (lambda x: (*x.min(1), x.argmax(1, keepdim=True), x.softmax(1)), [ODD], "columns"),
     "operands": (lambda x, w, s: (x * w[:, None] + s).var(1), [X, normal(33), normal(4, 1, 20)], "columns"),
     "permuted": (lambda x, w: F.layer_norm(x.permute(0, 2, 3, 1), (6,), w), [IMAGES, CHANNELS[0]], "columns"),
+    "permuted back": (normed_channels, [IMAGES, CHANNELS[0], CHANNELS[1]], "columns"),
     "batch of vectors": (moved_statistics, [normal(30, 6), *CHANNELS], "columns"),
     "float64": (lambda x: x.log_softmax(0), [X.double()], "columns"),
     "no vectors": (lambda x: x.mean(1), [normal(2, 9, 7, dtype=torch.bfloat16)], "columns"),

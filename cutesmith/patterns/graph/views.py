@@ -11,8 +11,10 @@ from dataclasses import replace
 from cutesmith.patterns.graph.attributes import TRANSPOSED, Gather, Iota, Reduction, View
 from cutesmith.patterns.graph.builder import GraphBuilder
 from cutesmith.patterns.graph.node_table import IN_MEMORY
-from cutesmith.patterns.graph.nodes import Node
+from cutesmith.patterns.graph.nodes import REDUCTIONS, Node
 from cutesmith.patterns.graph.shapes import Shape, is_squeeze, kept_positions, same_last
+
+PRODUCTS = frozenset({"contract"})
 
 # Permute
 
@@ -33,10 +35,19 @@ def push_permute(build: GraphBuilder, node: Node, dims: Sequence[int]) -> Node:
 
 
 def _permuted(build: GraphBuilder, node: Node, dims: Sequence[int]) -> Node:
-    node, shape = build.settled(node), tuple(node.shape[dim] for dim in dims)
+    if _keeps_order(node, dims):
+        return build.reshape(build.settled(node), tuple(node.shape[dim] for dim in dims))
+    return _turned(build, node, dims)
+
+
+def _keeps_order(node: Node, dims: Sequence[int]) -> bool:
+    """Whether only dimensions of size 1 change places."""
     long_dims = [dim for dim in dims if node.shape[dim] != 1]
-    if long_dims == sorted(long_dims):
-        return build.reshape(node, shape)
+    return long_dims == sorted(long_dims)
+
+
+def _turned(build: GraphBuilder, node: Node, dims: Sequence[int]) -> Node:
+    node, shape = build.settled(node), tuple(node.shape[dim] for dim in dims)
     if node.op in IN_MEMORY:
         view = TRANSPOSED if tuple(dims) == (1, 0) else View(f"{{0}}.permute({', '.join(map(str, dims))})")
         viewed = build.view_in_memory(node, view, lambda base: base.permute(*dims))
@@ -44,7 +55,7 @@ def _permuted(build: GraphBuilder, node: Node, dims: Sequence[int]) -> Node:
         return viewed
     if node.op == "expand":
         return build.expand(_permute_broadcast(build, node.inputs[0], dims), shape)
-    if _is_made_of_products(node):
+    if _is_made_of(node, PRODUCTS):
         return push_permute(build, build.stored(node), dims)
     return _permute_node(build, node, dims, shape)
 
@@ -87,6 +98,9 @@ def _permute_broadcast(build: GraphBuilder, node: Node, dims: Sequence[int]) -> 
     if all(size == 1 for size in node.shape):
         return node if not node.shape else build.reshape(node, ())
     padded = build.reshape(node, (1,) * (len(dims) - len(node.shape)) + node.shape)
+    if _keeps_order(padded, dims) and _is_made_of(padded, REDUCTIONS) and not _is_made_of(padded, PRODUCTS):
+        # What it is made of is turned, as its other operands are: a reshape would hide that it is a value of rows.
+        return build.viewed_once(("turn", *dims), padded, lambda: _turned(build, padded, dims))
     return push_permute(build, padded, dims)
 
 
@@ -116,7 +130,7 @@ def _sliced(build: GraphBuilder, node: Node, dim: int, span: tuple[int, int, int
         return _slice_input(build, node, dim, *span)
     if node.op == "expand":
         return build.expand(_slice_broadcast(build, node.inputs[0], node.shape, dim, span), shape)
-    if _is_made_of_products(node):
+    if _is_made_of(node, PRODUCTS):
         return push_slice(build, build.stored(node), dim, *span)
     if node.op == "iota":
         along = Iota.of(node).dim
@@ -158,13 +172,13 @@ def _slice_node(build: GraphBuilder, node: Node, dim: int, span: tuple[int, int,
     return push_slice(build, build.stored(node), dim, *span)
 
 
-def _is_made_of_products(node: Node) -> bool:
-    """Whether a product is part of the value, as it is computed after the launches before it."""
+def _is_made_of(node: Node, operations: frozenset[str]) -> bool:
+    """Whether one of these operations is part of the value, of what is computed after the launches before it."""
     seen: set[int] = set()
     stack = [node]
     while stack:
         each = stack.pop()
-        if each.op == "contract":
+        if each.op in operations:
             return True
         if id(each) not in seen and each.op not in IN_MEMORY:
             seen.add(id(each))
