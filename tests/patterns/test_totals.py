@@ -21,10 +21,12 @@ from tests.patterns.running import (
     as_list,
     close,
     compare_on_gpu,
+    emulated_hopper,
     exactly,
     first_kernel,
     interpret_chain,
     like,
+    move,
     normal,
     recorded_launches,
 )
@@ -61,6 +63,22 @@ def test_the_halves_together_are_the_function(name):
         assert ours.dtype == theirs.dtype and ours.shape == theirs.shape
         tolerance = 1e-2 if theirs.dtype in (BF16, torch.float16) else 1e-5
         torch.testing.assert_close(ours, theirs, rtol=tolerance, atol=tolerance)
+
+
+def contrast(x, labels):
+    """CLIP's loss: images among texts, and texts among images."""
+    return F.cross_entropy(x, labels) + F.cross_entropy(x.t(), labels)
+
+
+def test_large_rows_and_columns_are_visited_by_launches_of_their_own(tmp_path):
+    with torch.device("meta"):
+        given = [torch.empty(2048, 2048), torch.empty(2048, dtype=torch.int64)]
+    plan = plan_kernel(trace_function(contrast, given), "sm_90a")
+    assert {each.plan.pattern for each in plan.launches[::2][:2]} == {"rows", "columns"}
+    inputs = [normal(48, 48), torch.arange(48) * 5 % 48]
+    with emulated_hopper():
+        (ours,) = as_list(first_kernel(plan, tmp_path).kernel_fn(*map(move, inputs)))
+    close(1e-5)(ours.cpu(), *exactly(contrast, inputs))
 
 
 def test_values_of_rows_are_not_rounded_to_16_bits():

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from cutesmith.errors import UnmatchedError
-from cutesmith.patterns.chains.chain import ChainPlan, chain_of, part_of_chain, passed_on, returning
+from cutesmith.patterns.chains.chain import ChainPlan, SinglePlan, chain_of, part_of_chain, passed_on, returning
+from cutesmith.patterns.columns.plan import match as columns
 from cutesmith.patterns.graph.attributes import Reduction
 from cutesmith.patterns.graph.builder import GraphBuilder
 from cutesmith.patterns.graph.dtypes import compute_dtype
@@ -33,8 +34,16 @@ def match(graph: Graph) -> ChainPlan:
     first = _row_values(graph, totals)
     second = _of_row_values(graph, totals, first)
     second = replace(second, returns_tuple=len(second.outputs) > 1)
-    launches = [part_of_chain(name, part, rows) for name, part in ((ROW_VALUES, first), (TOTAL, second))]
+    launches = [part_of_chain(name, part, _reductions) for name, part in ((ROW_VALUES, first), (TOTAL, second))]
     return chain_of(graph, launches, "totals")
+
+
+def _reductions(graph: Graph) -> SinglePlan:
+    """Columns where the rows lie side by side, as the pixels of a loss over channels do; else rows."""
+    try:
+        return columns(graph)
+    except UnmatchedError:
+        return rows(graph)
 
 
 def _totals(graph: Graph) -> list[Node]:

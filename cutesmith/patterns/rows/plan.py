@@ -15,10 +15,12 @@ from typing import TypeVar
 from cutesmith.devices import parse_arch
 from cutesmith.errors import UnmatchedError
 from cutesmith.patterns.configurations import RowsConfiguration
-from cutesmith.patterns.graph.nodes import Graph, Node, for_traced_sizes
+from cutesmith.patterns.graph.attributes import Input
+from cutesmith.patterns.graph.nodes import Graph, Node, bytes_of, for_traced_sizes
 from cutesmith.patterns.pattern_plan import GraphPlan
-from cutesmith.patterns.rows.analysis import RowsAnalysis, analyse, output_space
+from cutesmith.patterns.rows.analysis import RowsAnalysis, TensorUse, analyse, output_space
 from cutesmith.patterns.rows.kernel import RowsKernel, write_kernel
+from cutesmith.patterns.rows.moved_sums import with_moved_sums
 from cutesmith.patterns.rows.parts import root_of
 from cutesmith.patterns.rows.proposals import item_bytes, proposals
 from cutesmith.patterns.rows.spread import rows_tiling
@@ -26,6 +28,9 @@ from cutesmith.patterns.writing.templating import first_checks, render_template
 from cutesmith.runtime.tiling import TiledShape, Tiling
 
 P = TypeVar("P")
+
+LARGE_BYTES = 1 << 22
+"""Of a tensor: a smaller one is read from L2, whichever way it lies."""
 
 _DENSE = {
     "free_layouts": {
@@ -91,10 +96,31 @@ def _match(graph: Graph) -> RowsPlan:
 
 def analysed(graph: Graph) -> RowsAnalysis:
     """Roles and levels of a graph whose outputs are values of elements or of rows, else UnmatchedError."""
-    analysis = analyse(graph)
+    analysis = _of_fewest_visits(graph)
     for node in analysis.outputs:
         _check_output(analysis, node)
+    _check_directions(analysis)
     return analysis
+
+
+def _of_fewest_visits(graph: Graph) -> RowsAnalysis:
+    moved = with_moved_sums(graph)
+    ways = [graph] if moved is graph else [graph, moved]
+    return min(map(analyse, ways), key=lambda found: len(found.reductions))
+
+
+def _check_directions(analysis: RowsAnalysis) -> None:
+    """All large tensors lie along the rows, or all across them: the threads of a kernel go one of both ways."""
+    large = [use for use in analysis.uses if use.role == "element" and bytes_of(use.node) >= LARGE_BYTES]
+    if len({_nearest(analysis, use) in analysis.reduced for use in large}) > 1:
+        raise UnmatchedError("some tensors lie along what is reduced, some across it", operation="")
+
+
+def _nearest(analysis: RowsAnalysis, use: TensorUse) -> int:
+    """The dimension along which the elements of a tensor lie side by side."""
+    strides, rank = Input.of(use.node).stride, len(use.node.shape)
+    dims = [dim for dim, size in enumerate(use.node.shape) if size > 1 and strides[dim]]
+    return min(dims, key=lambda dim: strides[dim], default=rank - 1) + analysis.rank - rank
 
 
 def _check_output(analysis: RowsAnalysis, node: Node) -> None:

@@ -13,6 +13,7 @@ from cutesmith.patterns.graph.nodes import Node
 from cutesmith.patterns.rows.accumulators import PAST_THE_ROW, Accumulators, moments_of
 from cutesmith.patterns.rows.analysis import Degrees, RowsAnalysis, Space, output_space
 from cutesmith.patterns.rows.combines import OPERATORS
+from cutesmith.patterns.rows.moved_sums import TIMES_COLUMNS
 from cutesmith.patterns.rows.parts import (
     Accumulator,
     Output,
@@ -92,6 +93,8 @@ class StageWriter:
             divisor = f"{kind}(max(plan.columns - {Degrees.of(node).correction}, 0))"
             self._pending.append(f"{total}_var = {total} / {divisor}")
             return f"{total}_var"
+        if node.op == TIMES_COLUMNS:
+            return f"({self.row_value(node.inputs[0], space)} * Float32(plan.columns))"
         if node.op == "reshape":
             (child,) = node.inputs
             return self.row_value(child, self.analysis.child_space(node, child, space))
