@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import linecache
 import sys
 from pathlib import Path
@@ -22,10 +23,18 @@ def user_frame(path: str) -> FrameType | None:
         name = frame.f_code.co_filename
         if path and name == path:
             return frame
-        if fallback is None and not name.startswith((_TORCH, _OURS, "<")) and "contextlib" not in name:
+        if fallback is None and not _is_between(name):
             fallback = frame
+            if not path:
+                break
         frame = frame.f_back
     return fallback
+
+
+@functools.cache
+def _is_between(name: str) -> bool:
+    """Whether a file is torch's or ours, or one that a function runs through on the way to them."""
+    return name.startswith((_TORCH, _OURS, "<")) or "contextlib" in name
 
 
 def only_raises(frame: FrameType | None) -> str:

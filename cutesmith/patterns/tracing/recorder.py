@@ -40,6 +40,7 @@ from cutesmith.patterns.tracing.lowering import (
     windows,
 )
 from cutesmith.patterns.tracing.lowering.dispatch import Lowering, Rule, rule_for
+from cutesmith.patterns.tracing.meta_results import result_of
 from cutesmith.patterns.tracing.scalars import Scalars
 from cutesmith.patterns.tracing.tables import table
 from cutesmith.sandbox.dispatch_modes import LightMode
@@ -72,10 +73,6 @@ _MOVES_STATISTICS = frozenset({"aten.native_batch_norm", "aten._native_batch_nor
 """Batch norms that write the running statistics in training, whatever their schema says."""
 _FUNCTIONAL_BATCH_NORM = torch.ops.aten._native_batch_norm_legit_functional.default
 
-_LIKE_FIRST = frozenset(
-    getattr(torch.ops.aten, name).default for name in ("relu", "hardtanh", "hardswish", "hardsigmoid", "silu", "gelu")
-)
-"""Functions of floats whose result is like their first operand; PyTorch runs long code in Python to find that out."""
 _RUNNING = frozenset((torch.ops.aten.cumsum.default, torch.ops.aten.cumprod.default))
 """PyTorch finds the shape of a scan by a mask of n x n, which has too many elements from three billion on."""
 _BATCH_NORM = torch.ops.aten.native_batch_norm.default
@@ -218,8 +215,6 @@ class Recorder(LightMode):  # type: ignore[no-untyped-call,unused-ignore]
         return result
 
     def _run(self, func: Any, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
-        if func in _LIKE_FIRST and args[0].is_floating_point():
-            return torch.empty_like(args[0])
         if func in _RUNNING and args[0].is_floating_point() and named.get("dtype") is None:
             return args[0].new_empty(args[0].shape)
         if func is _BATCH_NORM and not args[5]:  # its statistics are not of the batch: it returns none
@@ -227,7 +222,7 @@ class Recorder(LightMode):  # type: ignore[no-untyped-call,unused-ignore]
         if func is torch.ops.aten._grouped_mm.default:
             return _grouped_result(*args, **named)
         try:
-            return func(*arguments_without_values(func, args), **named)
+            return result_of(func, arguments_without_values(func, args), named)
         except NotImplementedError as error:
             if func.overloadpacket is not torch.ops.aten.index:
                 raise
