@@ -94,6 +94,17 @@ def scaled_by_an_argument(q, k, v, scale: float):
     return torch.softmax((q * scale) @ k.mT, -1) @ v
 
 
+def heads_side_by_side(q, k, v):
+    """The result lies as the next product reads it: (batch, queries, heads * width)."""
+    k, v = (repeated(x, q.shape[1] // x.shape[1]) for x in (k, v))
+    return F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2)
+
+
+def tokens_first(q, k, v):
+    """The result is turned and lies dense, without another view."""
+    return (torch.softmax(q @ k.mT, -1) @ v).permute(2, 0, 1, 3).contiguous()
+
+
 def tensors(*shapes):
     return [normal(*shape, dtype=BF16, seed=seed) for seed, shape in enumerate(shapes)]
 
@@ -109,9 +120,17 @@ CASES = {
     "mask of batches": (mask_of_batches, tensors(FLAT, FLAT, FLAT, (2, 1, 37, 37))),
     "alibi": (alibi_by_baddbmm, tensors(HEADS, HEADS, HEADS, (8, 1, 37), (2, 1, 37, 37))),
     "windows": (windows_of_images, tensors((6, 2, 9, 16), (6, 2, 9, 16), (6, 2, 9, 16), (2, 9, 9), (3, 9, 9))),
+    "side by side": (heads_side_by_side, tensors((2, 4, 37, 32), (2, 2, 37, 32), (2, 2, 37, 24))),
+    "tokens first": (tokens_first, tensors((2, 3, 20, 16), (2, 3, 20, 16), (2, 3, 20, 18))),
     "scaled": (scaled_by_an_argument, [*tensors(HEADS, HEADS, HEADS), 0.3]),
 }
-FAST = {("sm_80", "sink, column"), ("sm_90a", "sink, sum"), ("sm_90a", "mask of batches")}
+FAST = {
+    ("sm_80", "sink, column"),
+    ("sm_80", "tokens first"),
+    ("sm_90a", "sink, sum"),
+    ("sm_90a", "mask of batches"),
+    ("sm_90a", "side by side"),
+}
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -157,6 +176,24 @@ def test_sinks_far_from_all_scores(sink, tmp_path):
     inputs = (q, k, v, torch.full((2, 20), sink, dtype=BF16))
     plan = plan_kernel(trace_function(sink_of_each_query, inputs), "sm_80")
     check_product(plan, plan.configurations("sm_80")[0], sink_of_each_query, inputs, tmp_path, "sm_80")
+
+
+def test_the_product_behind_reads_heads_side_by_side(tmp_path):
+    def projected(q, k, v, w):
+        return heads_side_by_side(q, k, v) @ w
+
+    inputs = [*tensors((2, 4, 37, 32), (2, 2, 37, 32), (2, 2, 37, 32)), normal(128, 48, dtype=BF16) / 8]
+    plan = plan_kernel(trace_function(projected, inputs), "sm_90a")
+    assert [launch.plan.pattern for launch in plan.launches] == ["attention", "contraction"]
+    check_product(plan, plan.configurations("sm_90a")[0], projected, inputs, tmp_path)
+
+
+def test_a_result_that_is_turned_and_not_dense_is_a_view_of_a_dense_one():
+    """PyTorch's lies as the product leaves it."""
+    turned = lambda q, k, v: F.scaled_dot_product_attention(q, k, v).transpose(1, 2)  # noqa: E731
+    plan = plan_kernel(trace_function(turned, tensors(HEADS, HEADS, HEADS)), "sm_90a")
+    (launch,) = plan.launches
+    assert not launch.plan.problem.result.is_reordered
 
 
 def is_attention(function, inputs):

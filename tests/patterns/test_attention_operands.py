@@ -101,7 +101,7 @@ CASES = {  # a function, its inputs, the launches before and after attention
     "tokens first by einsum": (tokens_first_by_einsum, tensors((1, 36, 2, 16), (1, 36, 2, 16), (1, 36, 2, 16)), []),
     "projected": (
         projected, [*tensors((2, 36, 32), (2, 20, 24)), *(w / 6 for w in tensors((32, 32), (32, 24), (32, 24)))],
-        ["contraction", "contraction", "contraction", "elementwise"],
+        ["contraction", "contraction", "contraction"],
     ),
 }  # fmt: skip
 

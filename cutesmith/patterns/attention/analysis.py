@@ -8,13 +8,14 @@ from dataclasses import dataclass, replace
 
 from cutesmith.errors import UnmatchedError
 from cutesmith.patterns.attention.band import Band, band_of, is_minus_infinity
+from cutesmith.patterns.attention.result import Result, result_of
 from cutesmith.patterns.contraction.analysis import Matrix, matrix_of
 from cutesmith.patterns.contraction.epilogue import Epilogue, FunctionWriter, Given, write_epilogue
 from cutesmith.patterns.graph.attributes import Constant, Reduction, Sized
 from cutesmith.patterns.graph.builder import GraphBuilder
 from cutesmith.patterns.graph.dtypes import is_float, widens
 from cutesmith.patterns.graph.nodes import LEAVES, Graph, Node, with_nodes, with_values
-from cutesmith.patterns.graph.shapes import Shape
+from cutesmith.patterns.graph.shapes import Shape, is_dense
 from cutesmith.patterns.graph.simplification import constant_value
 from cutesmith.patterns.writing.naming import safe_names
 
@@ -51,6 +52,7 @@ class AttentionProblem:
     sink: Epilogue | None
     band: Band
     empty_rows: float
+    result: Result
     output: Epilogue
 
     @property
@@ -87,7 +89,9 @@ def analyse(graph: Graph, reserved: Collection[str]) -> AttentionProblem:
     """The problem of a graph that is one attention of arguments; UnmatchedError where it is something else."""
     parts = _parts(graph)
     product = parts.product
-    if len(graph.outputs) != 1 or _last_view(graph.outputs[0]).shape != product.shape:
+    result = result_of(graph.outputs[0])
+    is_dense_one = len(graph.outputs) == 1 and is_dense(graph.outputs[0].shape, graph.output_strides[0])
+    if result is None or result.value.shape != product.shape or not is_dense_one:
         raise UnmatchedError(f"{product.where} is not followed by pointwise work alone", operation=product.where)
     if graph.outputs[0].dtype == "bool":  # the kernel's copies have no type for it: a launch of its own compares
         raise UnmatchedError(f"{product.where} leaves as booleans", operation=product.where)
@@ -123,12 +127,9 @@ def analyse(graph: Graph, reserved: Collection[str]) -> AttentionProblem:
         sink=sink,
         band=band,
         empty_rows=0.0 if parts.softmax.safe else float("nan"),
-        output=write_epilogue(graph, [product], names, taken),
+        result=result,
+        output=write_epilogue(replace(graph, outputs=(result.value,)), [product], names, taken),
     )
-
-
-def _last_view(node: Node) -> Node:
-    return node.inputs[0] if node.op == "reshape" else node
 
 
 def _aligned(parts: _Parts) -> tuple[Node, Node]:

@@ -24,7 +24,6 @@ from cutesmith.patterns.attention.band import Offset, seen_share
 from cutesmith.patterns.attention.hopper import padded
 from cutesmith.patterns.configurations import AttentionConfiguration, HopperAttentionConfiguration
 from cutesmith.patterns.contraction.epilogue import Epilogue, Operand, Output
-from cutesmith.patterns.graph.attributes import Reshaping
 from cutesmith.patterns.graph.nodes import Graph
 from cutesmith.patterns.pattern_plan import GraphPlan
 from cutesmith.patterns.writing.naming import SHARED_NAMES, Parameter, ViewNames
@@ -247,10 +246,8 @@ class _Context:
             ],
             "first_checks": [*type_check(problem.arguments, problem.graph), *self._fitting(matrices[1], output)],
             "key": launcher_key(list(dict.fromkeys([*matrices, *operands]))),
-            "returns": returned(
-                [self._returned(output)],
-                as_tuple=problem.graph.returns_tuple,
-            ),
+            "allocated": self._allocated(*matrices[::2]),
+            "returns": returned([self._returned(output)], as_tuple=problem.graph.returns_tuple),
         }
 
     def _sink(self) -> dict[str, object]:
@@ -274,10 +271,20 @@ class _Context:
         offsets = (*self.problem.band.lower, *self.problem.band.upper)
         return {self.problem.arguments[o.argument] for o in offsets if o.argument is not None}
 
+    def _allocated(self, queries: str, values: str) -> tuple[str, str]:
+        """The code of the sizes of the result as it lies in memory, and of its view with the dimensions in order."""
+        order, rank = self.problem.result.order, len(self.problem.batch)
+        if not self.problem.result.is_reordered:
+            return f"(*batch, {queries}.shape[-2], {values}.shape[-1])", ""
+        sizes = [*(f"batch[{dim}]" for dim in range(rank)), f"{queries}.shape[-2]", f"{values}.shape[-1]"]
+        back = ", ".join(str(order.index(dim)) for dim in range(rank + 2))
+        return f"({', '.join(sizes[dim] for dim in order)})", f".permute({back})"
+
     def _returned(self, output: Output) -> str:
-        if output.viewed is None:
-            return output.name
-        return Reshaping.of(output.viewed).view.code(output.name, self.problem.arguments)
+        code = output.name
+        for view in self.problem.result.views:
+            code = view.code(code, self.problem.arguments)
+        return code
 
     def _call(self, epilogue: Epilogue, acc: str, name: str) -> str:
         loaded = [operand.loaded(f"l_{operand.name}") for operand in epilogue.operands]

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from cutesmith.errors import UnmatchedError
 from cutesmith.patterns.attention.plan import match as attention
+from cutesmith.patterns.attention.result import is_copy, result_of
 from cutesmith.patterns.chains.chain import returning, standing_alone
 from cutesmith.patterns.cutting.regions import base_of
 from cutesmith.patterns.cutting.stored_values import nodes_between, reading
 from cutesmith.patterns.graph.dtypes import HALVES
-from cutesmith.patterns.graph.nodes import LEAVES, Graph, Node
+from cutesmith.patterns.graph.nodes import LEAVES, Graph, Node, users_of
 
 
 @dataclass(frozen=True)
@@ -19,12 +21,14 @@ class Attended:
 
     first: Node
     last: Node
+    end: Node
+    """The last product, or the view of it that lies dense in memory."""
     operands: tuple[Node, ...]
 
 
 def attended_products(graph: Graph) -> list[Attended]:
     """Each two products that are one attention, where other launches store what its operands are computed of."""
-    found, order = list[Attended](), list(graph.nodes())
+    found, order, users = list[Attended](), list(graph.nodes()), users_of(graph)
     products = [node for node in order if node.op == "contract"]
     factors = [_unwidened(side) for product in products for side in product.inputs]
     read = [base_of(node) for node in order if node.op == "stored"] + list(map(base_of, factors))
@@ -33,10 +37,21 @@ def attended_products(graph: Graph) -> list[Attended]:
         weights = _unwidened(last.inputs[0])
         given = {key: node for key, node in known.items() if node is not last and node is not base_of(weights)}
         first = [node for node in nodes_between(order, [last], given) if node.op == "contract" and node is not last]
-        piece, operands = reading(returning(graph, [last]), given)
-        if len(first) == 1 and _is_attention(standing_alone(piece)[0]):
-            found.append(Attended(first[0], last, tuple(operands)))
+        for end in dict.fromkeys([_last_view(last, users), last]) if len(first) == 1 else ():
+            piece, operands = reading(returning(graph, [end]), given)
+            if _is_attention(standing_alone(piece)[0]):
+                found.append(Attended(first[0], last, end, tuple(operands)))
+                break
     return found
+
+
+def _last_view(product: Node, users: Mapping[int, Sequence[Node]]) -> Node:
+    """The dense copy of a view of a product that is all that anything reads of it; else the product."""
+    node = product
+    while len(users[id(node)]) == 1 and (users[id(node)][0].op in ("reshape", "stored") or is_copy(users[id(node)][0])):
+        (node,) = users[id(node)]
+    result = result_of(node)
+    return node if node.op != "stored" and result and result.is_reordered else product
 
 
 def _unwidened(factor: Node) -> Node:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from cutesmith.errors import UnmatchedError
 from cutesmith.patterns.chains.chain import Chain, ChainPlan, Result, returning, standing_alone
 from cutesmith.patterns.contraction.plan import match as contraction
-from cutesmith.patterns.cutting.attended import attended_products
+from cutesmith.patterns.cutting.attended import Attended, attended_products
 from cutesmith.patterns.cutting.machine import H200
 from cutesmith.patterns.cutting.pieces import Piece, Plan, has_order, without_unread
 from cutesmith.patterns.cutting.regions import Regions, base_of, is_pointwise_on_arguments, names_of
@@ -45,8 +45,7 @@ def cut(graph: Graph, matchers: Sequence[Matcher]) -> ChainPlan:
     if attended := attended_products(graph):
         taken = [product for each in attended for product in (each.first, each.last)]
         ways.insert(0, Regions(graph, fused=True, taken=taken))
-    wholes = [node for each in attended for node in (each.last, *each.operands)]
-    covers = [_Cover(graph, regions, matchers, wholes if regions.taken else []) for regions in ways]
+    covers = [_Cover(graph, regions, matchers, attended if regions.taken else []) for regions in ways]
     plans, refusals = list[ChainPlan](), list[UnmatchedError]()
     for cover in covers:
         try:
@@ -76,8 +75,8 @@ class _Cover:
     graph: Graph
     regions: Regions
     matchers: Sequence[Matcher]
-    wholes: Sequence[Node]
-    """Products that end a larger pattern, which leaves them in memory, and what it reads from there."""
+    attended: Sequence[Attended]
+    """Pairs of products that one pattern takes: what it leaves in memory, and what it reads from there."""
     stored: dict[int, Node] = field(default_factory=dict)
     pieces: list[Piece] = field(default_factory=list)
     refused: list[Node] = field(default_factory=list)
@@ -106,10 +105,11 @@ class _Cover:
         for region in self.regions.found:
             needed |= {id(node): node for node in self.regions.outputs_of(region)}
             needed |= {id(node): node for node in self.regions.read_by(region)}
-        for node in self.regions.order:
-            if node.op == "stored":
-                needed[id(base_of(node))] = base_of(node)
-        for node in (*self.graph.outputs, *self.wholes):
+        bases = [base_of(node) for node in self.regions.order if node.op == "stored"]
+        viewed = {id(each.last) for each in self.attended if each.end is not each.last}  # in its place in the kernel
+        needed |= {id(base): base for base in bases if id(base) not in viewed}
+        wholes = (node for each in self.attended for node in (each.end, *each.operands))
+        for node in (*self.graph.outputs, *wholes):
             needed[id(base_of(node))] = base_of(node)
         yield from (node for node in self.regions.order if id(node) in needed and node.op != "input")
 

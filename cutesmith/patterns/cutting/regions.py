@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from cutesmith.patterns.cutting.dual_products import pairs_of
 from cutesmith.patterns.graph.attributes import Contraction
 from cutesmith.patterns.graph.node_table import IN_MEMORY
-from cutesmith.patterns.graph.nodes import LEAVES, Graph, Node, in_memory, nodes_of
+from cutesmith.patterns.graph.nodes import LEAVES, Graph, Node, in_memory, nodes_of, users_of
 
 MOST_OUTPUTS = 4
 """Of one region: each is a tensor of the result's size that a block writes."""
@@ -43,10 +43,7 @@ class Regions:
 
     def __post_init__(self) -> None:
         self.order = list(self.graph.nodes())
-        self.users = {id(node): [] for node in self.order}
-        for node in self.order:
-            for child in node.inputs:
-                self.users[id(child)].append(node)
+        self.users = users_of(self.graph)
         taken = set(map(id, self.taken))
         others = [node for node in self.order if id(node) not in taken]
         marked = [node for node in others if node.op != "contract" or Contraction.of(node).dual]

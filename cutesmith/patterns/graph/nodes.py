@@ -242,6 +242,15 @@ def nodes_of(outputs: tuple[Node, ...], known: Iterable[int] = ()) -> Iterator[N
             stack.extend((child, False) for child in reversed(node.inputs))
 
 
+def users_of(graph: Graph) -> dict[int, list[Node]]:
+    """For the id of each node what reads it, once for each time."""
+    users: dict[int, list[Node]] = {id(node): [] for node in graph.nodes()}
+    for node in graph.nodes():
+        for child in node.inputs:
+            users[id(child)].append(node)
+    return users
+
+
 def with_nodes(graph: Graph, change: Callable[[Node], Node]) -> Graph:
     """The graph with `change` of each node, whose inputs are changed already."""
     return _rebuilt(graph, change, {})
