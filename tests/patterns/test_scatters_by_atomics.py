@@ -134,6 +134,34 @@ def test_four_numbers_are_added_at_once_where_the_results_are_the_buffers():
     assert plan.is_direct and plan.vector("sm_90a") == 4 and [row.tensor.name for row in plan.rows]
 
 
+TABLES = {
+    "histc": (ORDERED | MORE_ORDERED)["histc"],
+    "extremes with NaN": (ORDERED | MORE_ORDERED)["extremes with NaN"],
+    "bincount": (lambda x: torch.bincount(x, minlength=50), (ints(50, 9000),)),
+    "least of halves": (lambda b, i, x: b.index_reduce(0, i, x, "amin"), (BASE.half(), INDEX, with_nan().half())),
+}
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_blocks_combine_in_shared_memory_first(name, tmp_path):
+    function, inputs = TABLES[name]
+    plan = planned(plan_kernel(trace_function(function, inputs), "sm_90a").problem).in_shared_memory()
+    compare(function, inputs, *run(plan, tmp_path, inputs))
+
+
+@pytest.mark.slow
+def test_places_that_shared_memory_cannot_hold_are_in_device_memory(tmp_path):
+    function, inputs = TABLES["extremes with NaN"]
+    plan = planned(plan_kernel(trace_function(function, inputs), "sm_90a").problem).in_shared_memory()
+    large = normal(plan.table // 24 + 1, 24), ints(300, 40), with_nan()
+    compare(function, large, *run(plan, tmp_path, large))
+
+
+def test_a_histogram_of_many_numbers_is_counted_in_shared_memory():
+    graph = trace_function(lambda x: torch.bincount(x, minlength=256), [torch.zeros(1 << 22, dtype=torch.int64)])
+    assert plan_kernel(graph, "sm_90a").private
+
+
 @pytest.mark.parametrize("name", IN_ORDER)
 def test_what_depends_on_the_order_is_not_added(name):
     function, inputs = MORE_ORDERED[name]

@@ -11,14 +11,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cutesmith.devices import parse_arch
 from cutesmith.patterns.configurations import AtomicsConfiguration
 from cutesmith.patterns.contraction.epilogue import Epilogue, FunctionWriter, Given, Operand
+from cutesmith.patterns.contraction.proposals import SM_COUNT
 from cutesmith.patterns.graph.attributes import Constant, Iota, Scatter
 from cutesmith.patterns.graph.dtypes import COMPUTE_TYPE, ITEM_BYTES, STORAGE_TYPE
 from cutesmith.patterns.graph.nodes import Node, nodes_of
+from cutesmith.patterns.graph.simplification import constant_value
 from cutesmith.patterns.pattern_plan import GraphPlan
 from cutesmith.patterns.scans.operations import neutral
 from cutesmith.patterns.scatters.analysis import ScatterProblem, function_writer
@@ -26,13 +28,13 @@ from cutesmith.patterns.scatters.host_code import Passed, coordinates
 from cutesmith.patterns.writing.expressions import convert, literal
 from cutesmith.patterns.writing.naming import SHARED_NAMES, safe_names
 from cutesmith.patterns.writing.templating import render_template
-from cutesmith.runtime.tiling import TiledShape, Tiling
+from cutesmith.runtime.tiling import TiledShape, Tiling, power_of_two
 
 _OWN = (
-    "THREADS LOADS VECTOR LAUNCHERS DIM begin_kernel combine_kernel finish_kernel launch_scatter compile_scatter begin "
-    "element index_of finish place place_of vector_at ordered unordered tile row column inside own wanted rows last "
-    "shift parts tiles vector combines j frame sizes shares described described_as tensor tensors columns width groups "
-    "step steps aligned t e"
+    "THREADS LOADS VECTOR TABLE SmemAllocator smem turn value blocks fits combine has LAUNCHERS DIM begin_kernel "
+    "combine_kernel finish_kernel launch_scatter compile_scatter begin element index_of finish place place_of "
+    "vector_at ordered unordered tile row column inside own wanted rows last shift parts tiles vector combines j "
+    "frame sizes shares described described_as tensor tensors columns width groups step steps aligned t e"
 )
 RESERVED = SHARED_NAMES | set(_OWN.split())
 """Names that an argument of the problem may not have in the generated kernel."""
@@ -42,6 +44,9 @@ JOINED = {"sum": "add", "max": "maximum", "min": "minimum"}
 
 REDUCED_AS = {"Float32": "f32", "Float64": "f64", "Int32": "s32"}
 """PTX types of the atomics, but for Int64: its sums are of u64, its extremes of s64."""
+
+NAN = {"max": "MOST", "min": "-1 - MOST"}
+"""The integer that NaN is, in the order of floats."""
 
 VECTOR_SM = 90
 """The first compute capability with atomics of four float32 numbers."""
@@ -56,8 +61,17 @@ SECTOR_INSTRUCTIONS = 9
 PLACE_INSTRUCTIONS = 460
 """The same while it adds to one sector again and again, 1 ns each time. Not measured."""
 
-UNIT_INSTRUCTIONS = 60
-"""Of a warp whose threads look up an index each and load what it counts."""
+UNIT_INSTRUCTIONS = 75
+"""Of a warp whose threads look up an index each and load what it counts, with a gathered row; counted in SASS."""
+
+PRIVATE_INSTRUCTIONS = 16
+"""Those of a warp that takes as long as an atomic of 32 places in shared memory, two of which meet. Not measured."""
+
+SHARED_PLACES = 8192
+"""Of 32 bits that a block keeps in shared memory."""
+
+PRIVATE_BLOCKS = 2 * SM_COUNT
+"""Of tables in shared memory: each costs an atomic for each place in the end."""
 
 LAUNCH_INSTRUCTIONS = 926_000
 """Those of 2 us, which a launch takes."""
@@ -122,7 +136,20 @@ class AtomicsPlan(GraphPlan):
     element: Epilogue
     begin: Epilogue
     finish: Epilogue
+    private: bool = False
+    """Whether each block combines in shared memory, and adds what that comes to."""
     pattern: str = "scatters"
+
+    def in_shared_memory(self) -> AtomicsPlan | None:
+        """The plan whose blocks have all places in shared memory, where those are few and of 32-bit integers."""
+        added = all(each.operation in JOINED and each.memory == "Int32" for each in self.sums)
+        fits = all(math.prod(each.scatter.shape) <= self.table for each in self.sums)
+        return replace(self, private=True) if added and fits else None
+
+    @property
+    def table(self) -> int:
+        """Places of each sum in shared memory."""
+        return power_of_two(SHARED_PLACES // len(self.sums) + 1) // 2
 
     @property
     def is_direct(self) -> bool:
@@ -137,6 +164,9 @@ class AtomicsPlan(GraphPlan):
         """Of the three launches, or as many as a GPU starts while its L2 adds."""
         problem, last = self.problem, len(self.problem.frame) - 1
         vector, launches = self.vector("sm_90a"), 1 if self.is_direct else 2
+        units = math.ceil(math.prod(problem.frame) / vector / 32)
+        if self.private:
+            return launches * LAUNCH_INSTRUCTIONS + units * (UNIT_INSTRUCTIONS + PRIVATE_INSTRUCTIONS * len(self.sums))
         side_by_side = last in problem.columns
         sectors, hottest = 0, 0.0
         for each in self.sums:
@@ -145,7 +175,6 @@ class AtomicsPlan(GraphPlan):
             places = math.ceil(math.prod(each.scatter.shape) * (8 if "64" in each.memory else 4) / 32)
             sectors += math.ceil(added / wide)
             hottest = max(hottest, added / wide / max(1, places))
-        units = math.ceil(math.prod(problem.frame) / vector / 32)
         busiest = max(units * UNIT_INSTRUCTIONS, sectors * SECTOR_INSTRUCTIONS, int(hottest * PLACE_INSTRUCTIONS))
         return launches * LAUNCH_INSTRUCTIONS + busiest
 
@@ -157,8 +186,9 @@ class AtomicsPlan(GraphPlan):
 
     def configurations(self, arch: str = "sm_90a") -> list[AtomicsConfiguration]:
         """Sizes of a block, and columns of a thread, the best guess first; every one is right for every size."""
-        vectors = dict.fromkeys((self.vector(arch), 1))
-        return [AtomicsConfiguration(*shape, vector) for vector in vectors for shape in SHAPES]
+        vector = self.vector(arch)
+        found = [AtomicsConfiguration(*shape, vector) for shape in SHAPES]
+        return found if vector == 1 else [found[0], replace(found[0], vector=1), *found[1:]]
 
     def tiled_shape(self) -> TiledShape:
         """What is combined; every edge is guarded."""
@@ -189,6 +219,9 @@ def _context(plan: AtomicsPlan, configuration: AtomicsConfiguration) -> dict[str
         "c": configuration,
         "sums": [_written(each, rank) for each in plan.sums],
         "is_direct": plan.is_direct,
+        "private": plan.private,
+        "table": plan.table,
+        "blocks": PRIVATE_BLOCKS,
         "results": _buffers_of(plan),
         "functions": {"index_of": plan.index, "element": plan.element, "begin": plan.begin, "finish": plan.finish},
         "rows": [_row(row) for row in rows],
@@ -221,13 +254,19 @@ def _parameters(*functions: Epilogue, tensors: Sequence[Operand] = ()) -> dict[s
 def _written(each: Sum, rank: int) -> dict[str, object]:
     """Codes of one buffer for the template."""
     kind, first = each.state, "" if each.is_begun else _first(each)
+
+    def code(value: str) -> str:
+        return f"ordered({value}, {NAN[each.operation]})" if each.is_ordered else value
+
     extreme = ("u64" if each.operation == "sum" else "s64") if each.memory == "Int64" else REDUCED_AS.get(each.memory)
     return {
         "name": each.name,
         "state": kind,
         "memory": each.memory,
-        "ordered": each.operation if each.is_ordered else "",
+        "ordered": each.is_ordered,
         "begins": first,
+        "neutral": code("" if each.operation == "last" else neutral(each.operation, each.scatter.dtype)),
+        "code": code,
         "operation": {"sum": "add", "last": ""}.get(each.operation, each.operation),
         "reduced_as": extreme,
         "ones": each.ones,
@@ -261,10 +300,9 @@ def _row(row: Row) -> dict[str, object]:
         "tensor": row.tensor.name,
         "function": row.places,
         "places": _call(row.places, f"place_of_{row.name}"),
-        "found": ", ".join(found),
+        "found": found,
         "has": " and ".join(f"{at} >= 0 and {at} < {size}" for at, size in zip(found, sizes, strict=True)),
-        "place": ", ".join(f"{at} if has_{row.name} else Int64(0)" for at in found),
-        "element": f"{element} if has_{row.name} else {zero}",
+        "element": f"{element} if has_{row.name}[j] == 1 else {zero}",
     }
 
 
@@ -352,11 +390,11 @@ def _base(user: Node, scatter: Node, operation: str) -> Node | None:
 
 def _is_there(condition: Node, scatter: Node) -> bool:
     """Whether a condition is that a place has an element of the scatter's index."""
-    if condition.op != "gt" or condition.inputs[0].op != "scatter" or condition.inputs[1].op != "constant":
+    if condition.op != "gt" or condition.inputs[0].op != "scatter":
         return False
     counted = condition.inputs[0]
-    same = counted.inputs[0] is scatter.inputs[0] and counted.inputs[1].op == "constant"
-    return same and Constant.of(counted.inputs[1]).value == 1 and Constant.of(condition.inputs[1]).value == 0
+    same = counted.inputs[0] is scatter.inputs[0] and constant_value(counted.inputs[1]) == 1
+    return same and constant_value(condition.inputs[1]) == 0
 
 
 def _rows(problem: ScatterProblem, sums: Sequence[Sum], writer: FunctionWriter) -> Iterator[tuple[Node, Row]]:

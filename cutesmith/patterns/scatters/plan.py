@@ -16,4 +16,5 @@ def match(graph: Graph) -> ScattersPlan:
     """A plan for `graph`, or UnmatchedError naming the first operation that is not pointwise work around a scatter."""
     problem = analyse(with_takes(graph))
     walked, added = walk.planned(problem), atomics.planned(problem)
-    return added if added is not None and added.warp_instructions < walked.warp_instructions else walked
+    found = (walked, added, added.in_shared_memory() if added is not None else None)
+    return min((plan for plan in found if plan is not None), key=lambda plan: plan.warp_instructions)

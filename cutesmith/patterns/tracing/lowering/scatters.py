@@ -13,6 +13,7 @@ from cutesmith.patterns.graph.attributes import Constant, Number, Scan, Scatter,
 from cutesmith.patterns.graph.dtypes import is_float
 from cutesmith.patterns.graph.nodes import Node, nodes_of
 from cutesmith.patterns.graph.shapes import broadcast
+from cutesmith.patterns.graph.simplification import constant_value
 from cutesmith.patterns.graph.takes import take
 from cutesmith.patterns.graph.views import push_permute, push_slice
 from cutesmith.patterns.tracing.lowering.dispatch import Lowering, Operand, lowers
@@ -68,7 +69,12 @@ def _joined(
     if low.dtype == "bool":
         raise build.unmatched("combines booleans")
     operation = OPERATIONS[reduction]
-    total = _combined(low, index, low.operand(source), dim, count, operation, low.dtype)
+    source = low.operand(source)
+    alike = constant_value(source.inputs[0] if source.op == "expand" else source)
+    if operation == "sum" and alike is not None and math.isfinite(alike):  # a multiple of how many there are
+        total = build("mul", build.cast(_counted(low, index, dim, count), low.dtype), alike, dtype=low.dtype)
+    else:
+        total = _combined(low, index, source, dim, count, operation, low.dtype)
     if include_self:
         total = build(JOINED[operation], low.operand(x), total, dtype=low.dtype)
     if include_self and reduction != "mean":
