@@ -16,6 +16,7 @@ from cutesmith.patterns.elementwise.plan import match
 from cutesmith.patterns.match import plan_kernel
 from cutesmith.patterns.tracing.trace import trace_function
 from cutesmith.recording.open_session import session
+from cutesmith.recording.ptx import read_ptx
 from tests.patterns.interpret import interpret
 from tests.patterns.running import as_list, close, compare_on_gpu, first_kernel, like, load, move, normal
 
@@ -99,6 +100,45 @@ def test_tiles_are_transposed_in_registers(name, tmp_path):
     with emulated_device("sm_90a"):
         out = first_kernel(plan_of(function, *inputs), tmp_path).kernel_fn(*map(move, inputs)).cpu()
     torch.testing.assert_close(out, function(*inputs))
+
+
+def overlaps(a, b):
+    size = (torch.minimum(a[:, None, 1], b[:, 1]) - torch.maximum(a[:, None, 0], b[:, 0])).clamp(min=0)
+    return size / (a[:, None, 1] - a[:, None, 0] + (b[:, 1] - b[:, 0]) - size)
+
+
+PAIRS = {
+    "rows and columns": (lambda x, y: x[:, None] * y, [normal(24, dtype=BF16), normal(72, dtype=BF16, seed=1)]),
+    "intervals": (overlaps, [normal(40, 2).cumsum(1), normal(12, 2, seed=1).cumsum(1)]),
+    "batches, odd columns": (
+        lambda x, y: (x[:, :, None] - y[:, None]).abs(),
+        [normal(2, 12, 5), normal(2, 33, 5)[:, :9]],
+    ),
+    "odd rows": (lambda x, y: x[:, None] - y, [normal(13), normal(16, seed=1).double()]),
+    "a row alone": (lambda x: (x * 2).expand(16, 64), [normal(1, 64)]),
+}
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_pairs_are_computed_in_tiles(name, tmp_path):
+    """With tiles from one element on: the emulated GPU computes few."""
+    function, inputs = PAIRS[name]
+    plan = plan_of(function, *inputs)
+    source = plan.render(plan.configurations()[0])
+    assert "ENOUGH = 264 * THREADS * VECTOR * 8" in source
+    with emulated_device("sm_90a"):
+        module = load(source.replace("ENOUGH = 264 * THREADS * VECTOR * 8", "ENOUGH = 1"), tmp_path)
+        out = module.kernel_fn(*map(move, inputs)).cpu()
+    torch.testing.assert_close(out, function(*inputs))
+
+
+def test_a_tile_of_pairs_loads_each_number_once(tmp_path):
+    with torch.device("meta"):
+        inputs = [torch.empty(4096, 2), torch.empty(4096, 2)]
+    recorded, _ = record(overlaps, inputs, tmp_path)
+    (kernel,) = read_ptx(recorded.modules[0].ptx).values()
+    loads = recorded.modules[0].ptx.count("ld.global")
+    assert kernel.widest_store_bits == 128 and loads <= 6 * (8 + 4)  # six views, of eight rows or of four columns
 
 
 def test_misaligned_views_get_narrow_accesses(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -45,7 +46,8 @@ class Tensor:
 class ElementwiseKernel:
     """Statements and names for the places of the template; `coordinates` are the dimensions whose place is needed.
 
-    `transposes`: an input is contiguous along another dimension than the result, as traced.
+    `transposes`: a thread has a tile of vectors, as an input is contiguous along another dimension than the result, or
+    (`pairs`) as each input is smaller than the result, and read for many elements.
     """
 
     title: str
@@ -58,6 +60,7 @@ class ElementwiseKernel:
     body: list[str]
     coordinates: list[int]
     transposes: bool
+    pairs: bool
     checks: list[str]
     whole: str
     views: list[str]
@@ -102,7 +105,8 @@ class _Writer:
             helpers=[SPECIAL_FUNCTIONS[name].strip("\n") for name in sorted(self.helpers)],
             body=body,
             coordinates=self.coordinates,
-            transposes=not (self.coordinates or self.taken) and any(_is_turned(t.node) for t in self.inputs),
+            transposes=self._transposes or self._pairs,
+            pairs=self._pairs and not self._transposes,
             checks=self._checks(),
             whole=self._whole.name if self._whole else "",
             views=self.views.lines + self._laws(),
@@ -203,6 +207,15 @@ class _Writer:
     def _memory(self, node: Node) -> str:
         """The tensor that is read at computed places."""
         return next(f"m_{tensor.name}" for tensor in self.taken if tensor.node is node.inputs[0])
+
+    @property
+    def _transposes(self) -> bool:
+        return not (self.coordinates or self.taken) and any(_is_turned(tensor.node) for tensor in self.inputs)
+
+    @property
+    def _pairs(self) -> bool:
+        smaller = (math.prod(tensor.node.shape) < math.prod(self.shape) for tensor in self.inputs)
+        return not (self.coordinates or self.taken) and bool(self.inputs) and all(smaller)
 
     # kernel_fn
 
