@@ -96,6 +96,26 @@ class DirectConfiguration(Configuration):
 
 
 @dataclass(frozen=True)
+class SkinnyConfiguration(Configuration):
+    """Of few rows times a computed factor: `tokens` rows, and lines of the factor that a warp multiplies with them.
+
+    The `warps_n` of a block have lines of their own, the `warps_k` shares of k; a warp loads `depth` pieces of k before
+    it uses the first.
+    """
+
+    tokens: int
+    lines: int
+    warps_n: int
+    warps_k: int
+    depth: int
+
+    @property
+    def threads(self) -> int:
+        """A block's."""
+        return 32 * self.warps_n * self.warps_k
+
+
+@dataclass(frozen=True)
 class AttentionConfiguration(Configuration):
     """Rows of a tile of queries, and of keys and values; the warps, each of which has 16 rows of queries."""
 
@@ -375,6 +395,7 @@ AnyConfiguration = (
     | ColumnsConfiguration
     | ContractionConfiguration
     | DirectConfiguration
+    | SkinnyConfiguration
     | HopperConfiguration
     | BlackwellConfiguration
     | AttentionConfiguration

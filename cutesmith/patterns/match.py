@@ -23,6 +23,7 @@ from cutesmith.patterns.cutting.phase_reductions import with_reductions_of_phase
 from cutesmith.patterns.cutting.phases import with_phases
 from cutesmith.patterns.cutting.rewriting import (
     with_chosen_factors,
+    with_computed_factors,
     with_float8_factors,
     with_long_sums_in_parts,
     with_vectors_as_rows,
@@ -113,6 +114,7 @@ def whole_or_cut(graph: Graph, arch: str = "sm_90a", *, free_sizes: bool = False
     others += [with_plain_scores(with_parts_of_joined(graph)), with_chosen_factors(graph)]
     others += [with_vectors_as_rows(graph), with_long_sums_in_parts(graph), *phases]
     others += [each for each in reduced if each not in phases]
+    others.append(with_computed_factors(graph))
     small = with_small_products(graph)
     others += [small, with_tables(small)] if small is not graph else []
     if {"wgmma", "tcgen05.mma"} & {*sm.tensor_cores}:

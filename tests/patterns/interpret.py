@@ -117,6 +117,8 @@ def _evaluate(node: Node, operands: list[torch.Tensor], inputs: Sequence[Any], p
         return _windows(Windows.of(node), operands[0], node.shape)
     if node.op == "scaled":
         return operands[0].to(kind) * _repeated(operands[1].to(kind), Blocks.of(node).sizes, node.shape)
+    if node.op == "computed":
+        return operands[0].t()
     if node.op == "chosen":
         return operands[0].to(kind)[operands[1].squeeze((-2, -1))]
     if node.op == "pool":

@@ -8,6 +8,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from cutesmith.errors import UnmatchedError
+from cutesmith.patterns.contraction.computed import Computed, computed_of
 from cutesmith.patterns.contraction.epilogue import Epilogue, write_epilogue
 from cutesmith.patterns.graph.attributes import (
     TRANSPOSED,
@@ -21,7 +22,7 @@ from cutesmith.patterns.graph.attributes import (
 )
 from cutesmith.patterns.graph.dtypes import COMPUTE_TYPE, ITEM_BYTES, STORAGE_TYPE
 from cutesmith.patterns.graph.instructions import instructions
-from cutesmith.patterns.graph.nodes import LEAVES, Graph, Node, in_memory
+from cutesmith.patterns.graph.nodes import LEAVES, Graph, Node, in_memory, nodes_of
 from cutesmith.patterns.graph.shapes import Shape
 from cutesmith.patterns.writing.expressions import is_fast
 from cutesmith.patterns.writing.naming import safe_names
@@ -97,6 +98,9 @@ class Seen:
         return 1
 
 
+Right = Matrix | Seen | Computed
+
+
 @dataclass(frozen=True)
 class Scales:
     """What the blocks of a factor are multiplied by: each `lines` of m or n times `k` by one scale; 0: all of them.
@@ -122,12 +126,12 @@ class ContractionProblem:
     """A[…, m, k] times B[…, k, n], and a function of each sum; sizes are the traced ones.
 
     `second`, where there are two products of A: the right factor of the other one, of whose sums the function is too.
-    `b` may be what windows over an image see, each window a column; `image` is then the code of that, also where they
-    are points and B is the image itself. `scales` are those of the blocks of A and B, which are float8 then. `choices`
-    are the numbers (…, 1, 1) of the matrices of A and B that the products take, where those are not their own. `ends`:
-    B are matrices (groups, k, n), and rows of A are multiplied with that of their group, which ends before such a row.
-    `batch` are the leading dimensions of the result; `order` says where its elements lie, if not there. `tf32`:
-    PyTorch's flags allow float32 factors to be rounded so.
+    `b` may be computed while it is loaded, or be what windows over an image see, each window a column; `image` is then
+    the code of that, also where they are points and B is the image itself. `scales` are those of the blocks of A and B,
+    which are float8 then. `choices` are the numbers (…, 1, 1) of the matrices of A and B that the products take, where
+    those are not their own. `ends`: B are matrices (groups, k, n), and rows of A are multiplied with that of their
+    group, which ends before such a row. `batch` are the leading dimensions of the result; `order` says where its
+    elements lie, if not there. `tf32`: PyTorch's flags allow float32 factors to be rounded so.
     """
 
     graph: Graph
@@ -138,7 +142,7 @@ class ContractionProblem:
     n: int
     k: int
     a: Matrix
-    b: Matrix | Seen
+    b: Right
     second: Matrix | None
     scales: tuple[Scales | None, Scales | None]
     choices: tuple[Index | None, Index | None]
@@ -159,7 +163,7 @@ class ContractionProblem:
         return Contraction.of(self.product).short_sums
 
     @property
-    def right(self) -> tuple[Matrix | Seen, ...]:
+    def right(self) -> tuple[Right, ...]:
         """The right factors of all products."""
         return (self.b,) if self.second is None else (self.b, self.second)
 
@@ -176,7 +180,7 @@ class ContractionProblem:
     @property
     def epilogue_instructions(self) -> int:
         """Of the function of each sum."""
-        return instructions(self.graph.nodes(), fast=is_fast(self.graph))
+        return instructions(nodes_of(self.graph.outputs, map(id, self.product.inputs)), fast=is_fast(self.graph))
 
     def image_sizes(self, image: str) -> list[str]:
         """The codes of how many windows there are along each dimension of the image of this name."""
@@ -217,9 +221,9 @@ def analyse(graph: Graph, reserved: Collection[str]) -> ContractionProblem:
     product, *others = products
     for other in others:
         _check_dual(product, other)
-    for node in graph.nodes():
-        _check_node(graph, products, node)
     factors = [side for each in products for side in each.inputs]
+    for node in nodes_of(graph.outputs, map(id, factors)):
+        _check_node(graph, products, node)
     for given in itertools.chain.from_iterable(map(in_memory, factors)):
         if given.op != "input":
             raise UnmatchedError(f"{given.where} is computed before the product", operation=given.where)
@@ -242,7 +246,7 @@ def analyse(graph: Graph, reserved: Collection[str]) -> ContractionProblem:
         n=product.shape[-1],
         k=left.shape[-1],
         a=_matrix(left, names, rank),
-        b=_right_of(right, names, rank),
+        b=_right_of(graph, right, names, rank, reserved),
         second=_matrix(others[0].inputs[1], names, rank) if others else None,
         scales=(_scales_of(left, names, rank, k_at=1), _scales_of(right, names, rank, k_at=0)),
         choices=(_index_of(left, "chosen", names), _index_of(right, "chosen", names)),
@@ -254,7 +258,9 @@ def analyse(graph: Graph, reserved: Collection[str]) -> ContractionProblem:
     )
 
 
-def _right_of(operand: Node, names: list[str], rank: int) -> Matrix | Seen:
+def _right_of(graph: Graph, operand: Node, names: list[str], rank: int, reserved: Collection[str]) -> Right:
+    if operand.op == "computed":
+        return computed_of(operand, names, reserved, fast=is_fast(graph))
     if operand.op != "windows":
         return _matrix(operand, names, rank)
     windows, image = Windows.of(operand), operand.inputs[0]

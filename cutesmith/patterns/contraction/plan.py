@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from cutesmith.devices import SmVersion, parse_arch
@@ -19,6 +19,7 @@ from cutesmith.patterns.configurations import (
     ContractionConfiguration,
     DirectConfiguration,
     HopperConfiguration,
+    SkinnyConfiguration,
 )
 from cutesmith.patterns.contraction.analysis import ContractionProblem, analyse, by_windows
 from cutesmith.patterns.contraction.arithmetic import Arithmetic, arithmetic_of
@@ -28,6 +29,15 @@ from cutesmith.patterns.contraction.blackwell.legality import obstacles as black
 from cutesmith.patterns.contraction.blackwell.legality import shared_bytes as blackwell_shared_bytes
 from cutesmith.patterns.contraction.blackwell.prediction import predict as blackwell_predict
 from cutesmith.patterns.contraction.blackwell.proposals import proposals as blackwell_proposals
+from cutesmith.patterns.contraction.checks import (
+    block_checks,
+    checks,
+    columns_check,
+    compared_sizes,
+    group_checks,
+    is_image,
+)
+from cutesmith.patterns.contraction.computed import Computed
 from cutesmith.patterns.contraction.direct import direct_context, direct_proposals, direct_seconds
 from cutesmith.patterns.contraction.direct import shared_bytes as direct_shared_bytes
 from cutesmith.patterns.contraction.epilogue import Output
@@ -38,24 +48,22 @@ from cutesmith.patterns.contraction.hopper.prediction import LAUNCH_SECONDS, pre
 from cutesmith.patterns.contraction.hopper.proposals import proposals as hopper_proposals
 from cutesmith.patterns.contraction.legality import refusals, shared_bytes, threads
 from cutesmith.patterns.contraction.proposals import predicted_seconds, proposals
+from cutesmith.patterns.contraction.skinny import shared_bytes as skinny_shared_bytes
+from cutesmith.patterns.contraction.skinny import skinny_context, skinny_proposals, skinny_seconds
 from cutesmith.patterns.contraction.tma import given_by_columns, stretches
-from cutesmith.patterns.graph.attributes import Reshaping, TensorCode, Windows
+from cutesmith.patterns.graph.attributes import Reshaping
 from cutesmith.patterns.graph.dtypes import ITEM_BYTES
-from cutesmith.patterns.graph.nodes import Graph, views_of
-from cutesmith.patterns.graph.shapes import Shape
-from cutesmith.patterns.graph.size_laws import EqualSizes
+from cutesmith.patterns.graph.nodes import Graph, nodes_of
 from cutesmith.patterns.pattern_plan import GraphPlan
 from cutesmith.patterns.writing.naming import SHARED_NAMES, ViewNames, fresh_name
 from cutesmith.patterns.writing.templating import (
     as_image,
-    broadcast_checks,
     equal_checks,
     fitting_checks,
     launcher_key,
     positions_check,
     render_template,
     returned,
-    size_checks,
     type_check,
 )
 from cutesmith.runtime.tiling import TiledShape, Tiling
@@ -69,9 +77,13 @@ _OWN = (
     "wild f i k round_to_tf32 ahead free k_tile bytes_A bytes_B bytes_B_2 bytes_C cA cB gB_2 sB_2 sC sC_2 copy_A "
     "copy_B copy_B_2 layout_A layout_B layout_B_2 layout_C load_A load_B load_B_2 part_A part_B part_B_2 r_acc r_acc_2 "
     "tCrB_2 tXrA tXrB tXrB_2 tXsA tXsB tXsB_2 "
-    "chosen_A chosen_B"
+    "chosen_A chosen_B TOKENS LINES WARPS_K DEPTH RUN PACKED number numbers element elements load_run piece pieces "
+    "groups ragged quad of_quad warp_n warp_k r_A r_B r_x r_w span run now ahead "
+    "weights_of load_pieces own part share scale word words digits byte left found count at"
 )
-Form = ContractionConfiguration | DirectConfiguration | HopperConfiguration | BlackwellConfiguration
+Form = (
+    ContractionConfiguration | DirectConfiguration | SkinnyConfiguration | HopperConfiguration | BlackwellConfiguration
+)
 Own = HopperConfiguration | BlackwellConfiguration
 HOPPER = parse_arch("sm_90a").sm
 RESERVED = SHARED_NAMES | set(_OWN.split()) | HOPPER_NAMES | BLACKWELL_NAMES
@@ -109,6 +121,8 @@ class ContractionPlan(GraphPlan):
         return {}
 
     def _configurations(self, arch: str) -> Sequence[Form]:
+        if isinstance(self.problem.b, Computed):
+            return skinny_proposals(self.problem, parse_arch(arch).sm)
         tiled, direct = self._tiled(arch), direct_proposals(self.problem, parse_arch(arch).sm)
         sizes_stay_free = tiled and self.problem.graph.free_sizes  # channels and taps are part of a direct kernel
         if self.problem.order or not direct or sizes_stay_free:
@@ -151,6 +165,8 @@ class ContractionPlan(GraphPlan):
             return predict(self.problem_for(configuration), configuration).seconds
         if isinstance(configuration, DirectConfiguration):
             return LAUNCH_SECONDS + direct_seconds(self.problem, configuration)
+        if isinstance(configuration, SkinnyConfiguration):
+            return LAUNCH_SECONDS + skinny_seconds(self.problem, configuration)
         return LAUNCH_SECONDS + predicted_seconds(self.problem, configuration)
 
     def tiled_shape(self) -> TiledShape:
@@ -165,6 +181,9 @@ class ContractionPlan(GraphPlan):
             return Tiling(threads=c.threads, tile=(c.tile_m, c.tile_n), smem_bytes=smem, settings=c.to_dict())
         if isinstance(c, DirectConfiguration):
             smem, tile = direct_shared_bytes(self.problem, c), (c.features, c.threads * c.positions)
+            return Tiling(threads=c.threads, tile=tile, smem_bytes=smem, settings=c.to_dict())
+        if isinstance(c, SkinnyConfiguration):
+            smem, tile = skinny_shared_bytes(c), (c.tokens, c.lines * c.warps_n)
             return Tiling(threads=c.threads, tile=tile, smem_bytes=smem, settings=c.to_dict())
         if isinstance(c, BlackwellConfiguration):
             smem = blackwell_shared_bytes(self.problem_for(c), c)
@@ -184,6 +203,8 @@ class ContractionPlan(GraphPlan):
             return render_template("contraction_sm90.py.j2", context | hopper_context(problem, configuration))
         if isinstance(configuration, DirectConfiguration):
             return render_template("contraction_direct.py.j2", context | direct_context(problem, configuration))
+        if isinstance(configuration, SkinnyConfiguration):
+            return render_template("contraction_skinny.py.j2", context | skinny_context(problem))
         if isinstance(configuration, BlackwellConfiguration):
             return render_template("contraction_sm100.py.j2", context | blackwell_context(problem, configuration))
         return render_template("contraction.py.j2", context)
@@ -201,14 +222,16 @@ def _context(problem: ContractionProblem, configuration: Form) -> dict[str, obje
         last = problem.windows.taps_first or count == 1  # TMA reads a step of one tap too
         by_channels = f"({count}, -1)).transpose(-2, -1)" if last else f"(-1, {count}))"
         codes[0] = problem.a.code.then(f"{{0}}.unflatten(-1, {by_channels}")
+    by_columns = codes[1] != problem.b.code or isinstance(problem.b, Computed)
     sizes = problem.image_sizes(views.name(problem.image)) if problem.image else []
     matrices = list(map(views.name, codes))
     scales = [views.name(each.matrix.code) for each in problem.scales if each is not None]
+    sides = [views.name(side.passed) for side in problem.b.passed] if isinstance(problem.b, Computed) else []
     operands = [views.name(operand.passed) for operand in epilogue.operands]
     indices = [views.name(index.code) for index in problem.indices]
-    inputs = [*matrices, *indices, *scales, *operands]
+    inputs = [*matrices, *indices, *scales, *sides, *operands]
     fitting = [] if problem.order else operands  # results in another order are of the traced sizes
-    first, later = _compared_sizes(problem, [*matrices, *indices, *scales], fitting)
+    first, later = compared_sizes(problem, [*matrices, *indices, *scales, *sides], fitting)
     results = [output.name for output in epilogue.outputs]
     is_tma = isinstance(configuration, HopperConfiguration | BlackwellConfiguration)
     loaded = [operand.loaded(f"r_{operand.name}[v]") for operand in epilogue.operands]
@@ -229,8 +252,8 @@ def _context(problem: ContractionProblem, configuration: Form) -> dict[str, obje
         "each": each,
         "views": [
             *views.lines,
-            *_block_checks(problem, matrices, scales, codes),
-            *_group_checks(problem, matrices, indices, codes),
+            *block_checks(problem, matrices, scales, codes),
+            *group_checks(problem, matrices, indices, codes),
             *epilogue.laws,
         ],
         "indices": indices,
@@ -239,12 +262,12 @@ def _context(problem: ContractionProblem, configuration: Form) -> dict[str, obje
         "windows": problem.windows,
         "taps": math.prod(problem.windows.taps) if problem.windows else 1,
         "itembits": 8 * ITEM_BYTES[problem.b.dtype],
-        "allocations": list(_allocations(problem, inputs, sizes, codes[1] != problem.b.code, by_taps)),
-        "checks": _checks(problem, later),
+        "allocations": list(_allocations(problem, inputs, sizes, by_columns, by_taps)),
+        "checks": checks(problem, later),
         "first_checks": [
             *type_check(problem.arguments, problem.graph),
             *equal_checks(problem.arguments, problem.graph, first),
-            *_columns_check(problem, matrices, codes),
+            *columns_check(problem, matrices, codes),
             *fitting_checks(fitting, f"{results[0]}.shape", stretched=not is_tma or stretches(problem)),
         ],
         "key": launcher_key(list(dict.fromkeys(inputs))),
@@ -269,25 +292,16 @@ def _returned(problem: ContractionProblem, output: Output) -> str:
     code = f"{output.name}.view(torch.bool)" if output.dtype == "bool" else output.name
     if output.viewed is None or problem.order:
         return code
-    if _is_image(problem, output.viewed.shape):
+    if is_image(problem, output.viewed.shape):
         return as_image(code, output.name)
     return Reshaping.of(output.viewed).view.code(code, problem.arguments)
 
 
-def _is_image(problem: ContractionProblem, viewed: Shape) -> bool:
-    """Whether a result (N, groups, channels, positions) is seen as (N, channels, *sizes)."""
-    if problem.image is None:
-        return False
-    return (
-        len(viewed) == 2 + Windows.of(problem.product.inputs[1]).rank
-        and viewed[0] == problem.batch[0]
-        and math.prod(viewed[2:]) == problem.n
-    )
-
-
 def _title(problem: ContractionProblem) -> str:
-    pointwise = dict.fromkeys(node.op for node in problem.graph.nodes() if node.is_pointwise)
+    after = nodes_of(problem.graph.outputs, map(id, problem.product.inputs))
+    pointwise = dict.fromkeys(node.op for node in after if node.is_pointwise)
     product = "product of matrices" if problem.second is None else "two products of matrices that share the left one"
+    product += f" (the right one computed from {problem.b.numbers})" if isinstance(problem.b, Computed) else ""
     return " + ".join([product, *pointwise])
 
 
@@ -313,77 +327,6 @@ def _allocations(
     for output in problem.epilogue.outputs:
         dtype = "torch.uint8" if output.dtype == "bool" else f"torch.{output.dtype}"
         yield f"{output.name} = torch.empty(({shape}), dtype={dtype}, device={a}.device)"
-
-
-def _compared_sizes(
-    problem: ContractionProblem, factors: Collection[str], operands: Collection[str]
-) -> tuple[tuple[EqualSizes, ...], tuple[EqualSizes, ...]]:
-    """The sizes that are compared in the first call of a key, which holds them, and those of every call.
-
-    What an operand of the epilogue must fit is the result, whose sizes are those of the factors.
-    """
-    fitting = {at for at, name in enumerate(problem.arguments) if name in operands and name not in factors}
-    keyed = fitting.union(at for at, name in enumerate(problem.arguments) if name in factors)
-    equal = [e for e in problem.graph.equal if sum(index not in fitting for index, _ in e.places) > 1]
-    if problem.batch:  # which is broadcast before there is a key
-        return (), tuple(equal)
-    first = tuple(e for e in equal if keyed.issuperset(index for index, _ in e.places))
-    return first, tuple(e for e in equal if e not in first)
-
-
-def _checks(problem: ContractionProblem, equal: tuple[EqualSizes, ...]) -> list[str]:
-    """Statements that refuse other sizes of what has no law, and those of `equal` that differ, in every call."""
-    graph = replace(problem.graph, equal=equal)
-    places = graph.held if _holds_for_other_sizes(problem) else graph.places
-    return [*size_checks(problem.arguments, graph, places), *broadcast_checks(problem.arguments, graph)]
-
-
-def _block_checks(
-    problem: ContractionProblem, matrices: Sequence[str], names: Sequence[str], codes: Sequence[TensorCode]
-) -> Iterator[str]:
-    """Statements that refuse scales of other blocks; a factor may be passed as the transposed one."""
-    sides = zip(matrices[:2], codes[:2], (problem.a, problem.b), problem.scales, ((-2, -1), (-1, -2)), strict=True)
-    scaled = [(name, code, side, each, dims) for name, code, side, each, dims in sides if each is not None]
-    for (matrix, code, side, blocks, dims), scales in zip(scaled, names, strict=True):
-        found = dims if code == side.code else dims[::-1]
-        of_matrix = [f"{matrix}.shape[{dim}]" for dim in found]
-        sizes = zip((blocks.lines, blocks.k), dims, of_matrix, strict=True)
-        expected = [f"{scales}.shape[{dim}] * {size or whole}" for size, dim, whole in sizes]
-        told = " x ".join(str(size or "all") for size in (blocks.lines, blocks.k))
-        yield f"if ({', '.join(of_matrix)}) != ({', '.join(expected)}):"
-        refusal = f"this kernel takes a scale of {blocks.matrix.code.name} for {told} of {side.code.name}"
-        yield f'    raise ValueError("{refusal}")'
-
-
-def _columns_check(problem: ContractionProblem, matrices: Sequence[str], codes: Sequence[TensorCode]) -> Iterator[str]:
-    """The statement that refuses two right factors of other columns: the larger ones would be the result's."""
-    sides = zip(matrices[1:], codes[1:], problem.right, strict=True)
-    columns = [f"{name}.shape[{-1 if code == side.code else -2}]" for name, code, side in sides]
-    if len(columns) > 1:
-        yield f"if {' != '.join(columns)}:"
-        yield f'    raise ValueError(f"this kernel takes equal sizes: {{{", ".join(columns)} = }}")'
-
-
-def _group_checks(
-    problem: ContractionProblem, matrices: Sequence[str], indices: Sequence[str], codes: Sequence[TensorCode]
-) -> Iterator[str]:
-    """Statements that refuse ends of more or fewer groups than there are matrices, and matrices of another k."""
-    if problem.ends is None:
-        return
-    rows, ends = matrices[0], indices[-1]
-    for name, code, side in zip(matrices[1:], codes[1:], problem.right, strict=True):
-        k = f"{name}.shape[{-2 if code == side.code else -1}]"
-        yield f"if (len({ends}), {rows}.shape[-1]) != (len({name}), {k}):"
-        told = f"{{len({ends})}} groups of rows of {{{rows}.shape[-1]}}; {{len({name})}} matrices for rows of {{{k}}}"
-        yield f'    raise ValueError(f"{told}: pass an end and a matrix for each group, of one k")'
-
-
-def _holds_for_other_sizes(problem: ContractionProblem) -> bool:
-    """Whether all views do; the sizes of a result that is an image are computed in every call."""
-    outputs = [o.viewed for o in problem.epilogue.outputs if o.viewed is not None]
-    images = {id(node) for node in outputs if _is_image(problem, node.shape)}
-    others = (node for node in problem.graph.nodes() if id(node) not in images)
-    return not problem.graph.fixed_shapes and all(view.is_proven for node in others for view in views_of(node))
 
 
 def _sums_again(problem: ContractionProblem) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cutesmith.patterns.contraction.analysis import ContractionProblem, Matrix, Seen
+from cutesmith.patterns.contraction.analysis import ContractionProblem, Matrix, Right, Seen
 from cutesmith.patterns.contraction.epilogue import Operand, Output
 from cutesmith.patterns.graph.attributes import TensorCode
 from cutesmith.patterns.graph.dtypes import ITEM_BYTES, STORAGE_TYPE
@@ -62,7 +62,7 @@ def outputs_apart(problem: ContractionProblem) -> list[Output]:
     return [output for output in problem.epilogue.outputs if problem.n * ITEM_BYTES[output.dtype] % TMA_BYTES]
 
 
-def given_by_columns(right: Matrix | Seen) -> TensorCode | None:
+def given_by_columns(right: Right) -> TensorCode | None:
     """The code of a right factor as the kernel reads it, (n, k), where that is what an argument is."""
     return right.transposed if isinstance(right, Matrix) else None
 

@@ -17,9 +17,11 @@ from functools import partial
 
 import torch
 
+from cutesmith.errors import UnmatchedError
 from cutesmith.patterns.graph.attributes import Contraction, Input, Iota, Reduction, ShortSums, Stored, View
 from cutesmith.patterns.graph.builder import GraphBuilder
-from cutesmith.patterns.graph.dtypes import FLOATS8, compute_dtype
+from cutesmith.patterns.graph.computed import ComputedFactor
+from cutesmith.patterns.graph.dtypes import FLOATS8, HALVES, compute_dtype
 from cutesmith.patterns.graph.nodes import Graph, Node, nodes_of, with_nodes
 from cutesmith.patterns.graph.shapes import dense_strides
 from cutesmith.patterns.graph.views import push_permute, push_slice
@@ -34,6 +36,9 @@ TILES_WANTED = 2 * 132
 """Blocks that keep an H200 busy, two for each multiprocessor."""
 
 USUAL_TILE = 64 * 64
+
+FINITE = "scales of weights are finite: they multiply sums, not weights"
+"""What a kernel assumes whose products leave out the scales of their factors."""
 
 
 def with_vectors_as_rows(graph: Graph) -> Graph:
@@ -61,6 +66,17 @@ def with_float8_factors(graph: Graph) -> Graph:
 def with_chosen_factors(graph: Graph) -> Graph:
     """The graph with products that read the matrices which an index takes out of an array where they lie."""
     return _rewritten(graph, _of_chosen)
+
+
+def with_computed_factors(graph: Graph) -> Graph:
+    """The graph with products whose kernels compute the right factor while they load it, such as quantised weights.
+
+    Scales of columns, or of groups along k, multiply sums instead of weights: weights are not rounded once more, but an
+    infinite scale of a zero gives another result.
+    """
+    moved = list[Node]()
+    rewritten = _rewritten(graph, partial(_of_computed, moved))
+    return replace(rewritten, assumes=(*graph.assumes, FINITE)) if moved else rewritten
 
 
 def with_tf32(graph: Graph, *, allowed: bool = True) -> Graph:
@@ -105,6 +121,51 @@ def _of_float8(build: GraphBuilder, node: Node) -> Node | None:
     factors = tuple(side.inputs[0] for side in node.inputs if side.op == "cast" and side.inputs[0].dtype in FLOATS8)
     build.origin = node.origin
     return build.node("contract", factors, node.shape, node.dtype, node.attrs) if len(factors) == 2 else None
+
+
+def _of_computed(moved: list[Node], build: GraphBuilder, node: Node) -> Node | None:
+    x, factor = node.inputs
+    kind = Contraction.of(node).accumulate
+    if len(node.shape) != 2 or factor.dtype not in HALVES or x.dtype != factor.dtype or kind != "float32":
+        return None
+    lines = _lines_of(build, factor)
+    if lines is None:
+        return None
+    lines, scales = _without_scales(build, lines)
+    try:
+        found = ComputedFactor.of(lines)
+    except UnmatchedError:
+        return None
+    product = build.node("computed", (lines,), factor.shape, factor.dtype)
+    product = build.node("contract", (x, product), node.shape, node.dtype, node.attrs)
+    for scale in scales:
+        product = build.node("mul", (product, scale), node.shape, node.dtype)
+    moved += [*scales, *([found.scale.node] if found.scale else [])]
+    return product
+
+
+def _lines_of(build: GraphBuilder, factor: Node) -> Node | None:
+    """The value (n, k) that a right factor is the transposed one of, where it is computed."""
+    if factor.is_pointwise:
+        return push_permute(build, factor, (1, 0))
+    if factor.op != "stored":
+        return None
+    value, (k, n) = factor.inputs[0], factor.shape
+    turned = value.shape == (n, k) and Stored.of(factor).stride == (1, k)
+    return value if turned and not Stored.of(factor).offset else None
+
+
+def _without_scales(build: GraphBuilder, lines: Node) -> tuple[Node, list[Node]]:
+    """The value without the numbers that whole lines are multiplied by, and those, which broadcast to (…, lines)."""
+    scales = list[Node]()
+    while lines.op == "mul":
+        of_lines = [each for each in lines.inputs if each.shape[-1:] in ((), (1,)) and each.shape != lines.shape]
+        if len(of_lines) != 1 or len(of_lines[0].shape) > 2:
+            break
+        (scale,) = of_lines
+        scales.append(push_permute(build, scale, (1, 0)) if len(scale.shape) == 2 else scale)
+        lines = next(each for each in lines.inputs if each is not scale)
+    return lines, scales
 
 
 def _of_chosen(build: GraphBuilder, node: Node) -> Node | None:

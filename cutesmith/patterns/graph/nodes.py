@@ -18,6 +18,8 @@ The other operations are the leaves and
   index, which lies within x: a product takes it;
 - `grouped`: inputs (x of (groups, k, n), ends), both in memory: for each row of a product's left factor the matrix of
   the group that it belongs to; group i ends before row ends[i], and products of rows behind the last are 0;
+- `computed`: inputs (x of (n, k),): x as a factor (k, n), pointwise work on numbers in memory, which the kernel of a
+  product does while it loads them (`computed.py`);
 - `pool`: what becomes of each window over an image (`windows.Pooling`);
 - `interleave`: the positions of a transposed convolution, each from the product of its phase (`Interleaving`);
 - `depth_to_space`: the positions of (…, outputs * phases, places), where no other product has some (`DepthToSpace`);
@@ -203,7 +205,21 @@ def bytes_of(node: Node) -> int:
 
 def in_memory(factor: Node) -> tuple[Node, ...]:
     """What a factor of a product is made of in memory: an image, numbers and scales, matrices and index, or itself."""
+    if factor.op == "computed":
+        return tuple(_first_in_memory(factor.inputs[0]))
     return factor.inputs if factor.op in ("windows", "scaled", "chosen", "grouped") else (factor,)
+
+
+def _first_in_memory(value: Node) -> Iterator[Node]:
+    seen, stack = set[int](), [value]
+    while stack:
+        node = stack.pop()
+        if id(node) not in seen:
+            seen.add(id(node))
+            if node.op in ("input", "stored"):
+                yield node
+            else:
+                stack.extend(node.inputs)
 
 
 def views_of(node: Node) -> tuple[View, ...]:

@@ -16,6 +16,12 @@ def place_in(line: cute.Tensor, value, right: cutlass.Constexpr):
         high = middle if is_after else high
     return low
 ''',
+    "float_of_small": '''
+@cute.jit
+def float_of_small(x: Int32) -> Float32:
+    """An integer below 2^22 in size as the last digits of a float, by two additions: conversions have fewer lanes."""
+    return (x + 0x4B400000).bitcast(Float32) - 12582912.0
+''',
     "sigmoid": '''
 @cute.jit
 def sigmoid(x):

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from cutesmith.devices import RESERVED_SMEM_PER_BLOCK, parse_arch
 from cutesmith.patterns.configurations import HopperConfiguration as Tiles
-from cutesmith.patterns.contraction.analysis import ContractionProblem, Matrix, Seen
+from cutesmith.patterns.contraction.analysis import ContractionProblem, Matrix, Right, Seen
 from cutesmith.patterns.contraction.arithmetic import Arithmetic, arithmetic_of
 from cutesmith.patterns.contraction.hopper.legality import (
     INSTRUCTION_BYTES,
@@ -127,7 +127,7 @@ def read_once(problem: ContractionProblem, c: Tiles) -> str:
     return ("A" if across <= 1 and own[0] else "") + ("B" if down <= c.group and own[1] else "")
 
 
-def _has_own(problem: ContractionProblem, side: Matrix | Seen) -> bool:
+def _has_own(problem: ContractionProblem, side: Right) -> bool:
     """Whether each product of a batch has a factor of its own."""
     leading = zip(problem.batch, side.shape[:-2], side.strides[:-2], strict=True)
     return all(count == 1 or (size == count and step) for count, size, step in leading)
