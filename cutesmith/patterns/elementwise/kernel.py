@@ -1,4 +1,4 @@
-"""The text of an elementwise kernel, whatever configuration it is rendered in: what `elementwise.py.j2` takes."""
+"""The text of an elementwise kernel, whatever configuration it is rendered in: what its templates take."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from functools import cached_property
 
-from cutesmith.patterns.graph.attributes import Input, Iota, Reshaping, Scalar, Sized
+from cutesmith.patterns.graph.attributes import Input, Reshaping, Scalar, Sized
 from cutesmith.patterns.graph.dtypes import COMPUTE_TYPE, STORAGE_TYPE
 from cutesmith.patterns.graph.nodes import Graph, Node
 from cutesmith.patterns.graph.shapes import Shape, broadcast, is_dense
@@ -14,11 +14,10 @@ from cutesmith.patterns.graph.size_laws import Size, size_code
 from cutesmith.patterns.graph.takes import aligned_inputs, taken_inputs
 from cutesmith.patterns.writing.expressions import Emitter, convert, is_fast
 from cutesmith.patterns.writing.naming import SHARED_NAMES, Parameter, ViewNames, as_stored, fresh_name, safe_names
-from cutesmith.patterns.writing.reading import searched, taken
 from cutesmith.patterns.writing.special_functions import SPECIAL_FUNCTIONS
 from cutesmith.patterns.writing.templating import launcher_key, returned, size_checks
 
-_OWN = "first whole count element f r m LAUNCHERS THREADS VECTOR VECTORS INPUTS REUSE_BYTES"
+_OWN = "first whole count f r m LAUNCHERS THREADS VECTOR VECTORS INPUTS TAKEN REACH REUSE_BYTES"
 RESERVED = SHARED_NAMES | set(_OWN.split())
 """Names that an argument of the problem may not have in the generated kernel."""
 
@@ -44,7 +43,7 @@ class Tensor:
 
 @dataclass(frozen=True)
 class ElementwiseKernel:
-    """Statements and names for the places of the template; `coordinates` are the dimensions whose place is needed.
+    """Statements and names for the places of a template.
 
     `transposes`: a thread has a tile of vectors, as an input is contiguous along another dimension than the result, or
     (`pairs`) as each input is smaller than the result, and read for many elements.
@@ -53,12 +52,10 @@ class ElementwiseKernel:
     title: str
     arguments: list[str]
     inputs: list[Tensor]
-    taken: list[Tensor]
     outputs: list[Tensor]
     scalars: list[Parameter]
     helpers: list[str]
     body: list[str]
-    coordinates: list[int]
     transposes: bool
     pairs: bool
     checks: list[str]
@@ -69,17 +66,14 @@ class ElementwiseKernel:
     returns: str
 
 
-def write_kernel(graph: Graph) -> ElementwiseKernel:
-    """The kernel of a graph of pointwise operations. Raises UnmatchedError for one that has no DSL form."""
-    return _Writer(graph).kernel()
-
-
 def value_of(output: Node) -> Node:
     """What an output holds before it is reshaped at the very end."""
     return output.inputs[0] if output.op == "reshape" else output
 
 
-class _Writer:
+class ElementwiseWriter:
+    """Writes the kernel of a graph of pointwise operations. Raises UnmatchedError for one that has no DSL form."""
+
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self.arguments = safe_names([argument.name for argument in graph.arguments], RESERVED)
@@ -93,30 +87,31 @@ class _Writer:
         self.helpers: set[str] = set()
 
     def kernel(self) -> ElementwiseKernel:
-        body = self._body()
+        """The kernel."""
+        body = self.body()
         titles = dict.fromkeys(node.op for node in self.graph.nodes() if node.is_pointwise)
         return ElementwiseKernel(
             title=", ".join(titles) or "copy",
             arguments=self.arguments,
             inputs=self.inputs,
-            taken=self.taken,
             outputs=self.outputs,
-            scalars=self._scalars(),
+            scalars=self.parameters(),
             helpers=[SPECIAL_FUNCTIONS[name].strip("\n") for name in sorted(self.helpers)],
             body=body,
-            coordinates=self.coordinates,
             transposes=self._transposes or self._pairs,
             pairs=self._pairs and not self._transposes,
             checks=self._checks(),
             whole=self._whole.name if self._whole else "",
-            views=self.views.lines + self._laws(),
+            views=self.views.lines + self.laws(),
             allocations=[self._allocation(output) for output in self.outputs],
-            key=[
-                *launcher_key([t.name for t in (*self.taken, *self.inputs)], sized=self._sized),
-                *self._unread_types(),
-            ],
+            key=self.key(),
             returns=returned([self._returned(o) for o in self.outputs], as_tuple=self.graph.returns_tuple),
         )
+
+    def key(self) -> list[str]:
+        """What tells calls apart that need kernels of their own."""
+        read = [tensor.name for tensor in (*self.taken, *self.inputs)]
+        return [*launcher_key(read, sized=self._sized), *self._unread_types()]
 
     # Parameters
 
@@ -156,66 +151,60 @@ class _Writer:
         taken = {*self.arguments, *RESERVED, *(tensor.name for tensor in (*self.taken, *self.inputs, *self.outputs))}
         return {id(node): fresh_name(f"size_{place}", taken) for place, node in enumerate(nodes)}
 
-    def _scalars(self) -> list[Parameter]:
+    def parameters(self) -> list[Parameter]:
+        """The numbers that the kernel takes."""
         numbers = [Parameter(self.arguments[index], kind) for index, kind in self.scalar_types.items()]
         nodes = [node for node in self.graph.nodes() if node.op == "sized"]
         return numbers + [Parameter(self.sized[id(node)], COMPUTE_TYPE[node.dtype]) for node in nodes]
 
-    def _laws(self) -> list[str]:
+    def laws(self) -> list[str]:
         """Statements of `kernel_fn` that compute the numbers that follow sizes."""
         nodes = [node for node in self.graph.nodes() if node.op == "sized"]
         return [f"{self.sized[id(node)]} = {Sized.of(node).law.host_code(self.arguments)}" for node in nodes]
 
     # The element's statements
 
-    @cached_property
-    def coordinates(self) -> list[int]:
-        """Dimensions of the result whose coordinate some value depends on."""
-        rank = len(self.shape)
-        iotas = [node for node in self.graph.nodes() if node.op == "iota" and node.shape[Iota.of(node).dim] != 1]
-        return sorted({Iota.of(node).dim + rank - len(node.shape) for node in iotas})
+    def body(self) -> list[str]:
+        """The statements of an element."""
+        return self.stores(Emitter(self._leaf, fast=is_fast(self.graph), helpers=self.helpers))
 
-    def _body(self) -> list[str]:
-        self.emitter = emitter = Emitter(self._leaf, fast=is_fast(self.graph), names={}, helpers=self.helpers)
+    def stores(self, emitter: Emitter) -> list[str]:
+        """The statements that compute an element of each output."""
         stores = []
         for output in self.outputs:
             code = emitter.value(value_of(output.node))
             source = COMPUTE_TYPE[value_of(output.node).dtype]
-            stored = f"({convert(code, source, 'Int32')})" if output.dtype == "bool" else code
+            held = "Int32" if output.dtype == "bool" else output.computed
+            stored = code if source == held else f"({convert(code, source, held)})"
             stores.append(f"f_{output.name}[v] = {stored}")
         return [*emitter.lines, *stores]
 
     def _leaf(self, node: Node) -> str | None:
         if node.op == "input":
-            place = next(at for at, tensor in enumerate(self.inputs) if tensor.node is node)
-            name = f"v_{self.inputs[place].name}[v * plan.steps[{place}]]"
-            return f"({name} != 0)" if node.dtype == "bool" else name
-        if node.op == "take":
-            return taken(self.emitter, node, self._memory(node))
-        if node.op == "search":
-            return searched(self.emitter, node, self._memory(node))
+            return self.element(node, "v * plan.steps[{}]")
+        return self.number(node)
+
+    def element(self, node: Node, at: str) -> str:
+        """An element of an aligned input's vector; `at` says which of them, {} being the input's place."""
+        place = next(at for at, tensor in enumerate(self.inputs) if tensor.node is node)
+        name = f"v_{self.inputs[place].name}[{at.format(place)}]"
+        return f"({name} != 0)" if node.dtype == "bool" else name
+
+    def number(self, node: Node) -> str | None:
+        """A number that the kernel takes."""
         if node.op == "scalar":
             index = Scalar.of(node).index
             return convert(self.arguments[index], self.scalar_types[index], COMPUTE_TYPE[node.dtype])
-        if node.op == "sized":
-            return self.sized[id(node)]
-        if node.op == "iota":
-            dim = Iota.of(node).dim
-            return f"coordinate_{dim + len(self.shape) - len(node.shape)}" if node.shape[dim] != 1 else "Int64(0)"
-        return None
-
-    def _memory(self, node: Node) -> str:
-        """The tensor that is read at computed places."""
-        return next(f"m_{tensor.name}" for tensor in self.taken if tensor.node is node.inputs[0])
+        return self.sized[id(node)] if node.op == "sized" else None
 
     @property
     def _transposes(self) -> bool:
-        return not (self.coordinates or self.taken) and any(_is_turned(tensor.node) for tensor in self.inputs)
+        return any(_is_turned(tensor.node) for tensor in self.inputs)
 
     @property
     def _pairs(self) -> bool:
         smaller = (math.prod(tensor.node.shape) < math.prod(self.shape) for tensor in self.inputs)
-        return not (self.coordinates or self.taken) and bool(self.inputs) and all(smaller)
+        return bool(self.inputs) and all(smaller)
 
     # kernel_fn
 
@@ -253,7 +242,7 @@ class _Writer:
     def _allocation(self, output: Tensor) -> str:
         dtype = "torch.uint8" if output.dtype == "bool" else f"torch.{output.dtype}"
         whole = self._whole
-        if whole is not None and not self.coordinates and output.node.op != "reshape":
+        if whole is not None and not self.taken and output.node.op != "reshape":
             same = "" if whole.dtype == output.dtype else f", dtype={dtype}"
             order = ", memory_format=torch.contiguous_format" if self._is_contiguous(output) else ""
             return f"{output.name} = torch.empty_like({whole.name}{same}{order})"

@@ -19,7 +19,8 @@ from dataclasses import dataclass
 
 from cutesmith.errors import UnmatchedError
 from cutesmith.patterns.configurations import ElementwiseConfiguration
-from cutesmith.patterns.elementwise.kernel import ElementwiseKernel, value_of, write_kernel
+from cutesmith.patterns.elementwise.kernel import ElementwiseKernel, ElementwiseWriter, value_of
+from cutesmith.patterns.elementwise.placed import PlacedKernel, PlacedWriter, has_places
 from cutesmith.patterns.graph.attributes import Input
 from cutesmith.patterns.graph.dtypes import ITEM_BYTES
 from cutesmith.patterns.graph.instructions import instructions
@@ -90,7 +91,8 @@ class ElementwisePlan(GraphPlan):
     def render(self, configuration: ElementwiseConfiguration) -> str:
         """The kernel section: imports, device functions, kernel, launch, cached compile and `kernel_fn`."""
         types = first_checks(self.kernel.arguments, self.graph, self.kernel.whole)
-        return render_template("elementwise.py.j2", {**vars(self.kernel), "c": configuration, "first_checks": types})
+        template = "elementwise_places" if isinstance(self.kernel, PlacedKernel) else "elementwise"
+        return render_template(f"{template}.py.j2", {**vars(self.kernel), "c": configuration, "first_checks": types})
 
 
 def match(graph: Graph) -> ElementwisePlan:
@@ -104,4 +106,5 @@ def match(graph: Graph) -> ElementwisePlan:
     shapes = [value_of(node).shape for node in graph.outputs]
     if len(set(shapes)) > 1:
         raise UnmatchedError(f"the outputs have different shapes: {', '.join(map(str, shapes))}", operation="outputs")
-    return ElementwisePlan(graph, write_kernel(graph))
+    writer = PlacedWriter if has_places(graph) else ElementwiseWriter
+    return ElementwisePlan(graph, writer(graph).kernel())

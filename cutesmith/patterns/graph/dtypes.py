@@ -9,6 +9,8 @@ FLOATS8 = ("float8_e5m2", "float8_e4m3fn")
 HALVES = ("float16", "bfloat16")
 FLOATS = (*FLOATS8, *HALVES, "float32", "float64")
 INTEGERS = ("uint8", "int8", "int16", "int32", "int64")
+INDEX = "index"
+"""Of integers that are places along dimensions: a kernel has 32 or 64 bits for them, as its tensors are large."""
 PROMOTION = ("bool", *INTEGERS, *FLOATS)
 """Every supported dtype, from the one that gives way in arithmetic to the one that prevails."""
 ITEM_BYTES = {
@@ -19,9 +21,10 @@ COMPUTE_TYPE = {
     "float8_e5m2": "Float32", "float8_e4m3fn": "Float32",
     "float16": "Float32", "bfloat16": "Float32", "float32": "Float32", "float64": "Float64",
     "int8": "Int32", "int16": "Int32", "int32": "Int32", "uint8": "Int32", "int64": "Int64", "bool": "Boolean",
+    INDEX: "plan.index",
 }  # fmt: skip
 """torch dtype name -> DSL type that arithmetic on it uses."""
-COMPUTE_TYPES = ("Boolean", "Int32", "Int64", "Float32", "Float64")
+COMPUTE_TYPES = ("Boolean", "Int32", "plan.index", "Int64", "Float32", "Float64")
 """In the order of promotion."""
 STORAGE_TYPE = {
     "float8_e5m2": "Float8E5M2", "float8_e4m3fn": "Float8E4M3FN",

@@ -15,6 +15,8 @@ from enum import Enum, auto
 
 import torch
 
+from cutesmith.patterns.graph.dtypes import COMPUTE_TYPE, INDEX
+
 
 class Kind(Enum):
     """What an operation takes and gives: this decides its dtype and how operands are converted, traced and written."""
@@ -70,7 +72,7 @@ class Pointwise:
         """The DSL expression for operands of the DSL type `kind`; "" where there is none."""
         if kind == "Boolean":
             return self.booleans
-        if kind.startswith("Int"):
+        if kind.startswith("Int") or kind == COMPUTE_TYPE[INDEX]:
             return self.integers or self.numbers
         exact = kind == "Float32" and ((fast and self.fast) or self.float32)
         return exact or self.floats or self.numbers

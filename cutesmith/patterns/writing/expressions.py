@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from cutesmith.errors import UnmatchedError
 from cutesmith.patterns.graph.attributes import Constant
-from cutesmith.patterns.graph.dtypes import COMPUTE_TYPE, COMPUTE_TYPES, HALVES, STORAGE_TYPE, widens
+from cutesmith.patterns.graph.dtypes import COMPUTE_TYPE, COMPUTE_TYPES, HALVES, INDEX, STORAGE_TYPE, widens
 from cutesmith.patterns.graph.nodes import Graph, Node
 from cutesmith.patterns.graph.operations import POINTWISE, Kind, Pointwise
 from cutesmith.patterns.writing.special_functions import SPECIAL_FUNCTIONS
@@ -33,7 +33,7 @@ def literal(value: float | int | bool, kind: str) -> str:
     """A Python constant as a typed DSL scalar, e.g. `Float32(0.5)`, `Int32(3)`, `Boolean(True)`."""
     if kind == "Boolean":
         return f"Boolean({bool(value)})"
-    if kind.startswith("Int"):
+    if kind.startswith("Int") or kind == COMPUTE_TYPE[INDEX]:
         return f"{kind}({int(value)})"
     number = float(value)
     if math.isnan(number):

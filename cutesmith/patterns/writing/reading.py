@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from cutesmith.patterns.graph.attributes import Iota, Search
 from cutesmith.patterns.graph.dtypes import COMPUTE_TYPE, STORAGE_TYPE
 from cutesmith.patterns.graph.nodes import Node
@@ -13,23 +15,28 @@ def taken(emitter: Emitter, node: Node, memory: str) -> str:
 
     The place of a coordinate of the result always lies inside; outside the value is 0.
     """
-    source, *places = node.inputs
-    codes = [emitter.value(place) for place in places]
+    codes = [emitter.value(place) for place in node.inputs[1:]]
     computed = COMPUTE_TYPE[node.dtype]
     name = f"take_{len(emitter.lines)}"
     element = convert(f"{memory}[{', '.join(codes)},]", STORAGE_TYPE[node.dtype], computed)
-    sizes = zip(places, codes, source.shape, range(len(places)), strict=True)
-    tests = [
-        f"({code} >= 0) & ({code} < {memory}.shape[{dim}])"
-        for place, code, size, dim in sizes
-        if not (place.op == "iota" and place.shape[Iota.of(place).dim] == size)
-    ]
+    tests = is_inside(node, codes, memory)
     if tests:
-        lines = [f"{name} = {literal(0, computed)}", f"if {' & '.join(tests)}:", f"    {name} = {element}"]
+        lines = [f"{name} = {literal(0, computed)}", f"if {tests}:", f"    {name} = {element}"]
         emitter.lines.append("\n".join(lines))
     else:
         emitter.lines.append(f"{name} = {element}")
     return name
+
+
+def is_inside(node: Node, codes: Sequence[str], memory: str) -> str:
+    """The test whether the place of a `take`, given by these codes, lies in the tensor; "" where it always does."""
+    source, *places = node.inputs
+    sizes = zip(places, codes, source.shape, range(len(places)), strict=True)
+    return " & ".join(
+        f"({code} >= 0) & ({code} < {memory}.shape[{dim}])"
+        for place, code, size, dim in sizes
+        if not (place.op == "iota" and place.shape[Iota.of(place).dim] == size)
+    )
 
 
 def searched(emitter: Emitter, node: Node, memory: str) -> str:

@@ -1,0 +1,162 @@
+"""The text of an elementwise kernel whose elements need their coordinates, or are read at computed places."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from functools import cached_property
+
+from cutesmith.patterns.elementwise.kernel import ElementwiseKernel, ElementwiseWriter, Tensor
+from cutesmith.patterns.elementwise.places import Along, along, is_coordinate, is_fixed, reach, with_places
+from cutesmith.patterns.graph.attributes import Constant, Iota
+from cutesmith.patterns.graph.dtypes import COMPUTE_TYPE, INDEX, STORAGE_TYPE
+from cutesmith.patterns.graph.nodes import Graph, Node
+from cutesmith.patterns.graph.takes import READ_ANYWHERE
+from cutesmith.patterns.writing.expressions import Emitter, convert, is_fast
+from cutesmith.patterns.writing.naming import Parameter
+from cutesmith.patterns.writing.reading import is_inside, searched, taken
+
+PLACE = COMPUTE_TYPE[INDEX]
+
+
+@dataclass(frozen=True)
+class PlacedKernel(ElementwiseKernel):
+    """What `elementwise_places.py.j2` takes beside what the other template does.
+
+    `taken` are read at computed places, `shared` the statements for a whole vector, `coordinates` the dimensions whose
+    coordinate is needed. `sizes` follow shapes, `wholes` must come in whole vectors: code of `kernel_fn`.
+    """
+
+    taken: list[Tensor]
+    shared: list[str]
+    coordinates: list[int]
+    rank: int
+    has_vectors: bool
+    sizes: list[str]
+    wholes: list[str]
+    reach: int
+
+
+def has_places(graph: Graph) -> bool:
+    """Whether an element depends on where it lies."""
+    return any(node.op == "iota" or node.op in READ_ANYWHERE for node in graph.nodes())
+
+
+class PlacedWriter(ElementwiseWriter):
+    """Writes it: what is the same for a vector once, what is not for each of its elements."""
+
+    def __init__(self, graph: Graph) -> None:
+        super().__init__(with_places(graph))
+        fast = is_fast(graph)
+        self._vector = Emitter(self._vector_leaf, fast=fast, helpers=self.helpers, prefix="first_")
+        self._each = Emitter(self._leaf, fast=fast, helpers=self.helpers)
+        self._wholes: dict[str, None] = {}
+        self._has_vectors = False
+
+    def kernel(self) -> PlacedKernel:
+        """The kernel."""
+        kernel = super().kernel()
+        return PlacedKernel(
+            **{each.name: getattr(kernel, each.name) for each in fields(kernel)},
+            taken=self.taken,
+            shared=self._vector.lines,
+            coordinates=self._coordinates,
+            rank=len(self.shape),
+            has_vectors=self._has_vectors,
+            sizes=[self.sized[id(node)] for node in self._fixed],
+            wholes=list(self._wholes),
+            reach=reach(self.graph),
+        )
+
+    def body(self) -> list[str]:
+        """The statements of an element."""
+        return self.stores(self._each)
+
+    def key(self) -> list[str]:
+        """What tells calls apart, with the numbers that are compiled into a kernel."""
+        return [*super().key(), *(self.sized[id(node)] for node in self._fixed)]
+
+    def parameters(self) -> list[Parameter]:
+        """The numbers that the kernel takes: those that follow shapes are known when it is compiled."""
+        fixed = {self.sized[id(node)] for node in self._fixed}
+        return [each for each in super().parameters() if each.name not in fixed]
+
+    @cached_property
+    def _fixed(self) -> list[Node]:
+        return [node for node in self.graph.nodes() if is_fixed(node)]
+
+    @cached_property
+    def _coordinates(self) -> list[int]:
+        """Dimensions of the result whose coordinate some value depends on."""
+        rank = len(self.shape)
+        iotas = [node for node in self.graph.nodes() if node.op == "iota" and node.shape[Iota.of(node).dim] != 1]
+        return sorted({Iota.of(node).dim + rank - len(node.shape) for node in iotas})
+
+    @cached_property
+    def _varying(self) -> set[int]:
+        """Values that are not the same for all neighbours along the last dimension."""
+        found: set[int] = set()
+        for node in self.graph.nodes():
+            is_wide = node.op == "input" and (node.shape[-1:] != (1,) or not self._coordinates)
+            varies = any(id(each) in found for each in node.inputs[node.op in READ_ANYWHERE :])
+            if is_wide or varies or is_coordinate(node, -1):
+                found.add(id(node))
+        return found
+
+    def _leaf(self, node: Node) -> str | None:
+        """An element's own; what the whole vector has in common is computed once."""
+        if node.op == "constant":
+            return None
+        if id(node) not in self._varying:
+            return self._vector.value(node)
+        if node.op == "input":
+            return self.element(node, "v * plan.steps[{}]")
+        if node.op == "iota":
+            return convert(f"(coordinate_{len(self.shape) - 1} + v)", PLACE, COMPUTE_TYPE[node.dtype])
+        if node.op == "take":
+            way = along(node.inputs[-1], lambda place: is_coordinate(place, -1))
+            is_line = node.inputs[0].shape[-1] != 1 and all(id(at) not in self._varying for at in node.inputs[1:-1])
+            if way and is_line:
+                return self._neighbour(node, way)
+        return self._read(self._each, node)
+
+    def _vector_leaf(self, node: Node) -> str | None:
+        """What a vector has in common, or the first of its elements has."""
+        if node.op == "input":
+            return self.element(node, "0")
+        if node.op == "iota":
+            dim = Iota.of(node).dim
+            code = f"coordinate_{dim + len(self.shape) - len(node.shape)}"
+            return convert(code if node.shape[dim] != 1 else f"{PLACE}(0)", PLACE, COMPUTE_TYPE[node.dtype])
+        if is_fixed(node):
+            return f"{COMPUTE_TYPE[node.dtype]}(plan.sizes[{self._fixed.index(node)}])"
+        return self.number(node) or self._read(self._vector, node)
+
+    def _read(self, emitter: Emitter, node: Node) -> str | None:
+        """An element at a computed place."""
+        if node.op == "take":
+            return taken(emitter, node, self._memory(node))
+        return searched(emitter, node, self._memory(node)) if node.op == "search" else None
+
+    def _memory(self, node: Node) -> str:
+        """The tensor that is read at computed places."""
+        return next(f"m_{tensor.name}" for tensor in self.taken if tensor.node is node.inputs[0])
+
+    def _neighbour(self, node: Node, way: Along) -> str:
+        """An element of neighbours that are loaded together."""
+        self._has_vectors = True
+        memory, emitter = self._memory(node), self._vector
+        self._wholes |= dict.fromkeys([*way.codes(self._whole_code), f"{memory.removeprefix('m_')}.shape[-1]"])
+        *codes, last = [emitter.value(place) for place in node.inputs[1:]]
+        first = f"({last} - (plan.vector - 1))" if way.backwards else last
+        name = f"{node.op}_{len(emitter.lines)}"
+        place = ", ".join(["None", *codes, f"{first} // plan.vector"])
+        copy = f"cute.autovec_copy(in_vectors({memory}, plan.vector)[{place}], r_{name})"
+        tests = is_inside(node, [*codes, last], memory)
+        lines = [f"r_{name} = cute.make_rmem_tensor((plan.vector,), {STORAGE_TYPE[node.dtype]})"]
+        lines += [f"r_{name}.fill(0)", f"if {tests}:", f"    {copy}"] if tests else [copy]
+        emitter.lines.append("\n".join([*lines, f"v_{name} = r_{name}.load()"]))
+        at = "plan.vector - 1 - v" if way.backwards else "v"
+        return convert(f"v_{name}[{at}]", STORAGE_TYPE[node.dtype], COMPUTE_TYPE[node.dtype])
+
+    def _whole_code(self, node: Node) -> str:
+        return self.sized[id(node)] if node.op == "sized" else str(Constant.of(node).value)

@@ -1,0 +1,112 @@
+"""Elements at computed places: which integers are places, and which reads are of neighbours, a vector at once.
+
+A thread computes a vector: neighbours along the last dimension of the result. What depends on the other dimensions only
+is the same for all of them. A read whose last place is the result's own one but for a shift is a vector, too, where the
+shift and the sizes come in whole vectors, and a vector backwards where the place counts down, as that of a flip does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from cutesmith.patterns.graph.attributes import Constant, Iota, Sized
+from cutesmith.patterns.graph.dtypes import INDEX
+from cutesmith.patterns.graph.nodes import Graph, Node, with_nodes
+
+OF_PLACES = frozenset("add sub neg minimum maximum where remainder floor_div".split())
+"""Operations that make a place of places: no result is further off than the sum of its operands."""
+FARTHEST = 2**20
+"""The largest constant in a place."""
+
+
+def is_fixed(node: Node) -> bool:
+    """Whether the number follows shapes alone, so that it is known when a kernel is compiled."""
+    return node.op == "sized" and all(dim >= 0 for _, dim in Sized.of(node).law.places)
+
+
+def with_places(graph: Graph) -> Graph:
+    """The graph with the type of places for integers that are made of coordinates, sizes and small constants."""
+
+    def typed(node: Node) -> Node:
+        return replace(node, dtype=INDEX) if _is_place(node) else node
+
+    changed = with_nodes(graph, typed)
+    outputs = zip(changed.outputs, graph.outputs, strict=True)
+    return replace(changed, outputs=tuple(replace(new, dtype=old.dtype) for new, old in outputs))
+
+
+def _is_place(node: Node) -> bool:
+    if node.dtype != "int64":
+        return False
+    if node.op == "constant":
+        return abs(Constant.of(node).value) <= FARTHEST
+    if node.op in OF_PLACES:
+        values = node.inputs[1:] if node.op == "where" else node.inputs
+        return all(value.dtype == INDEX for value in values)
+    return node.op == "iota" or is_fixed(node)
+
+
+def reach(graph: Graph) -> int:
+    """How many times the largest of all dimensions, or numbers that follow them, a place may come to."""
+    known: dict[int, int] = {}
+    for node in graph.nodes():
+        if node.dtype == INDEX:
+            operands = [known[id(each)] for each in node.inputs if each.dtype == INDEX]
+            own = abs(int(Constant.of(node).value)) if node.op == "constant" else 1
+            known[id(node)] = max(1, own, sum(operands))
+    return max(known.values(), default=1)
+
+
+@dataclass(frozen=True)
+class Along:
+    """Where a place lies along the last dimension of the result: its coordinate, or minus that, and a sum of numbers.
+
+    `shift` is that sum, signed; `rounds` are the numbers of which a multiple may be added to it.
+    """
+
+    backwards: bool = False
+    shift: tuple[tuple[int, Node], ...] = ()
+    rounds: tuple[Node, ...] = ()
+
+    def shifted(self, sign: int, number: Node) -> Along:
+        """The place with a number added or taken off."""
+        return replace(self, shift=(*self.shift, (sign, number)))
+
+    def negated(self) -> Along:
+        """Minus the place."""
+        return replace(self, backwards=not self.backwards, shift=tuple((-sign, each) for sign, each in self.shift))
+
+    def codes(self, code: Callable[[Node], str]) -> list[str]:
+        """What must come in whole vectors, as code of `kernel_fn`; `code` gives that of a number."""
+        terms = [("- " if sign < 0 else "+ ") + code(number) for sign, number in self.shift]
+        whole = " ".join([*terms, "+ 1"] if self.backwards else terms).removeprefix("+ ")
+        return [*([whole] if whole else []), *map(code, self.rounds)]
+
+
+def along(place: Node, is_last: Callable[[Node], bool]) -> Along | None:
+    """How a place follows the coordinate that `is_last` names; None where its neighbours need not lie side by side."""
+    if is_last(place):
+        return Along()
+    if place.op == "neg":
+        inner = along(place.inputs[0], is_last)
+        return inner and inner.negated()
+    if place.op not in ("add", "sub", "remainder"):
+        return None
+    first, second = place.inputs
+    if _is_known(second) and (inner := along(first, is_last)):
+        if place.op != "remainder":
+            return inner.shifted(1 if place.op == "add" else -1, second)
+        return None if inner.backwards else replace(inner, rounds=(*inner.rounds, second))
+    if place.op != "remainder" and _is_known(first) and (inner := along(second, is_last)):
+        return (inner if place.op == "add" else inner.negated()).shifted(1, first)
+    return None
+
+
+def _is_known(node: Node) -> bool:
+    return node.op == "constant" or is_fixed(node)
+
+
+def is_coordinate(node: Node, dim: int) -> bool:
+    """Whether the node is the coordinate along a dimension, counted from the end, that has more than one element."""
+    return node.op == "iota" and Iota.of(node).dim - len(node.shape) == dim and node.shape[dim] != 1
