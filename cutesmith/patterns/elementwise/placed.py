@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, fields
 from functools import cached_property
 
@@ -9,6 +10,7 @@ from cutesmith.patterns.elementwise.kernel import ElementwiseKernel, Elementwise
 from cutesmith.patterns.elementwise.places import Along, along, is_coordinate, is_fixed, reach, with_places
 from cutesmith.patterns.graph.attributes import Constant, Iota
 from cutesmith.patterns.graph.dtypes import COMPUTE_TYPE, INDEX, STORAGE_TYPE
+from cutesmith.patterns.graph.instructions import instructions
 from cutesmith.patterns.graph.nodes import Graph, Node
 from cutesmith.patterns.graph.takes import READ_ANYWHERE
 from cutesmith.patterns.writing.expressions import Emitter, convert, is_fast
@@ -34,6 +36,8 @@ class PlacedKernel(ElementwiseKernel):
     sizes: list[str]
     wholes: list[str]
     reach: int
+    instructions: int
+    """Of a thread for one element, at the traced sizes."""
 
 
 def has_places(graph: Graph) -> bool:
@@ -50,7 +54,6 @@ class PlacedWriter(ElementwiseWriter):
         self._vector = Emitter(self._vector_leaf, fast=fast, helpers=self.helpers, prefix="first_")
         self._each = Emitter(self._leaf, fast=fast, helpers=self.helpers)
         self._wholes: dict[str, None] = {}
-        self._has_vectors = False
 
     def kernel(self) -> PlacedKernel:
         """The kernel."""
@@ -61,10 +64,11 @@ class PlacedWriter(ElementwiseWriter):
             shared=self._vector.lines,
             coordinates=self._coordinates,
             rank=len(self.shape),
-            has_vectors=self._has_vectors,
+            has_vectors=bool(self._neighbours),
             sizes=[self.sized[id(node)] for node in self._fixed],
             wholes=list(self._wholes),
             reach=reach(self.graph),
+            instructions=self._instructions(),
         )
 
     def body(self) -> list[str]:
@@ -91,6 +95,32 @@ class PlacedWriter(ElementwiseWriter):
         iotas = [node for node in self.graph.nodes() if node.op == "iota" and node.shape[Iota.of(node).dim] != 1]
         return sorted({Iota.of(node).dim + rank - len(node.shape) for node in iotas})
 
+    def _instructions(self) -> int:
+        """Counted in machine code: what a coordinate, a read of neighbours, and one of a single element take."""
+        ways = list(self._neighbours.items())
+        numbers = [number for _, way in ways for number in way.numbers()]
+        sources = [node.inputs[0].shape[-1] for node in self._reads if id(node) in self._neighbours]
+        vector = math.gcd(8, *self.shape[-1:], *sources, *numbers)
+        own = [node for node in self.graph.nodes() if not self._is_shared(node)]
+        single = sum(node.op in READ_ANYWHERE for node in own) - len(ways)
+        shared = 6 * len(self._coordinates) + 2 * len(self._vector.lines) + 20 * len(ways)
+        return instructions(own, fast=is_fast(self.graph)) + 5 * single + shared // vector
+
+    @property
+    def _reads(self) -> list[Node]:
+        return [node for node in self.graph.nodes() if node.op in READ_ANYWHERE]
+
+    @cached_property
+    def _neighbours(self) -> dict[int, Along]:
+        """The reads of neighbours: takes from lines of a tensor, at places that follow the last coordinate."""
+        found: dict[int, Along] = {}
+        for node in self.graph.nodes():
+            if node.op == "take" and node.inputs[0].shape[-1:] != (1,):
+                *line, last = node.inputs[1:]
+                way = along(last, self._is_shared) if all(map(self._is_shared, line)) else None
+                found |= {id(node): way} if way else {}
+        return found
+
     @cached_property
     def _varying(self) -> set[int]:
         """Values that are not the same for all neighbours along the last dimension."""
@@ -102,21 +132,21 @@ class PlacedWriter(ElementwiseWriter):
                 found.add(id(node))
         return found
 
+    def _is_shared(self, node: Node) -> bool:
+        return id(node) not in self._varying
+
     def _leaf(self, node: Node) -> str | None:
         """An element's own; what the whole vector has in common is computed once."""
         if node.op == "constant":
             return None
-        if id(node) not in self._varying:
+        if self._is_shared(node):
             return self._vector.value(node)
         if node.op == "input":
             return self.element(node, "v * plan.steps[{}]")
         if node.op == "iota":
             return convert(f"(coordinate_{len(self.shape) - 1} + v)", PLACE, COMPUTE_TYPE[node.dtype])
-        if node.op == "take":
-            way = along(node.inputs[-1], lambda place: is_coordinate(place, -1))
-            is_line = node.inputs[0].shape[-1] != 1 and all(id(at) not in self._varying for at in node.inputs[1:-1])
-            if way and is_line:
-                return self._neighbour(node, way)
+        if id(node) in self._neighbours:
+            return self._neighbour(node, self._neighbours[id(node)])
         return self._read(self._each, node)
 
     def _vector_leaf(self, node: Node) -> str | None:
@@ -143,7 +173,6 @@ class PlacedWriter(ElementwiseWriter):
 
     def _neighbour(self, node: Node, way: Along) -> str:
         """An element of neighbours that are loaded together."""
-        self._has_vectors = True
         memory, emitter = self._memory(node), self._vector
         self._wholes |= dict.fromkeys([*way.codes(self._whole_code), f"{memory.removeprefix('m_')}.shape[-1]"])
         *codes, last = [emitter.value(place) for place in node.inputs[1:]]

@@ -62,7 +62,8 @@ def reach(graph: Graph) -> int:
 class Along:
     """Where a place lies along the last dimension of the result: its coordinate, or minus that, and a sum of numbers.
 
-    `shift` is that sum, signed; `rounds` are the numbers of which a multiple may be added to it.
+    `shift` is that sum, signed; `rounds` are the numbers of which a multiple may be added to it. All numbers are known
+    when the kernel is compiled.
     """
 
     backwards: bool = False
@@ -72,6 +73,10 @@ class Along:
     def shifted(self, sign: int, number: Node) -> Along:
         """The place with a number added or taken off."""
         return replace(self, shift=(*self.shift, (sign, number)))
+
+    def around(self, number: Node) -> Along:
+        """The place with any multiple of a number added."""
+        return replace(self, rounds=(*self.rounds, number))
 
     def negated(self) -> Along:
         """Minus the place."""
@@ -83,28 +88,48 @@ class Along:
         whole = " ".join([*terms, "+ 1"] if self.backwards else terms).removeprefix("+ ")
         return [*([whole] if whole else []), *map(code, self.rounds)]
 
+    def numbers(self) -> list[int]:
+        """What must come in whole vectors, as traced."""
+        whole = sum(sign * _traced(number) for sign, number in self.shift) + self.backwards
+        return [whole, *map(_traced, self.rounds)]
 
-def along(place: Node, is_last: Callable[[Node], bool]) -> Along | None:
-    """How a place follows the coordinate that `is_last` names; None where its neighbours need not lie side by side."""
-    if is_last(place):
+
+def along(place: Node, is_shared: Callable[[Node], bool]) -> Along | None:
+    """How a place follows the last coordinate; None where the places of neighbours need not lie side by side.
+
+    `is_shared` says whether a number is the same for all neighbours.
+    """
+    if is_coordinate(place, -1):
         return Along()
     if place.op == "neg":
-        inner = along(place.inputs[0], is_last)
+        inner = along(place.inputs[0], is_shared)
         return inner and inner.negated()
     if place.op not in ("add", "sub", "remainder"):
         return None
     first, second = place.inputs
-    if _is_known(second) and (inner := along(first, is_last)):
-        if place.op != "remainder":
-            return inner.shifted(1 if place.op == "add" else -1, second)
-        return None if inner.backwards else replace(inner, rounds=(*inner.rounds, second))
-    if place.op != "remainder" and _is_known(first) and (inner := along(second, is_last)):
-        return (inner if place.op == "add" else inner.negated()).shifted(1, first)
+    if is_shared(second) and (inner := along(first, is_shared)):
+        if place.op == "remainder":
+            return None if inner.backwards or not _is_known(second) else inner.around(second)
+        return _moved(inner, 1 if place.op == "add" else -1, second, is_shared)
+    if place.op != "remainder" and is_shared(first) and (inner := along(second, is_shared)):
+        return _moved(inner if place.op == "add" else inner.negated(), 1, first, is_shared)
     return None
+
+
+def _moved(inner: Along, sign: int, number: Node, is_shared: Callable[[Node], bool]) -> Along | None:
+    """A place with a number added or taken off: one that is known, or a multiple of such, as a row's beginning is."""
+    if _is_known(number):
+        return inner.shifted(sign, number)
+    step = number.inputs[1] if number.op == "mul" else number
+    return inner.around(step) if number.op == "mul" and is_shared(number.inputs[0]) and _is_known(step) else None
 
 
 def _is_known(node: Node) -> bool:
     return node.op == "constant" or is_fixed(node)
+
+
+def _traced(node: Node) -> int:
+    return int(Constant.of(node).value if node.op == "constant" else Sized.of(node).value)
 
 
 def is_coordinate(node: Node, dim: int) -> bool:

@@ -25,7 +25,7 @@ from cutesmith.patterns.graph.attributes import Input
 from cutesmith.patterns.graph.dtypes import ITEM_BYTES
 from cutesmith.patterns.graph.instructions import instructions
 from cutesmith.patterns.graph.nodes import LEAVES, Graph, Node
-from cutesmith.patterns.graph.takes import READ_ANYWHERE, with_takes
+from cutesmith.patterns.graph.takes import READ_ANYWHERE, aligned_inputs, with_takes
 from cutesmith.patterns.pattern_plan import GraphPlan
 from cutesmith.patterns.writing.expressions import is_fast
 from cutesmith.patterns.writing.templating import first_checks, render_template
@@ -48,10 +48,13 @@ class ElementwisePlan(GraphPlan):
     def algorithmic_bytes(self) -> int:
         """Bytes that must cross device memory once: used inputs read, outputs written, in the traced shapes."""
         read: dict[int, int] = {}
-        for node in (node for node in self.graph.nodes() if node.op == "input"):
-            index = Input.of(node).index
+        anywhere = [node for node in self.graph.nodes() if node.op in READ_ANYWHERE]
+        reads = [(node, node.shape) for node in aligned_inputs(self.graph)]
+        reads += [(node.inputs[0], (node if node.op == "take" else node.inputs[0]).shape) for node in anywhere]
+        for source, shape in reads:
+            index = Input.of(source).index
             whole = math.prod(self.graph.arguments[index].shape)
-            read[index] = min(whole, read.get(index, 0) + math.prod(node.shape))
+            read[index] = min(whole, read.get(index, 0) + math.prod(shape))
         inputs = sum(count * ITEM_BYTES[self.graph.arguments[index].dtype] for index, count in read.items())
         return inputs + sum(math.prod(node.shape) * ITEM_BYTES[node.dtype] for node in self.graph.outputs)
 
@@ -59,6 +62,8 @@ class ElementwisePlan(GraphPlan):
     def warp_instructions(self) -> int:
         """Of the functions, which a thread computes for each of its elements, also those of a value that many share."""
         shape, fast = value_of(self.graph.outputs[0]).shape, is_fast(self.graph)
+        if isinstance(self.kernel, PlacedKernel):
+            return math.prod(shape) * self.kernel.instructions // 32
         each = [node for node in self.graph.nodes() if node.is_pointwise and node.shape[-1:] == shape[-1:]]
         return math.prod(shape) * instructions(each, fast=fast) // 32
 

@@ -29,6 +29,7 @@ from cutesmith.patterns.graph.shapes import (
     broadcast,
     dimension_groups,
     insert_ones,
+    is_split,
     is_squeeze,
     kept_positions,
     regrouped_shape,
@@ -254,6 +255,10 @@ class GraphBuilder(NodeTable):
         if node.op == "expand":
             source = self._reshape_broadcast(node.inputs[0], node.shape, shape)
             return None if source is None else self.expand(source, shape)
+        if node.op == "take" and is_split(node.shape, shape):
+            places = [self._reshape_broadcast(place, node.shape, shape) for place in node.inputs[1:]]
+            known = [place for place in places if place is not None]
+            return self.node("take", (node.inputs[0], *known), shape, node.dtype) if len(known) == len(places) else None
         if not node.is_pointwise:
             return None
         pushed = [self._reshape_broadcast(each, node.shape, shape) for each in node.inputs]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
+from cutesmith.patterns.graph.dtypes import is_float
 from cutesmith.patterns.graph.nodes import Graph, Node
 
 OF_FLOAT32 = {
@@ -37,7 +38,14 @@ def more_instructions(graph: Graph) -> int:
     return sum(math.prod(node.shape) * (_instructions(node, fast=False) - 1) for node in pointwise)
 
 
+INTEGER_DIVISIONS = frozenset({"floor_div", "remainder", "fmod", "trunc_div"})
+BY_A_SIZE = 6
+"""An integer divided by a number that is known when the kernel is compiled, which multiplies and shifts."""
+
+
 def _instructions(node: Node, *, fast: bool) -> int:
+    if node.op in INTEGER_DIVISIONS and not is_float(node.dtype) and node.inputs[1].op in ("constant", "sized"):
+        return BY_A_SIZE
     if node.op == "div" and node.inputs[1].op == "constant":
         return 1  # a product
     return (fast and APPROXIMATE.get(node.op)) or OF_FLOAT32.get(node.op, 1)

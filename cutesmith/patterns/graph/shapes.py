@@ -116,6 +116,12 @@ def dimension_groups(old: Shape, new: Shape) -> list[Group] | None:
     return groups
 
 
+def is_split(old: Shape, new: Shape) -> bool:
+    """Whether a reshape only splits dimensions, or drops and adds such of one element."""
+    groups = dimension_groups(old, new)
+    return groups is not None and all(len(before) <= 1 for before, _ in groups)
+
+
 def _next_group(old: Shape, new: Shape, i: int, j: int) -> tuple[Group, int, int]:
     before, after = [i], [j]
     left, right = old[i], new[j]

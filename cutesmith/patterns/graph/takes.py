@@ -13,7 +13,7 @@ from cutesmith.patterns.graph.attributes import Constant, Gather, Iota
 from cutesmith.patterns.graph.builder import GraphBuilder
 from cutesmith.patterns.graph.node_table import IN_MEMORY
 from cutesmith.patterns.graph.nodes import Graph, Node, nodes_of, with_nodes
-from cutesmith.patterns.graph.shapes import Shape, is_squeeze, kept_positions
+from cutesmith.patterns.graph.shapes import Shape, dimension_groups, is_squeeze, kept_positions
 
 READ_ANYWHERE = frozenset({"take", "search"})
 """Operations that read their first input, which lies in memory, at places of their own."""
@@ -67,14 +67,31 @@ class _Taking:
         if source.op == "reshape" and is_squeeze(source.inputs[0].shape, source.shape):
             kept = kept_positions(source.inputs[0].shape, source.shape)
             zero = build.constant(0, "int64")
-            places = range(len(source.inputs[0].shape))
-            return self.of(source.inputs[0], tuple(indices[kept.index(at)] if at in kept else zero for at in places))
+            dims = range(len(source.inputs[0].shape))
+            return self.of(source.inputs[0], tuple(indices[kept.index(at)] if at in kept else zero for at in dims))
+        if source.op == "reshape" and (places := self._before_reshape(source, indices)):
+            return self.of(source.inputs[0], places)
         if source.op == "take":
             inner, *steps = source.inputs
             return self.of(inner, tuple(self._broadcast(each, source.shape, indices) for each in steps))
         whole = source if source.op in IN_MEMORY else build.stored(source)
         given = [self._index(each) for each in indices]
         return build.node("take", (whole, *given), self.shape, source.dtype)
+
+    def _before_reshape(self, source: Node, indices: Sequence[Node]) -> tuple[Node, ...]:
+        """The coordinates in what the source is a reshape of; none where that has no elements."""
+        build, old = self.build, source.inputs[0].shape
+        places: dict[int, Node] = {}
+        for before, after in dimension_groups(old, source.shape) or ():
+            place = build.constant(0, "int64")
+            for at, dim in enumerate(after):
+                step = math.prod(source.shape[later] for later in after[at + 1 :])
+                place = build("add", place, build("mul", indices[dim], step))
+            for at, dim in enumerate(before):
+                step = math.prod(old[later] for later in before[at + 1 :])
+                inner = build("floor_div", place, step) if step > 1 else place
+                places[dim] = build("remainder", inner, old[dim]) if at else inner
+        return tuple(places[dim] for dim in sorted(places))
 
     def _index(self, node: Node) -> Node:
         """A coordinate, stored where it is searched for once for many elements."""
