@@ -15,7 +15,7 @@ from cutesmith.patterns.graph.nodes import Graph, Node
 from cutesmith.patterns.graph.takes import READ_ANYWHERE
 from cutesmith.patterns.writing.expressions import Emitter, convert, is_fast
 from cutesmith.patterns.writing.naming import Parameter
-from cutesmith.patterns.writing.reading import is_inside, searched, taken
+from cutesmith.patterns.writing.reading import is_inside, place_code, searched, taken
 
 PLACE = COMPUTE_TYPE[INDEX]
 
@@ -33,7 +33,7 @@ class PlacedKernel(ElementwiseKernel):
     coordinates: list[int]
     rank: int
     has_vectors: bool
-    sizes: list[str]
+    sizes: list[Parameter]
     wholes: list[str]
     reach: int
     instructions: int
@@ -65,7 +65,7 @@ class PlacedWriter(ElementwiseWriter):
             coordinates=self._coordinates,
             rank=len(self.shape),
             has_vectors=bool(self._neighbours),
-            sizes=[self.sized[id(node)] for node in self._fixed],
+            sizes=[Parameter(self.sized[id(node)], COMPUTE_TYPE[node.dtype]) for node in self._fixed],
             wholes=list(self._wholes),
             reach=reach(self.graph),
             instructions=self._instructions(),
@@ -158,7 +158,7 @@ class PlacedWriter(ElementwiseWriter):
             code = f"coordinate_{dim + len(self.shape) - len(node.shape)}"
             return convert(code if node.shape[dim] != 1 else f"{PLACE}(0)", PLACE, COMPUTE_TYPE[node.dtype])
         if is_fixed(node):
-            return f"{COMPUTE_TYPE[node.dtype]}(plan.sizes[{self._fixed.index(node)}])"
+            return self.sized[id(node)]
         return self.number(node) or self._read(self._vector, node)
 
     def _read(self, emitter: Emitter, node: Node) -> str | None:
@@ -175,7 +175,7 @@ class PlacedWriter(ElementwiseWriter):
         """An element of neighbours that are loaded together."""
         memory, emitter = self._memory(node), self._vector
         self._wholes |= dict.fromkeys([*way.codes(self._whole_code), f"{memory.removeprefix('m_')}.shape[-1]"])
-        *codes, last = [emitter.value(place) for place in node.inputs[1:]]
+        *codes, last = [place_code(emitter, place) for place in node.inputs[1:]]
         first = f"({last} - (plan.vector - 1))" if way.backwards else last
         name = f"{node.op}_{len(emitter.lines)}"
         place = ", ".join(["None", *codes, f"{first} // plan.vector"])

@@ -257,7 +257,7 @@ class GraphBuilder(NodeTable):
             return None if source is None else self.expand(source, shape)
         if node.op == "take" and is_split(node.shape, shape):
             places = [self._reshape_broadcast(place, node.shape, shape) for place in node.inputs[1:]]
-            known = [place for place in places if place is not None]
+            known = [self.materialise(place) for place in places if place is not None]
             return self.node("take", (node.inputs[0], *known), shape, node.dtype) if len(known) == len(places) else None
         if not node.is_pointwise:
             return None

@@ -75,7 +75,8 @@ def _permute_node(build: GraphBuilder, node: Node, dims: Sequence[int], shape: S
         return build.node(node.op, [push_permute(build, node.inputs[0], dims)], shape, node.dtype, attrs)
     if node.op == "take" and dims[-1] == len(dims) - 1:  # neighbours stay neighbours
         source, *places = node.inputs
-        return build.node(node.op, [source, *(_permute_broadcast(build, p, dims) for p in places)], shape, node.dtype)
+        turned = [build.materialise(_permute_broadcast(build, place, dims)) for place in places]
+        return build.node(node.op, [source, *turned], shape, node.dtype)
     if node.op == "gather":
         inputs = [push_permute(build, each, dims) for each in node.inputs]
         return build.gather(inputs[0], inputs[1], list(dims).index(Gather.of(node).dim))
@@ -166,10 +167,6 @@ def _slice_broadcast(build: GraphBuilder, node: Node, shape: Shape, dim: int, sp
 def _slice_node(build: GraphBuilder, node: Node, dim: int, span: tuple[int, int, int], shape: Shape) -> Node:
     if node.is_reduction and dim not in Reduction.of(node).dims:
         return build.node(node.op, [push_slice(build, node.inputs[0], dim, *span)], shape, node.dtype, node.attrs)
-    if node.op == "take":
-        source, *places = node.inputs
-        sliced = [_slice_broadcast(build, place, node.shape, dim, span) for place in places]
-        return build.node(node.op, [source, *sliced], shape, node.dtype)
     if node.op == "gather" and dim != Gather.of(node).dim:
         inputs = [push_slice(build, each, dim, *span) for each in node.inputs]
         return build.gather(inputs[0], inputs[1], Gather.of(node).dim)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cutesmith.patterns.graph.attributes import Iota, Search
+from cutesmith.patterns.graph.attributes import Constant, Iota, Search
 from cutesmith.patterns.graph.dtypes import COMPUTE_TYPE, STORAGE_TYPE
 from cutesmith.patterns.graph.nodes import Node
 from cutesmith.patterns.writing.expressions import Emitter, convert, literal
@@ -15,7 +15,7 @@ def taken(emitter: Emitter, node: Node, memory: str) -> str:
 
     The place of a coordinate of the result always lies inside; outside the value is 0.
     """
-    codes = [emitter.value(place) for place in node.inputs[1:]]
+    codes = [place_code(emitter, place) for place in node.inputs[1:]]
     computed = COMPUTE_TYPE[node.dtype]
     name = f"take_{len(emitter.lines)}"
     element = convert(f"{memory}[{', '.join(codes)},]", STORAGE_TYPE[node.dtype], computed)
@@ -26,6 +26,11 @@ def taken(emitter: Emitter, node: Node, memory: str) -> str:
     else:
         emitter.lines.append(f"{name} = {element}")
     return name
+
+
+def place_code(emitter: Emitter, place: Node) -> str:
+    """A coordinate of a `take`; a number is Python's own: the DSL compiles no call of a type inside a branch."""
+    return str(Constant.of(place).value) if place.op == "constant" else emitter.value(place)
 
 
 def is_inside(node: Node, codes: Sequence[str], memory: str) -> str:
