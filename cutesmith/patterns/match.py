@@ -19,6 +19,7 @@ from cutesmith.patterns.cutting.cover import cut
 from cutesmith.patterns.cutting.dual_products import with_dual_products
 from cutesmith.patterns.cutting.joined import with_parts_of_joined
 from cutesmith.patterns.cutting.machine import H200
+from cutesmith.patterns.cutting.owners import with_owners
 from cutesmith.patterns.cutting.phase_reductions import with_reductions_of_phases
 from cutesmith.patterns.cutting.phases import with_phases
 from cutesmith.patterns.cutting.rewriting import (
@@ -101,7 +102,8 @@ def whole_or_cut(graph: Graph, arch: str = "sm_90a", *, free_sizes: bool = False
     `free_sizes`: of the ways that hold for other sizes as far as the graph does.
     """
     graph = replace(graph if free_sizes else with_scales(graph), free_sizes=free_sizes)
-    others = [other for other in (with_tables(graph), with_short_reductions(graph)) if other is not graph]
+    said_otherwise = with_tables(graph), with_short_reductions(graph), with_owners(graph)
+    others = [other for other in said_otherwise if other is not graph]
     if not any(node.op == "contract" for node in graph.nodes()):
         return with_shared_kernels(_fastest(_one_or_cut(graph), others))
     plan, sm, dual = _one_or_cut(graph), parse_arch(arch).sm, with_dual_products(graph)

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from cutesmith.patterns.chains.chain import ChainPlan, Launch
+from cutesmith.patterns.chains.chain import ChainPlan
 from cutesmith.patterns.match import plan_kernel
 from cutesmith.patterns.scatters.atomics import AtomicsPlan, planned
 from cutesmith.patterns.scatters.walk import WalkPlan
@@ -32,7 +32,7 @@ def segment_softmax(x, segment):
     return e / torch.zeros(rows, dtype=x.dtype, device=x.device).index_add(0, segment, e)[segment]
 
 
-IN_ORDER = ["products", "scatter", "scatter of a number", "scatter of truths", "index_copy", "index_put"]
+IN_ORDER = ["products", "index_copy"]
 GRAPH = normal(20, 64), ints(20, 90), ints(20, 90, seed=1)
 EXPERTS = normal(9, 24).bfloat16(), INDEX, X.bfloat16(), normal(40).bfloat16()
 CASES = {
@@ -165,6 +165,4 @@ def test_a_histogram_of_many_numbers_is_counted_in_shared_memory():
 @pytest.mark.parametrize("name", IN_ORDER)
 def test_what_depends_on_the_order_is_not_added(name):
     function, inputs = MORE_ORDERED[name]
-    plan = plan_kernel(trace_function(function, inputs), "sm_90a")
-    launches = plan.launches if isinstance(plan, ChainPlan) else [Launch("", plan, 1, ())]
-    assert [planned(each.plan.problem) for each in launches if each.plan.pattern == "scatters"] == [None]
+    assert planned(plan_kernel(trace_function(function, inputs), "sm_90a").problem) is None
