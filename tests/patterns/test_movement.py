@@ -97,3 +97,49 @@ def test_coordinates_that_are_not_finite_give_what_they_give_on_a_gpu(mode, corn
     function = lambda x, g: F.grid_sample(x, g, mode=mode, align_corners=corners)  # noqa: E731
     (found,) = interpret(trace_function(function, (image, grid)), (image, grid))
     torch.testing.assert_close(found, as_on_a_gpu(function)(image, grid), rtol=1e-5, atol=1e-5, equal_nan=True)
+
+
+def corners(boxes):
+    """Of centres and sizes, as detectors have them."""
+    x, y, w, h = boxes.unbind(-1)
+    return torch.stack((x - w / 2, y - h / 2, x + w / 2, y + h / 2), -1)
+
+
+def intersections(a, b):
+    a, b = corners(a), corners(b)
+    size = (torch.minimum(a[:, None, 2:], b[:, 2:]) - torch.maximum(a[:, None, :2], b[:, :2])).clamp(min=0)
+    return size[..., 0] * size[..., 1]
+
+
+PIECES = {
+    "corners": (intersections, [normal(7, 4), normal(5, 4, seed=1)]),
+    "the rest": (lambda x, y: torch.cat((x, y), 0)[x.shape[0] :] * 2, [X, normal(5, 4)]),
+    "the last": (lambda x, y: torch.cat((x[:, :1], y), 1)[:, -1] + x[:, 0], [X, Y]),
+    "two types": (lambda x, y: torch.cat((x.half(), y), 1).chunk(3, 1)[0] * 2, [X, Y]),
+    "repeated": (lambda x: torch.cat((x[:1].expand(3, 4), x), 0)[1:3] + 1, [X]),
+}
+
+
+@pytest.mark.parametrize("name", PIECES)
+def test_slices_of_what_was_joined_are_slices_of_its_pieces(name):
+    function, inputs = PIECES[name]
+    graph = trace_function(function, inputs)
+    assert not any(node.op in ("take", "stored") for node in graph.nodes())
+    for ours, theirs in zip(interpret(graph, inputs), exactly(function, inputs), strict=True):
+        torch.testing.assert_close(ours, theirs)
+
+
+def test_a_slice_of_two_pieces_is_read_from_both():
+    function = lambda x, y: torch.cat((x, y), 0)[1:-1] * 2  # noqa: E731
+    inputs = [X, normal(5, 4)]
+    (ours,) = interpret(trace_function(function, inputs), inputs)
+    torch.testing.assert_close(ours, function(*inputs))
+
+
+def test_pieces_may_have_other_sizes(tmp_path):
+    function = lambda x, y: torch.cat((x, y), 0)[x.shape[0] :] * 2 + y.shape[0]  # noqa: E731
+    plan = plan_kernel(trace_function(function, [X, normal(5, 4)]), "sm_90a")
+    with emulated_device("sm_90a"):
+        module = first_kernel(plan, tmp_path)
+        for x, y in [(X, normal(5, 4)), (normal(6, 4), normal(2, 4))]:
+            assert torch.equal(module.kernel_fn(move(x), move(y)).cpu(), function(x, y))

@@ -10,7 +10,7 @@ Conventions beyond those of `nodes.py`:
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 from cutesmith.patterns.graph.attributes import (
     Gather,
@@ -209,8 +209,10 @@ class GraphBuilder(NodeTable):
 
     # Reshape
 
-    def settled(self, node: Node) -> Node:
+    def settled(self, node: Node, *, sliced: bool = False) -> Node:
         """The value as it lies in memory, where a product has read it, or where it takes long to compute again.
+
+        A slice of what was joined is one of its pieces, however many others there are.
 
         Each state of a recurrence is made of the one before. Views that were made on its arguments would repeat all
         steps for every state.
@@ -219,7 +221,7 @@ class GraphBuilder(NodeTable):
             return node
         if id(node) in self.factors:
             return self.reshape(self.stored(self.factors[id(node)]), node.shape)
-        return self.stored(node) if is_long(node) else node
+        return self.stored(node) if is_long(node, self.joined if sliced else ()) else node
 
     def reshape(self, node: Node, shape: Shape) -> Node:
         """The elements of `node` in row-major order as `shape`; a `reshape` node stays where no input can take it."""
@@ -232,7 +234,17 @@ class GraphBuilder(NodeTable):
         for source in self.reshaped.get(id(node), ()):  # reshaped there and back, as `einsum` does
             if source.shape == shape:
                 return source
-        return self.viewed_once(("reshape", shape), node, lambda: self._reshape(node, shape))
+        return self.viewed_once(("reshape", shape), node, lambda: self._with_pieces(node, self._reshape(node, shape)))
+
+    def _with_pieces(self, node: Node, reshaped: Node) -> Node:
+        """A value that was reshaped, of which is remembered what is joined in it, where it only got ones."""
+        if id(node) in self.joined and is_squeeze(reshaped.shape, node.shape):
+            dim, pieces = self.joined[id(node)]
+            at = kept_positions(reshaped.shape, node.shape)[dim]
+            before, after = reshaped.shape[:at], reshaped.shape[at + 1 :]
+            seen = [(start, self.reshape(piece, (*before, piece.shape[dim], *after))) for start, piece in pieces]
+            self.joined[id(reshaped)] = at, seen
+        return reshaped
 
     def first_shape_of(self, node: Node) -> Node:
         """The value that a computed one is a reshape of, as it was computed first; else itself."""
@@ -299,8 +311,8 @@ class GraphBuilder(NodeTable):
         return place if along == before[0] else self("remainder", place, node.shape[along])
 
 
-def is_long(node: Node) -> bool:
-    """Whether a value is computed by many operations of others that are stored."""
+def is_long(node: Node, joined: Container[int] = ()) -> bool:
+    """Whether a value is computed by many operations of others that are stored, those in other `joined` ones aside."""
     seen: set[int] = set()
     stack, reads = [node], False
     while stack and len(seen) <= MOST_VIEWED:
@@ -309,7 +321,7 @@ def is_long(node: Node) -> bool:
             reads |= each.op != "input"
         elif id(each) not in seen:
             seen.add(id(each))
-            stack.extend(each.inputs)
+            stack.extend(() if id(each) in joined and each is not node else each.inputs)
     return reads and len(seen) > MOST_VIEWED
 
 

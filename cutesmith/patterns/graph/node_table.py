@@ -32,6 +32,8 @@ class NodeTable:
         self._nodes: dict[Any, Node] = {}
         self.slices: dict[int, tuple[Node, int, int]] = {}
         """What a function sliced, by the id of the result: the value, the dimension, the first element."""
+        self.joined: dict[int, tuple[int, list[tuple[int, Node]]]] = {}
+        """What lies side by side in a value, by its id: the dimension, and each piece behind the place of its start."""
         self.states: dict[int, tuple[Node, int, int]] = {}
         """The states of recurrences that became scans, by their ids: the scan, its dimension, the place along it."""
         self.rerolled = False

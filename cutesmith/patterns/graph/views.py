@@ -116,7 +116,23 @@ def push_slice(build: GraphBuilder, node: Node, dim: int, start: int, length: in
     if length == node.shape[dim] and start == 0 and (step == 1 or length == 1):
         return node
     span = start, length, step
-    return build.viewed_once(("slice", dim, *span), node, lambda: _sliced(build, node, dim, span))
+    pieces = _sliced_pieces(build, node, dim, start, length) if step == 1 else []
+    if len(pieces) == 1:
+        return build.retype(pieces[0][1], node.dtype)
+    sliced = build.viewed_once(("slice", dim, *span), node, lambda: _sliced(build, node, dim, span))
+    if pieces:
+        build.joined[id(sliced)] = dim, pieces
+    return sliced
+
+
+def _sliced_pieces(build: GraphBuilder, node: Node, dim: int, start: int, length: int) -> list[tuple[int, Node]]:
+    """What of the values that were joined along a dimension lies in a slice; nothing where none were."""
+    found, (along, pieces) = list[tuple[int, Node]](), build.joined.get(id(node), (dim, []))
+    for first, piece in pieces if along == dim else ():
+        begin, end = max(start, first), min(start + length, first + piece.shape[dim])
+        if begin < end:
+            found.append((begin - start, push_slice(build, piece, dim, begin - first, end - begin)))
+    return found
 
 
 def once_scanned(build: GraphBuilder, node: Node) -> Node:
@@ -129,7 +145,7 @@ def once_scanned(build: GraphBuilder, node: Node) -> Node:
 
 def _sliced(build: GraphBuilder, node: Node, dim: int, span: tuple[int, int, int]) -> Node:
     start, length, step = span
-    node, shape = build.settled(node), (*node.shape[:dim], length, *node.shape[dim + 1 :])
+    node, shape = build.settled(node, sliced=True), (*node.shape[:dim], length, *node.shape[dim + 1 :])
     if node.op in IN_MEMORY:
         return _slice_input(build, node, dim, *span)
     if node.op == "expand":

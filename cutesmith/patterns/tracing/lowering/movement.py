@@ -43,13 +43,15 @@ def _joined(low: Lowering, tensors: Sequence[Node], dim: int) -> Node:
         return build.expand(build.constant(0, low.kind), shape)
     places = [build.iota(shape, at) for at in range(len(shape))]
     coordinate = places[dim]
-    result: Node | None = None
+    result, joined = None, list[tuple[int, Node]]()
     for piece, end in zip(reversed(pieces), reversed(ends), strict=True):
         start = end - piece.shape[dim]
         places[dim] = build("sub", coordinate, start) if start else coordinate
+        joined.append((start, piece))
         part = take(build, piece, places, shape)
         result = part if result is None else build("where", build("lt", coordinate, end), part, result, dtype=low.dtype)
     assert result is not None
+    build.joined[id(result)] = dim, joined
     return result
 
 
