@@ -60,6 +60,12 @@ def of_four_bits(x, w, s, z):
     return F.linear(x, ((q.to(x.dtype) - z[..., None]) * s[..., None]).view(n, -1))
 
 
+def of_signed_four_bits(x, w, s):
+    n = w.shape[0]
+    q = torch.stack([w & 0xF, w >> 4], -1).view(n, -1, 32).to(torch.int8) - 8
+    return F.linear(x, (q.to(x.dtype) * s[..., None]).view(n, -1))
+
+
 def of_words(x, w, s):
     n = w.shape[0]
     q = (w[..., None] >> torch.arange(0, 32, 4, device=w.device, dtype=torch.int32)) & 0xF
@@ -81,6 +87,7 @@ CASES = {
         of_four_bits,
         (half(4, 256), numbers(24, 128, **BYTES), scales(24, 4), half(24, 4)),
     ),
+    "signed four bits": (of_signed_four_bits, (half(4, 128), numbers(24, 64, **BYTES), scales(24, 4))),
     "words": (of_words, (half(17, 256), numbers(24, 32, **WORDS), scales(24, 2))),
 }
 
@@ -96,12 +103,12 @@ def computed_plan(function, inputs) -> ContractionPlan:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("configuration", [SMALL, WIDE], ids=["small", "wide"])
 @pytest.mark.parametrize("name", CASES)
-def test_results(name, configuration, tmp_path):
+def test_results(name, tmp_path):
     function, inputs = CASES[name]
-    plan = computed_plan(function, inputs)
-    with emulated("sm_90a"):
+    plan, arch = computed_plan(function, inputs), "sm_80" if name in ("four bits", "odd k") else "sm_90a"
+    configuration = WIDE if name in ("float16", "groups", "words") else SMALL
+    with emulated(arch):
         out = load(plan.render(configuration), tmp_path).kernel_fn(*map(move, inputs)).cpu()
     assert (out.shape, out.dtype) == (function(*inputs).shape, inputs[0].dtype)
     close(2**-8, of_largest=True)(out, *exactly(function, inputs))
@@ -163,6 +170,16 @@ def test_scales_multiply_sums_and_the_head_says_so():
         assert plan.graph.assumes == (FINITE,)
         assert "mul" not in plan.problem.b.source
     assert computed_plan(*CASES["short groups"]).graph.assumes == ()
+
+
+def test_bytes_become_floats_four_at_once():
+    for name, words in (
+        ("columns", ["word ^ Uint32(0x80808080)"]),
+        ("signed four bits", ["word & Uint32(0x0F0F0F0F)", "word >> 4 & Uint32(0x0F0F0F0F)"]),
+    ):
+        b = computed_plan(*CASES[name]).problem.b
+        assert [each.word for each in b.bytes_of] == words
+        assert not b.takes_number
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,9 @@ from cutesmith.errors import UnmatchedError
 from cutesmith.patterns.graph.attributes import Constant, Input, TensorCode
 from cutesmith.patterns.graph.computed import ComputedFactor, K, Leaf, N
 from cutesmith.patterns.graph.dtypes import COMPUTE_TYPE, HALVES, ITEM_BYTES, STORAGE_TYPE, is_float
-from cutesmith.patterns.graph.nodes import Node, in_memory, nodes_of
+from cutesmith.patterns.graph.nodes import Node, in_memory
 from cutesmith.patterns.graph.shapes import Shape
-from cutesmith.patterns.writing.expressions import Emitter, convert
+from cutesmith.patterns.writing.expressions import Emitter, convert, literal
 from cutesmith.patterns.writing.naming import as_stored, fresh_name
 from cutesmith.patterns.writing.special_functions import SPECIAL_FUNCTIONS
 
@@ -58,11 +58,25 @@ class Side:
 
 
 @dataclass(frozen=True)
+class Bytes:
+    """Four small integers, made of four numbers at once: a word that has each of them, `more` than it is, in a byte."""
+
+    word: str
+    more: int = 0
+
+    @property
+    def offset(self) -> str:
+        """What is taken off a float whose last digits are such a byte."""
+        return repr(float(2**23 + self.more))
+
+
+@dataclass(frozen=True)
 class Computed:
     """A right factor (k, n) of type `dtype` that is made of numbers (n, k // packed) in memory, contiguous along k.
 
     `code` is that of the numbers, `source` the device function of one of them that returns `packed` elements. It takes
-    them as float32 where `are_floats`. `scale` multiplies sums of pieces of k.
+    the floats that `bytes_of` numbers make, then the number itself where it `takes_number`, then those of `sides`.
+    `scale` multiplies sums of pieces of k. `instructions` are those of an element.
     """
 
     code: TensorCode
@@ -71,12 +85,13 @@ class Computed:
     shape: Shape
     strides: Shape
     packed: int
-    are_floats: bool
+    bytes_of: tuple[Bytes, ...]
+    takes_number: bool
     sides: tuple[Side, ...]
     scale: Side | None
     source: str
     helpers: tuple[str, ...]
-    instructions: int
+    instructions: float
     bytes: int
     transposed: TensorCode | None = None
     contiguous: int = -2
@@ -89,7 +104,7 @@ class Computed:
     @property
     def numbers_computed(self) -> str:
         """DSL type of the number that the function takes."""
-        return "Float32" if self.are_floats else COMPUTE_TYPE[self.numbers]
+        return COMPUTE_TYPE[self.numbers]
 
     @property
     def passed(self) -> tuple[Side, ...]:
@@ -127,12 +142,13 @@ def computed_of(factor: Node, names: Sequence[str], reserved: Collection[str], *
         shape=(k, n),
         strides=(1, Input.of(found.numbers.node).stride[found.numbers.along(N)[0]]),
         packed=found.packed,
-        are_floats=function.kind == "Float32",
+        bytes_of=tuple(function.bytes_of),
+        takes_number=function.takes_number,
         sides=tuple(sides),
         scale=scale,
         source=function.source(),
         helpers=tuple(SPECIAL_FUNCTIONS[name].strip("\n") for name in sorted(function.helpers)),
-        instructions=len(function.emitter.lines),
+        instructions=function.instructions / found.packed,
         bytes=sum(math.prod(node.shape) * ITEM_BYTES[node.dtype] for node in in_memory(factor)),
     )
 
@@ -173,34 +189,80 @@ def _side(leaf: Leaf, names: Sequence[str], taken: Collection[str]) -> Side:
 
 
 class _Function:
-    """Writes the function of a number and what belongs to it; `kind` is the DSL type in which it takes the number."""
+    """Writes the function of a number and what belongs to it."""
 
     def __init__(self, found: ComputedFactor, sides: Sequence[Side], *, fast: bool) -> None:
-        number = found.numbers.element
-        users = [node for node in nodes_of(found.elements) if any(each is number for each in node.inputs)]
-        casts = [node for node in users if _is_exact_cast(node)]
-        as_float = bool(casts) and casts == users and number.dtype in ("int8", "uint8")
-        self.kind = "Float32" if as_float else COMPUTE_TYPE[number.dtype]
-        self.parameters = [f"number: {self.kind}", *(f"{side.name}: {side.computed}" for side in sides)]
+        self.number, self.takes_number = found.numbers.element, False
         self.names = {id(leaf.element): side.name for leaf, side in zip(found.sides, sides, strict=True)}
-        self.names |= {id(node): "number" for node in (casts if as_float else [number])}
-        self.helpers = set[str]()
+        self.bytes_of, self.helpers = list[Bytes](), set[str]()
         self.emitter = Emitter(self._leaf, fast=fast, helpers=self.helpers)
         self.results = [self.emitter.as_type(element, "Float32") for element in found.elements]
+        self.parameters = [f"byte_{at}: Float32" for at in range(len(self.bytes_of))]
+        self.parameters += [f"number: {COMPUTE_TYPE[self.number.dtype]}"] if self.takes_number else []
+        self.parameters += [f"{side.name}: {side.computed}" for side in sides]
 
-    def _leaf(self, node: Node) -> str | None:
-        if id(node) in self.names:
-            return self.names[id(node)]
-        if _is_exact_cast(node):
-            self.helpers.add("float_of_small")
-            return f"float_of_small({self.emitter.as_type(node.inputs[0], 'Int32')})"
-        return None
+    @property
+    def instructions(self) -> int:
+        """Of one call, with what makes floats of bytes."""
+        conversions = sum("float_of_small(" in line for line in self.emitter.lines)
+        return len(self.emitter.lines) + conversions + 2 * len(self.bytes_of)
 
     def source(self) -> str:
         """The device function, `element` or `elements`."""
         body = "\n".join(f"    {line}" for line in [*self.emitter.lines, f"return {', '.join(self.results)}"])
         name = "elements" if len(self.results) > 1 else "element"
         return f"@cute.jit\ndef {name}({', '.join(self.parameters)}):\n{body}"
+
+    def _leaf(self, node: Node) -> str | None:
+        if id(node) in self.names:
+            return self.names[id(node)]
+        if node is self.number:
+            self.takes_number = True
+            return "number"
+        if not _is_exact_cast(node):
+            return None
+        if code := self._as_float(node.inputs[0]):
+            return code
+        self.helpers.add("float_of_small")
+        return f"float_of_small({self.emitter.as_type(node.inputs[0], 'Int32')})"
+
+    def _as_float(self, node: Node) -> str | None:
+        """The float that equals a small integer, where it is made of bytes of several numbers at once."""
+        if node.op == "constant":
+            return literal(Constant.of(node).value, "Float32")
+        if node is self.number and node.dtype == "int8":
+            return self._of_bytes(Bytes("word ^ Uint32(0x80808080)", 128))
+        if word := self._word(node):
+            return self._of_bytes(Bytes(word))
+        if node.op in ("add", "sub") and _is_small(node):
+            left, right = map(self._as_float, node.inputs)
+            return f"({left} {'+' if node.op == 'add' else '-'} {right})" if left and right else None
+        return self._as_float(node.inputs[0]) if node.op == "cast" and _keeps(node) else None
+
+    def _word(self, node: Node) -> str | None:
+        """The code of four bytes at once, each what the integer is of one number; None where it is no such byte."""
+        if node is self.number:
+            return "word" if node.dtype == "uint8" else None
+        inner = self._word(node.inputs[0]) if node.inputs else None
+        if inner is None or len(node.inputs) != 2 or node.inputs[1].op != "constant":
+            return inner if node.op == "cast" and _keeps(node) else None
+        value = int(Constant.of(node.inputs[1]).value)
+        if node.op == "bitwise_and" and 0 <= value < 256:
+            return f"{inner} & Uint32(0x{value * 0x01010101:08X})"
+        if node.op == "shift_right" and 0 <= value < 8:
+            shifted = inner if inner == "word" else f"({inner})"
+            return f"{shifted} >> {value} & Uint32(0x{(255 >> value) * 0x01010101:08X})"
+        return None
+
+    def _of_bytes(self, made: Bytes) -> str:
+        if made not in self.bytes_of:
+            self.bytes_of.append(made)
+        return f"byte_{self.bytes_of.index(made)}"
+
+
+def _keeps(cast: Node) -> bool:
+    """Whether an integer fits into the type that it is converted to."""
+    return not is_float(cast.dtype) and _bounds(cast) is not None and _bounds(cast) == _bounds(cast.inputs[0])
 
 
 def _is_exact_cast(node: Node) -> bool:
@@ -228,6 +290,8 @@ def _bounds(node: Node) -> tuple[int, int] | None:
     found, (left, right) = None, inner if len(inner) == 2 else (None, None)
     if node.op == "cast":
         found = inner[0]
+    elif left is not None and right is not None and node.op == "shift_right" and left[0] >= 0 <= right[0]:
+        found = (left[0] >> right[1], left[1] >> right[0])
     elif left is not None and right is not None and node.op == "add":
         found = (left[0] + right[0], left[1] + right[1])
     elif left is not None and right is not None and node.op == "sub":

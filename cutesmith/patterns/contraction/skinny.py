@@ -43,8 +43,8 @@ CLOCK = 1.755e9
 ISSUED = 4 * 0.6
 """Instructions of warps a cycle of a multiprocessor's 4 schedulers, as in the direct form of convolutions."""
 
-OWN_INSTRUCTIONS = 4
-"""Of an element beside its function: taken out of a vector, made a float, rounded, its share of the loads."""
+OWN_INSTRUCTIONS = 1.2
+"""Of an element beside its function: rounded in pairs, its share of the loads (counted in machine code)."""
 
 
 def skinny_proposals(problem: ContractionProblem, sm: SmVersion) -> list[SkinnyConfiguration]:
@@ -112,9 +112,15 @@ def skinny_context(problem: ContractionProblem) -> dict[str, object]:
     epilogue, b = problem.epilogue, problem.b
     assert isinstance(b, Computed)
     loaded = [operand.loaded(operand.name) for operand in epilogue.operands]
+    taken = [f"bytes_{at}[at]" for at in range(len(b.bytes_of))]
+    taken += [b.number("numbers[at]")] if b.takes_number and b.numbers_computed != "Float32" else []
+    taken += ["found[at]"] if b.takes_number and b.numbers_computed == "Float32" else []
+    taken += [side.name for side in b.sides]
     return {
         "kind": "skinny",
         "b": b,
+        "bytes": list(enumerate(b.bytes_of)),
+        "taken": ", ".join(taken),
         "unpacked": ", ".join(f"weights[{at}, at]" for at in range(b.packed)),
         "helpers": list(dict.fromkeys([*epilogue.helpers, *b.helpers])),
         "call": epilogue.call("acc", loaded, list(epilogue.coordinates)),

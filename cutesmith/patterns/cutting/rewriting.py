@@ -37,7 +37,7 @@ TILES_WANTED = 2 * 132
 
 USUAL_TILE = 64 * 64
 
-FINITE = "scales of weights are finite: they multiply sums, not weights"
+FINITE = "scales of weights are finite, as they multiply sums of products"
 """What a kernel assumes whose products leave out the scales of their factors."""
 
 
