@@ -240,7 +240,7 @@ class _Function:
         return self._as_float(node.inputs[0]) if node.op == "cast" and _keeps(node) else None
 
     def _word(self, node: Node) -> str | None:
-        """The code of four bytes at once, each what the integer is of one number; None where it is no such byte."""
+        """Code of a word whose four bytes are the integer for four numbers; None where that is not known."""
         if node is self.number:
             return "word" if node.dtype == "uint8" else None
         inner = self._word(node.inputs[0]) if node.inputs else None
