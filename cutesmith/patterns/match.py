@@ -14,6 +14,7 @@ from cutesmith.patterns.chains import split_rows, totals
 from cutesmith.patterns.chains.chain import ChainPlan, SinglePlan
 from cutesmith.patterns.columns import plan as columns
 from cutesmith.patterns.contraction import plan as contraction
+from cutesmith.patterns.cutting.counts import with_counts
 from cutesmith.patterns.cutting.cover import Matcher as LaunchMatcher
 from cutesmith.patterns.cutting.cover import cut
 from cutesmith.patterns.cutting.dual_products import with_dual_products
@@ -102,7 +103,7 @@ def whole_or_cut(graph: Graph, arch: str = "sm_90a", *, free_sizes: bool = False
     `free_sizes`: of the ways that hold for other sizes as far as the graph does.
     """
     graph = replace(graph if free_sizes else with_scales(graph), free_sizes=free_sizes)
-    said_otherwise = with_tables(graph), with_short_reductions(graph), with_owners(graph)
+    said_otherwise = with_tables(graph), with_short_reductions(graph), with_owners(graph), with_counts(graph)
     others = [other for other in said_otherwise if other is not graph]
     if not any(node.op == "contract" for node in graph.nodes()):
         return with_shared_kernels(_fastest(_one_or_cut(graph), others))

@@ -17,14 +17,14 @@ from cutesmith.devices import parse_arch
 from cutesmith.patterns.configurations import AtomicsConfiguration
 from cutesmith.patterns.contraction.epilogue import Epilogue, FunctionWriter, Given, Operand
 from cutesmith.patterns.contraction.proposals import SM_COUNT
-from cutesmith.patterns.graph.attributes import Constant, Iota, Scatter
+from cutesmith.patterns.graph.attributes import Constant, Iota
 from cutesmith.patterns.graph.dtypes import COMPUTE_TYPE, ITEM_BYTES, STORAGE_TYPE
 from cutesmith.patterns.graph.nodes import Node, nodes_of
-from cutesmith.patterns.graph.simplification import constant_value
 from cutesmith.patterns.pattern_plan import GraphPlan
 from cutesmith.patterns.scans.operations import neutral
 from cutesmith.patterns.scatters.analysis import ScatterProblem, function_writer
 from cutesmith.patterns.scatters.host_code import Passed, coordinates
+from cutesmith.patterns.scatters.sums import JOINED, Sum, sums_of
 from cutesmith.patterns.writing.expressions import convert, literal
 from cutesmith.patterns.writing.naming import SHARED_NAMES, safe_names
 from cutesmith.patterns.writing.templating import render_template
@@ -38,9 +38,6 @@ _OWN = (
 )
 RESERVED = SHARED_NAMES | set(_OWN.split())
 """Names that an argument of the problem may not have in the generated kernel."""
-
-JOINED = {"sum": "add", "max": "maximum", "min": "minimum"}
-"""The pointwise operations whose other operand a place may begin with."""
 
 REDUCED_AS = {"Float32": "f32", "Float64": "f64", "Int32": "s32"}
 """PTX types of the atomics, but for Int64: its sums are of u64, its extremes of s64."""
@@ -75,43 +72,6 @@ PRIVATE_BLOCKS = 2 * SM_COUNT
 
 LAUNCH_INSTRUCTIONS = 926_000
 """Those of 2 us, which a launch takes."""
-
-
-@dataclass(frozen=True)
-class Sum:
-    """What one buffer holds: `scatter` combined with `base`, which is the value of `node`."""
-
-    name: str
-    scatter: Node
-    node: Node
-    base: Node | None
-    ones: tuple[int, ...]
-    """Dimensions in which it has size 1 and the result has not."""
-
-    @property
-    def operation(self) -> str:
-        """How elements are combined; last where each place has at most one."""
-        return Scatter.of(self.scatter).operation
-
-    @property
-    def state(self) -> str:
-        """DSL type that elements are computed in."""
-        return COMPUTE_TYPE[self.scatter.dtype]
-
-    @property
-    def is_begun(self) -> bool:
-        """Whether a function computes what its places begin with."""
-        return self.base is not None and self.base.op != "constant"
-
-    @property
-    def is_ordered(self) -> bool:
-        """Whether the buffer holds integers in the order of floats."""
-        return self.operation in ("max", "min") and self.state.startswith("Float")
-
-    @property
-    def memory(self) -> str:
-        """DSL type of the buffer."""
-        return self.state.replace("Float", "Int") if self.is_ordered else self.state
 
 
 @dataclass(frozen=True)
@@ -338,7 +298,7 @@ def planned(problem: ScatterProblem) -> AtomicsPlan | None:
 
     Raises UnmatchedError naming the first operation in the way.
     """
-    sums = _sums(problem)
+    sums = sums_of(problem)
     if any(each.operation not in JOINED and not (each.operation == "last" and problem.is_alone) for each in sums):
         return None
     graph = problem.graph
@@ -353,48 +313,6 @@ def planned(problem: ScatterProblem) -> AtomicsPlan | None:
     finish = writer.epilogue(graph.outputs, {id(each.node): Given.of(each.node, each.name) for each in sums})
     plain = tuple(row for _, row in rows)
     return AtomicsPlan(graph, problem, tuple(names), sums, index, plain, element, begin, finish)
-
-
-def _sums(problem: ScatterProblem) -> tuple[Sum, ...]:
-    """The scatters, each with what its places begin with; what tells where the last elements are is not counted."""
-    graph = problem.graph
-    found = [_sum(problem, node, each.name) for node, each in zip(problem.scatters, problem.combined, strict=True)]
-    late = list(nodes_of(graph.outputs, {id(each.node) for each in found}))
-    read = {id(node) for node in (*graph.outputs, *(given for node in late for given in node.inputs))}
-    return tuple(each for each in found if id(each.node) in read)
-
-
-def _sum(problem: ScatterProblem, scatter: Node, name: str) -> Sum:
-    graph = problem.graph
-    ones = tuple(dim for dim, size in enumerate(scatter.shape) if size == 1 != problem.shape[dim])
-    users = [node for node in graph.nodes() if any(each is scatter for each in node.inputs)]
-    plain = Sum(name, scatter, scatter, None, ones)
-    if len(users) != 1 or users[0].shape != scatter.shape or any(scatter is output for output in graph.outputs):
-        return plain
-    (user,), operation = users, Scatter.of(scatter).operation
-    base = _base(user, scatter, operation)
-    if base is None or any(node.op == "scatter" for node in nodes_of((base,))) or user.dtype != scatter.dtype:
-        return plain
-    return Sum(name, scatter, user, base, ones)
-
-
-def _base(user: Node, scatter: Node, operation: str) -> Node | None:
-    """What a value combines a scatter with: of sums and extremes the other operand, of what is put there the old."""
-    if user.op == JOINED.get(operation):
-        first, second = user.inputs
-        return second if first is scatter else first
-    if operation == "last" and user.op == "where" and user.inputs[1] is scatter and _is_there(user.inputs[0], scatter):
-        return user.inputs[2]
-    return None
-
-
-def _is_there(condition: Node, scatter: Node) -> bool:
-    """Whether a condition is that a place has an element of the scatter's index."""
-    if condition.op != "gt" or condition.inputs[0].op != "scatter":
-        return False
-    counted = condition.inputs[0]
-    same = counted.inputs[0] is scatter.inputs[0] and constant_value(counted.inputs[1]) == 1
-    return same and constant_value(condition.inputs[1]) == 0
 
 
 def _rows(problem: ScatterProblem, sums: Sequence[Sum], writer: FunctionWriter) -> Iterator[tuple[Node, Row]]:
