@@ -75,10 +75,6 @@ def module_file(module: str) -> Path | None:
     return next((path for path in (base.with_suffix(".py"), base / "__init__.py") if path.is_file()), None)
 
 
-def tree(path: Path) -> ast.Module:
-    return ast.parse(path.read_text(encoding="utf-8"))
-
-
 def is_type_checking(statement: ast.stmt) -> bool:
     return isinstance(statement, ast.If) and ast.unparse(statement.test).endswith("TYPE_CHECKING")
 
@@ -86,9 +82,7 @@ def is_type_checking(statement: ast.stmt) -> bool:
 @functools.cache  # most verbs meet most modules
 def top_level_imports(module: str) -> tuple[str, ...]:
     """What importing the module imports: not what functions or `if TYPE_CHECKING` import."""
-    path = module_file(module)
-    assert path is not None, module
-    body = tree(path).body
+    body = parsed(module).body
     typing_only = {id(inner) for s in body if is_type_checking(s) for inner in module_scope([s])}
     statements = (statement for statement in module_scope(body) if id(statement) not in typing_only)
     return tuple(name for statement in statements for name in imported(statement, module))
@@ -97,6 +91,7 @@ def top_level_imports(module: str) -> tuple[str, ...]:
 MODULES = sorted(module_name(path) for path in PACKAGE.rglob("*.py"))
 
 
+@functools.cache
 def all_imports(module: str) -> frozenset[str]:
     """Every module of ours that a module imports, also inside functions and for type checking."""
     names = (name for node in ast.walk(parsed(module)) for name in imported(node, module))
@@ -107,7 +102,7 @@ def all_imports(module: str) -> frozenset[str]:
 def parsed(module: str) -> ast.Module:
     path = module_file(module)
     assert path is not None, module
-    return tree(path)
+    return ast.parse(path.read_text(encoding="utf-8"))
 
 
 def test_every_room_has_a_rank():
@@ -208,7 +203,8 @@ def test_every_package_of_a_room_has_a_floor():
 
 
 def test_every_package_says_what_it_holds():
-    silent = {path.parent.name for path in PACKAGE.rglob("__init__.py") if not ast.get_docstring(tree(path))}
+    packages = {module_name(path) for path in PACKAGE.rglob("__init__.py")}
+    silent = {package for package in packages if not ast.get_docstring(parsed(package))}
     assert silent == set()
 
 

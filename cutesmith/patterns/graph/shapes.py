@@ -12,6 +12,8 @@ Group = tuple[list[int], list[int]]
 
 def broadcast(shapes: Sequence[Shape]) -> Shape:
     """The common shape of right-aligned shapes, as PyTorch broadcasts; RuntimeError where there is none."""
+    if shapes and all(shape == shapes[0] for shape in shapes):
+        return tuple(shapes[0])
     common = [1] * max(map(len, shapes), default=0)
     for shape in shapes:
         for at, size in enumerate(shape, len(common) - len(shape)):

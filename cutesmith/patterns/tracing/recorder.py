@@ -121,6 +121,7 @@ class Recorder(LightMode):  # type: ignore[no-untyped-call,unused-ignore]
         self.build, self.scalars, self.path = build, scalars, path
         self.most, self.operations = most, 0
         self.aliases = Aliases(build)
+        self._origins: dict[tuple[str, tuple[str, int] | None], Origin] = {}
         self.track = self.aliases.track
         self.complex = ComplexNumbers()
         self.refusals: list[UnmatchedError] = []
@@ -338,14 +339,20 @@ class Recorder(LightMode):  # type: ignore[no-untyped-call,unused-ignore]
         return self.build.expand(self.scalars.node(self.build, number, dtype_name(value.dtype)), tuple(value.shape))
 
     def _origin(self, operation: str, line: tuple[str, int] | None = None) -> Origin:
-        name = operation.removeprefix("aten.").partition(".")[0]
-        short = operation.removesuffix(".default").removesuffix(".Tensor").removesuffix(".Scalar")
         if line is None and (frame := user_frame(self.path)) is not None:
             line = frame.f_code.co_filename, frame.f_lineno
-        if line is None:
-            return Origin(name, short)
-        text, place = linecache.getline(*line).strip(), f"{short} at {Path(line[0]).name}:{line[1]}"
-        return Origin(name, f"{place} (`{text}`)" if text else place)
+        if (operation, line) not in self._origins:
+            self._origins[operation, line] = _origin_at(operation, line)
+        return self._origins[operation, line]
+
+
+def _origin_at(operation: str, line: tuple[str, int] | None) -> Origin:
+    name = operation.removeprefix("aten.").partition(".")[0]
+    short = operation.removesuffix(".default").removesuffix(".Tensor").removesuffix(".Scalar")
+    if line is None:
+        return Origin(name, short)
+    text, place = linecache.getline(*line).strip(), f"{short} at {Path(line[0]).name}:{line[1]}"
+    return Origin(name, f"{place} (`{text}`)" if text else place)
 
 
 def _grouped_result(x: Any, y: Any, ends: Any = None, bias: Any = None, out_dtype: torch.dtype | None = None) -> Any:

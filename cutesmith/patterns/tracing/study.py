@@ -19,6 +19,8 @@ from cutesmith.patterns.tracing.laws import Group, Growth, Laws, close
 from cutesmith.patterns.tracing.recorder import FunctionFailedError
 
 Trace = Callable[[tuple[Argument, ...]], Graph]
+Grown = frozenset[tuple[Place, int | Fraction]]
+"""The factors by which dimensions grow."""
 Series = Mapping[Slot, tuple[float, ...]]
 """The value of each number in the first trace and in the grown ones; not of those that differ from use to use."""
 
@@ -41,7 +43,8 @@ class Study:
     graph: Graph
     trace: Trace
     numbers: tuple[int, ...] = ()
-    known: dict[frozenset[tuple[Place, int | Fraction]], Graph | None] = field(default_factory=dict)
+    known: dict[Grown, Graph | None] = field(default_factory=dict)
+    numbers_of: dict[Grown, dict[Slot, float] | None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.known[frozenset()] = self.graph
@@ -219,8 +222,10 @@ class Study:
 
     def _beside(self, growth: Growth) -> dict[Slot, float] | None:
         """The numbers of a trace on larger arguments; None where the function refuses them or does something else."""
-        larger = self.larger(growth)
-        return None if larger is None else numbers_beside(self.graph, larger)
+        if (key := frozenset(growth.items())) not in self.numbers_of:
+            larger = self.larger(growth)
+            self.numbers_of[key] = None if larger is None else numbers_beside(self.graph, larger)
+        return self.numbers_of[key]
 
     def larger(self, growth: Growth) -> Graph | None:
         """The trace on larger arguments, None where the function does not take them.
