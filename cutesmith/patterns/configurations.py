@@ -354,10 +354,14 @@ class WindowsConfiguration(Configuration):
 
 @dataclass(frozen=True)
 class SelectionConfiguration(Configuration):
-    """Threads a block, which has one line, and the elements that a thread loads before the first is used."""
+    """Threads a block, which has one line, and the elements that a thread loads before the first is used.
+
+    A buffer of up to `shared_bytes` lies in shared memory.
+    """
 
     threads: int
     loads: int
+    shared_bytes: int
 
 
 @dataclass(frozen=True)

@@ -24,9 +24,9 @@ from cutesmith.patterns.writing.templating import first_checks, launcher_key, re
 from cutesmith.runtime.tiling import TiledShape, Tiling
 
 _OWN = (
-    "SmemAllocator THREADS LOADS DIM SHARED_ELEMENTS LAST_KEY LAST_PLACE LAUNCHERS key_of sort_buffer select_kernel "
-    "launch_selection compile_selection x_lines values_lines places_lines keys places counter count sizes values "
-    "scratch line length row_layout"
+    "SmemAllocator THREADS LOADS DIM SHARED_BYTES LAST_KEY LAUNCHERS key_of exchange sort_buffer select_kernel "
+    "launch_selection compile_selection is_shared place_type x_lines values_lines places_lines keys places "
+    "counter count sizes values scratch line length row_layout"
 )
 RESERVED = SHARED_NAMES | set(_OWN.split())
 """Names that an argument of the problem may not have in the generated kernel."""
@@ -34,9 +34,12 @@ RESERVED = SHARED_NAMES | set(_OWN.split())
 SHAPES = ((512, 4), (256, 4), (128, 4), (64, 4), (32, 4), (1024, 4), (512, 8), (1024, 8))
 """(threads, loads): predicted times order them, no GPU has yet."""
 
-STEP_INSTRUCTIONS, PAIR_INSTRUCTIONS = 4, 26
-"""Of a warp in a step of the network, and beside those for 32 pairs: counted on the emulated GPU for 128 and 1000
-elements a line, to which they fit within 21 %."""
+PASS_INSTRUCTIONS, GROUP_INSTRUCTIONS = 6, (28, 85, 220)
+"""Of a warp in a pass over the buffer, and beside those for 32 groups of 2, 4 and 8 elements, which take one, two and
+three steps of the network at once. Eight were counted in machine code for sm_90a; the others are estimates by it."""
+
+COUNTER_BYTES = 1024
+"""Of a block's shared memory beside its buffer, and what its alignment takes."""
 
 LOOK_INSTRUCTIONS = 30
 """Of a warp for 32 elements that are compared with the last of the best so far."""
@@ -65,8 +68,9 @@ class SelectionPlan(GraphPlan):
 
     @property
     def warp_instructions(self) -> int:
-        """Those of the first configuration."""
-        return self._lines * self._work(self.configurations()[0])[0]
+        """Those of the first configuration; of few lines as many as all multiprocessors issue while some work."""
+        work, _ = self._work(self.configurations()[0])
+        return max(self._lines, SM.multiprocessors) * work if self._lines else 0
 
     @property
     def _length(self) -> int:
@@ -79,33 +83,39 @@ class SelectionPlan(GraphPlan):
     def _work(self, shape: SelectionConfiguration) -> tuple[int, int]:
         """Instructions of all warps of a block, and of one of them, one after the other.
 
-        A step of the network has those of all warps for the loop, and those of warps that have pairs to compare. A line
-        that is longer than the buffer sorts that twice or more, of random elements twice.
+        A pass has those of all warps for the loop, and those of warps that have groups to exchange. A line that is
+        longer than the buffer sorts that twice or more, of random elements twice.
         """
         count, warps = self.sorts[0].shape[Sort.of(self.sorts[0]).dim], shape.threads // 32
         if self._length == 0:
             return 0, 0
         whole, some = (1 << (n - 1).bit_length() for n in (self._length, 2 * max(count, shape.threads * shape.loads)))
         size = min(whole, some)
-        rounds, looks = size.bit_length() - 1, math.ceil(max(0, self._length - size) / 32)
-        steps = rounds * (rounds + 1) // 2 * (2 if looks else 1)
-        step = STEP_INSTRUCTIONS * warps + PAIR_INSTRUCTIONS * math.ceil(size / 64)
-        alone = STEP_INSTRUCTIONS + PAIR_INSTRUCTIONS * math.ceil(size / 2 / shape.threads)
+        looks = math.ceil(max(0, self._length - size) / 32)
+        most = max(1, min(len(GROUP_INSTRUCTIONS), (size // shape.threads).bit_length() - 1))
+        work = alone = 0
+        for run in range(1, size.bit_length()):
+            for steps in [most] * (run // most) + [run % most] * (run % most > 0):
+                groups, each = max(1, size >> steps), GROUP_INSTRUCTIONS[steps - 1]
+                work += PASS_INSTRUCTIONS * warps + each * math.ceil(groups / 32)
+                alone += PASS_INSTRUCTIONS + each * math.ceil(groups / shape.threads)
+        sorts = 2 if looks else 1
         return (
-            steps * step + LOOK_INSTRUCTIONS * looks,
-            steps * alone + LOOK_INSTRUCTIONS * math.ceil(looks / warps),
+            sorts * work + LOOK_INSTRUCTIONS * looks,
+            sorts * alone + LOOK_INSTRUCTIONS * math.ceil(looks / warps),
         )
 
     def _cycles(self, shape: SelectionConfiguration) -> float:
         """Predicted on an H200: many blocks wait for the issue of instructions, few for each instruction's result."""
         work, alone = self._work(shape)
         at_once = SM.multiprocessors * min(SM.blocks_per_sm, SM.threads_per_sm // shape.threads)
-        issued = self._lines * work / (SM.multiprocessors * ISSUED_AT_ONCE)
+        issued = max(self._lines / SM.multiprocessors, 1) * work / ISSUED_AT_ONCE
         return max(issued, math.ceil(self._lines / at_once) * alone * LATENCY)
 
     def configurations(self, arch: str = "sm_90a") -> list[SelectionConfiguration]:
         """Sizes of a block, the best guess first; every one is right for every size and layout."""
-        return sorted((SelectionConfiguration(threads, loads) for threads, loads in SHAPES), key=self._cycles)
+        room = parse_arch(arch).sm.smem_per_block - COUNTER_BYTES
+        return sorted((SelectionConfiguration(threads, loads, room) for threads, loads in SHAPES), key=self._cycles)
 
     def tiled_shape(self) -> TiledShape:
         """The length of a line; every edge is guarded."""
