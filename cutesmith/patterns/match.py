@@ -18,7 +18,6 @@ from cutesmith.patterns.cutting.counts import with_counts
 from cutesmith.patterns.cutting.cover import Matcher as LaunchMatcher
 from cutesmith.patterns.cutting.cover import cut
 from cutesmith.patterns.cutting.dual_products import with_dual_products
-from cutesmith.patterns.cutting.joined import with_parts_of_joined
 from cutesmith.patterns.cutting.machine import H200
 from cutesmith.patterns.cutting.owners import with_owners
 from cutesmith.patterns.cutting.phase_reductions import with_reductions_of_phases
@@ -30,7 +29,7 @@ from cutesmith.patterns.cutting.rewriting import (
     with_long_sums_in_parts,
     with_vectors_as_rows,
 )
-from cutesmith.patterns.cutting.scores import with_plain_scores
+from cutesmith.patterns.cutting.scores import with_joined_factors, with_plain_scores
 from cutesmith.patterns.cutting.sharing import with_shared_kernels
 from cutesmith.patterns.cutting.short_reductions import with_short_reductions
 from cutesmith.patterns.cutting.small_products import with_small_products
@@ -38,6 +37,7 @@ from cutesmith.patterns.cutting.tables import with_tables
 from cutesmith.patterns.elementwise import plan as elementwise
 from cutesmith.patterns.graph.block_scales import with_block_scales
 from cutesmith.patterns.graph.dtypes import FLOATS8
+from cutesmith.patterns.graph.joined import with_parts_of_joined
 from cutesmith.patterns.graph.nodes import Graph
 from cutesmith.patterns.interleaving import plan as interleaving
 from cutesmith.patterns.pattern_plan import PatternPlan
@@ -114,8 +114,9 @@ def whole_or_cut(graph: Graph, arch: str = "sm_90a", *, free_sizes: bool = False
     if sm == contraction.HOPPER:
         phases += [with_phases(graph, for_tma=True), with_phases(graph, for_tma=True, in_order=True)]
     reduced = [with_reductions_of_phases(each) for each in phases if each is not graph]
-    others += [with_plain_scores(with_parts_of_joined(graph)), with_chosen_factors(graph)]
-    others += [with_vectors_as_rows(graph), with_long_sums_in_parts(graph), *phases]
+    plain = with_plain_scores(with_parts_of_joined(graph))
+    others += [plain, *([apart] if (apart := with_joined_factors(plain)) is not plain else [])]
+    others += [with_chosen_factors(graph), with_vectors_as_rows(graph), with_long_sums_in_parts(graph), *phases]
     others += [each for each in reduced if each not in phases]
     others.append(with_computed_factors(graph))
     small = with_small_products(graph)

@@ -18,6 +18,7 @@ from cutesmith.patterns.graph.attributes import (
     Input,
     Interleaving,
     Iota,
+    Joined,
     Reduction,
     Scalar,
     Scan,
@@ -119,6 +120,8 @@ def _evaluate(node: Node, operands: list[torch.Tensor], inputs: Sequence[Any], p
         return operands[0].to(kind) * _repeated(operands[1].to(kind), Blocks.of(node).sizes, node.shape)
     if node.op == "computed":
         return operands[0].t()
+    if node.op == "joined":
+        return torch.cat([each.to(kind) for each in operands], Joined.of(node).dim)
     if node.op == "chosen":
         return operands[0].to(kind)[operands[1].squeeze((-2, -1))]
     if node.op == "pool":

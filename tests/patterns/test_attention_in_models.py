@@ -9,12 +9,12 @@ import torch
 import torch.nn.functional as F
 
 from cutesmith.patterns.chains.chain import ChainPlan
-from cutesmith.patterns.cutting.joined import with_parts_of_joined
-from cutesmith.patterns.cutting.scores import with_plain_scores
+from cutesmith.patterns.cutting.scores import with_joined_factors, with_plain_scores
+from cutesmith.patterns.graph.joined import with_parts_of_joined
 from cutesmith.patterns.match import plan_kernel
 from cutesmith.patterns.tracing.trace import trace_function
 from tests.patterns.interpret import interpret
-from tests.patterns.running import check_product, exactly, normal
+from tests.patterns.running import check_product, emulated, exactly, load, move, normal
 
 BF16 = torch.bfloat16
 
@@ -105,6 +105,19 @@ def tokens_first(q, k, v):
     return (torch.softmax(q @ k.mT, -1) @ v).permute(2, 0, 1, 3).contiguous()
 
 
+def behind_a_cache(q, k_cache, v_cache, k, v):
+    """A step of decoding whose caches grow elsewhere."""
+    k, v = (torch.cat(pair, 2).repeat_interleave(q.shape[1] // k.shape[1], 1) for pair in ((k_cache, k), (v_cache, v)))
+    return F.scaled_dot_product_attention(q, k, v)
+
+
+def masked_behind_a_cache(q, k_cache, v_cache, k, v, bias):
+    keys, values = torch.cat([k_cache, k], -2), torch.cat([v_cache, v], -2)
+    i, j = torch.arange(q.shape[-2], device=q.device)[:, None], torch.arange(keys.shape[-2], device=q.device)
+    scores = torch.where(j - k_cache.shape[-2] <= i, q @ keys.mT * 0.25 + bias, -math.inf)
+    return torch.softmax(scores, -1) @ values
+
+
 def tensors(*shapes):
     return [normal(*shape, dtype=BF16, seed=seed) for seed, shape in enumerate(shapes)]
 
@@ -122,6 +135,11 @@ CASES = {
     "windows": (windows_of_images, tensors((6, 2, 9, 16), (6, 2, 9, 16), (6, 2, 9, 16), (2, 9, 9), (3, 9, 9))),
     "side by side": (heads_side_by_side, tensors((2, 4, 37, 32), (2, 2, 37, 32), (2, 2, 37, 24))),
     "tokens first": (tokens_first, tensors((2, 3, 20, 16), (2, 3, 20, 16), (2, 3, 20, 18))),
+    "cache": (behind_a_cache, tensors((2, 4, 1, 16), *[(2, 2, 150, 16)] * 2, *[(2, 2, 1, 16)] * 2)),
+    "cache, mask": (
+        masked_behind_a_cache,
+        tensors((2, 33, 16), (2, 70, 16), (2, 70, 24), (2, 90, 16), (2, 90, 24), (33, 160)),
+    ),
     "scaled": (scaled_by_an_argument, [*tensors(HEADS, HEADS, HEADS), 0.3]),
 }
 FAST = {
@@ -130,6 +148,7 @@ FAST = {
     ("sm_90a", "sink, sum"),
     ("sm_90a", "mask of batches"),
     ("sm_90a", "side by side"),
+    ("sm_90a", "cache, mask"),
 }
 
 
@@ -156,7 +175,7 @@ def test_results(arch, name, tmp_path):
 @pytest.mark.parametrize("name", CASES)
 def test_what_is_said_in_another_way_is_the_same(name):
     function, inputs = CASES[name]
-    graph = with_plain_scores(with_parts_of_joined(trace_function(function, inputs)))
+    graph = with_joined_factors(with_plain_scores(with_parts_of_joined(trace_function(function, inputs))))
     (ours,), (theirs,) = interpret(graph, list(inputs)), exactly(function, inputs)
     torch.testing.assert_close(ours.to(theirs.dtype), theirs, rtol=2e-2, atol=2e-2)
 
@@ -186,6 +205,40 @@ def test_the_product_behind_reads_heads_side_by_side(tmp_path):
     plan = plan_kernel(trace_function(projected, inputs), "sm_90a")
     assert [launch.plan.pattern for launch in plan.launches] == ["attention", "contraction"]
     check_product(plan, plan.configurations("sm_90a")[0], projected, inputs, tmp_path)
+
+
+CACHE_SIZES = [((1, 2, 1, 16), (1, 2, 40, 16), (1, 2, 3, 16)), ((3, 2, 5, 16), (3, 2, 128, 16), (3, 2, 1, 16))]
+
+
+@pytest.mark.parametrize("arch", ["sm_80", pytest.param("sm_90a", marks=pytest.mark.slow)])
+def test_a_cache_may_have_any_length(arch, tmp_path):
+    function = lambda q, kc, vc, k, v: F.scaled_dot_product_attention(q, torch.cat([kc, k], 2), torch.cat([vc, v], 2))  # noqa: E731
+    plan = plan_kernel(
+        trace_function(function, tensors((2, 3, 1, 16), *[(2, 3, 37, 16)] * 2, *[(2, 3, 1, 16)] * 2)), arch
+    )
+    assert plan.pattern == "attention"
+    with emulated(arch):
+        kernel_fn = load(plan.render(plan.configurations(arch)[0]), tmp_path).kernel_fn
+        for q, cache, new in CACHE_SIZES:
+            inputs = tensors(q, cache, cache, new, new)
+            (theirs,) = exactly(function, inputs)
+            torch.testing.assert_close(kernel_fn(*map(move, inputs)).cpu(), theirs, rtol=1e-2, atol=1e-2)
+        with pytest.raises(ValueError):
+            kernel_fn(*map(move, tensors(q, cache, (3, 2, 127, 16), new, new)))
+
+
+def test_new_keys_that_are_computed_are_stored_and_the_cache_is_read_where_it_lies(tmp_path):
+    def step(x, k_cache, v_cache, wq, wk, wv, angles):
+        q, k, v = ((x @ w).unflatten(-1, (2, 16)).transpose(1, 2) for w in (wq, wk, wv))
+        q, k = (x * angles.cos() + torch.cat((-x[..., 8:], x[..., :8]), -1) * angles.sin() for x in (q, k))
+        return F.scaled_dot_product_attention(q, torch.cat([k_cache, k], 2), torch.cat([v_cache, v], 2))
+
+    weights = [each / 6 for each in tensors(*[(32, 32)] * 3)]
+    inputs = [*tensors((2, 3, 32), (2, 2, 37, 16), (2, 2, 37, 16)), *weights, normal(3, 16, dtype=BF16)]
+    plan = plan_kernel(trace_function(step, inputs), "sm_90a")
+    (attention,) = [launch.plan for launch in plan.launches if launch.plan.pattern == "attention"]
+    assert attention.problem.more and attention.problem.k.shape[-1] == 37
+    check_product(plan, plan.configurations("sm_90a")[0], step, inputs, tmp_path)
 
 
 def test_a_result_that_is_turned_and_not_dense_is_a_view_of_a_dense_one():

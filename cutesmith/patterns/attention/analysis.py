@@ -31,7 +31,8 @@ class AttentionProblem:
 
     `score` is the function of each sum, `score_inside` the same where the band's conditions hold. Where all that a
     score does is to be scaled by a positive number, and perhaps hidden, `scale` is that product as a function of the
-    sum, and the other two leave it out: the softmax scales its exponents. `sink` is one more score of each query, of
+    sum, and the other two leave it out: the softmax scales its exponents. `more` are keys and values behind those of
+    `k` and `v`, as behind a cache. `sink` is one more score of each query, of
     a key whose value is 0. `empty_rows` is what a query gets that sees no key: 0 (PyTorch's own attention) or NaN (a
     plain softmax).
     """
@@ -46,6 +47,7 @@ class AttentionProblem:
     q: Matrix
     k: Matrix
     v: Matrix
+    more: tuple[Matrix, Matrix] | None
     score: Epilogue
     score_inside: Epilogue
     scale: Epilogue | None
@@ -54,6 +56,12 @@ class AttentionProblem:
     empty_rows: float
     result: Result
     output: Epilogue
+
+    @property
+    def matrices(self) -> dict[str, tuple[Matrix, int]]:
+        """All matrices by their names in the kernel, and the dimension along which their rows are contiguous."""
+        found = {"q": (self.q, -1), "k": (self.k, -2), "v": (self.v, -1)}
+        return found | ({"k2": (self.more[0], -2), "v2": (self.more[1], -1)} if self.more else {})
 
     @property
     def dtype(self) -> str:
@@ -72,12 +80,15 @@ class _Softmax:
 
 @dataclass(frozen=True)
 class _Parts:
-    """The nodes of an attention: both products, the softmax between them and the operands in memory."""
+    """The nodes of an attention: both products, the softmax between them and the operands in memory.
+
+    Those are queries, keys and values, and where these are joined of two parts, the second ones.
+    """
 
     scores_product: Node
     softmax: _Softmax
     product: Node
-    operands: tuple[Node, Node, Node]
+    operands: list[Node]
 
     @property
     def scores(self) -> Node:
@@ -109,7 +120,9 @@ def analyse(graph: Graph, reserved: Collection[str]) -> AttentionProblem:
     written, inside = (score(node, scaled or sums) for node in (scores, _inside(scores, band)))
     sink = writer.function([parts.softmax.sink], {}) if parts.softmax.sink else None
     taken = {*reserved, *written.names, *(sink.names if sink else ())}
-    q, k, v = (matrix_of(node, names, rank) for node in parts.operands)
+    q, k, v, *more = (matrix_of(node, names, rank) for node in parts.operands)
+    if more and (band.lower or band.upper):
+        raise UnmatchedError("the keys have two parts beneath a mask of coordinates", operation=product.where)
     return AttentionProblem(
         graph=graph,
         arguments=tuple(names),
@@ -121,6 +134,7 @@ def analyse(graph: Graph, reserved: Collection[str]) -> AttentionProblem:
         q=q,
         k=k,
         v=v,
+        more=(more[0], more[1]) if more else None,
         score=written,
         score_inside=inside,
         scale=score(scaled, sums) if scaled else None,
@@ -219,11 +233,13 @@ def _parts(graph: Graph) -> _Parts:
         inner = _scores_product(found.scores)
         if inner is None:
             continue
-        operands = (inner.inputs[0], inner.inputs[1], values)
-        sources = [_narrow(operand) for operand in operands]
+        sources = [_narrow(operand) for operand in (*inner.inputs, values)]
+        if all(source.op == "joined" for source in sources[1:]):
+            (keys, more), (values, others) = (source.inputs for source in sources[1:])
+            if keys.shape[-1] == values.shape[-2]:
+                sources = [sources[0], keys, values, more, others]
         _check_operands(product, weights, sources)
-        queries, keys, value = sources
-        return _Parts(inner, found, product, (queries, keys, value))
+        return _Parts(inner, found, product, sources)
     raise UnmatchedError(NOT_ATTENTION, operation="")
 
 

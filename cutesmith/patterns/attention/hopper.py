@@ -39,9 +39,10 @@ def obstacles(problem: AttentionProblem, sm: SmVersion) -> Iterator[str]:
     """A sentence for each reason why this attention needs another kernel, whatever the configuration."""
     if sm.number != 90:
         yield f"sm_{sm.number} has no wgmma"
-    if problem.keys == 0:
-        yield "there are no keys"
-    for name, matrix, dim in (("queries", problem.q, -1), ("keys", problem.k, -2), ("values", problem.v, -1)):
+    names = {"q": "queries", "k": "keys", "v": "values"}
+    for name, matrix, dim in ((names[key[0]], *matrix) for key, matrix in problem.matrices.items()):
+        if 0 in matrix.shape[-2:]:
+            yield f"there are no {name}"
         others = [s for d, (n, s) in enumerate(_sized(matrix), -len(matrix.shape)) if d != dim and n != 1]
         if any(step % TMA_ELEMENTS for step in (matrix.shape[dim], *others)) or matrix.strides[dim] != 1:
             yield f"rows of the {name} do not begin at 16 bytes"

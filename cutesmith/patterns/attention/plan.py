@@ -12,7 +12,7 @@ the other (FlashAttention-3, arXiv 2407.08608).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -46,7 +46,9 @@ _OWN = (
     "LOAD_REGISTERS MATH_REGISTERS FAR WARPGROUP_BARRIER TURN_BARRIER own_dims boxes matrix_at operand_at as_weights "
     "weights batch_places multiply score_tile softmax_step attention_kernel launch_attention pipeline warpgroup sm90 "
     "LayoutEnum OperandMajorMode scaled scale_log2 row_max row_sum places row_places dims row_scores first_row state "
-    "ring tiles halves count units waves resident sizes offset far most apart per_matrix tile_of part place load "
+    "sink begin_rows first_keys first_tiles all_tiles behind part_end load_part copy_part transposed tma_K2 tma_V2 mK2 "
+    "mV2 K2 V2 k2 v2 ring tiles halves count units waves resident sizes offset far most apart per_matrix tile_of part "
+    "place load "
     "store one begin mine lane barrier back tile sums mQ mK mV mO sQ sK sV tRcR tma_Q tma_K tma_V tma_O Q K V O"
 )
 Form = AttentionConfiguration | HopperAttentionConfiguration
@@ -132,7 +134,7 @@ class AttentionPlan(GraphPlan):
 def match(graph: Graph) -> AttentionPlan:
     """A plan, or UnmatchedError where the graph is not one attention of arguments whose rows are contiguous."""
     problem = analyse(graph, RESERVED)
-    for matrix, dim in ((problem.q, -1), (problem.k, -2), (problem.v, -1)):
+    for matrix, dim in problem.matrices.values():
         if matrix.strides[dim] != 1 and matrix.shape[dim] != 1:
             raise UnmatchedError(f"the rows of {matrix.code.name} are not contiguous", operation="")
         if matrix.shape[dim] % 2 or any(step % 2 for step in matrix.strides[:-2]):
@@ -207,12 +209,13 @@ class _Context:
 
     def of(self, configuration: Form) -> dict[str, object]:
         problem, output = self.problem, self.problem.output.outputs[0]
-        matrices = [self.views.name(m.code) for m in (problem.q, problem.k, problem.v)]
+        matrices = {name: self.views.name(matrix.code) for name, (matrix, _) in problem.matrices.items()}
         operands = [self.views.name(o.passed) for o in self.operands]
         band = problem.band
         on_hopper = isinstance(configuration, HopperAttentionConfiguration)
         acc = "row_scores[i]" if on_hopper else "tSrS[i]"
-        scores = [*(f"m_{o.name}" for o in problem.score.operands), *(number.name for number in self.numbers)]
+        parts = ["first_keys", "first_tiles"] if problem.more else []
+        scores = [*parts, *(f"m_{o.name}" for o in problem.score.operands), *(number.name for number in self.numbers)]
         return {
             "c": configuration,
             "p": problem,
@@ -225,6 +228,7 @@ class _Context:
             **self._sink(),
             "by_keys": {o.name for function in (problem.score, problem.sink) if function for o in function.operands},
             "matrices": matrices,
+            "along": [dim for _, dim in problem.matrices.values()],
             "operands": self.operands,
             "operand_tensors": operands,
             "numbers": self.numbers,
@@ -244,9 +248,9 @@ class _Context:
                 *size_checks(problem.arguments, problem.graph, problem.graph.checked),
                 *broadcast_checks(problem.arguments, problem.graph),
             ],
-            "first_checks": [*type_check(problem.arguments, problem.graph), *self._fitting(matrices[1], output)],
-            "key": launcher_key(list(dict.fromkeys([*matrices, *operands]))),
-            "allocated": self._allocated(*matrices[::2]),
+            "first_checks": [*type_check(problem.arguments, problem.graph), *self._fitting(matrices, output)],
+            "key": launcher_key(list(dict.fromkeys([*matrices.values(), *operands]))),
+            "allocated": self._allocated(matrices["q"], matrices["v"]),
             "returns": returned([self._returned(output)], as_tuple=problem.graph.returns_tuple),
         }
 
@@ -257,9 +261,10 @@ class _Context:
         arguments = ["scale_log2", "queries", *(f"m_{o.name}" for o in sink.operands), *(n.name for n in sink.numbers)]
         return {"sink_call": self._call(sink, "", "sink"), "sink_arguments": arguments}
 
-    def _fitting(self, keys: str, output: Output) -> Iterator[str]:
+    def _fitting(self, matrices: Mapping[str, str], output: Output) -> Iterator[str]:
         """The statements that refuse what scores or results are broadcast to."""
-        of_keys, problem = f"(*{output.name}.shape[:-1], {keys}.shape[-1])", self.problem
+        keys = " + ".join(f"{matrices[name]}.shape[-1]" for name in ("k", "k2") if name in matrices)
+        of_keys, problem = f"(*{output.name}.shape[:-1], {keys})", self.problem
         for epilogue in (problem.score, problem.sink, problem.output):
             if epilogue:
                 shape = f"{output.name}.shape" if epilogue is problem.output else of_keys

@@ -127,7 +127,7 @@ class Epilogue:
     @property
     def names(self) -> frozenset[str]:
         """Those of the tensors and numbers that it reads."""
-        return frozenset(each.name for each in (*self.operands, *self.numbers))
+        return frozenset([*(operand.name for operand in self.operands), *(number.name for number in self.numbers)])
 
     def source(self, name: str = "epilogue") -> str:
         """The device function, whose parameters are acc, the operands, the numbers and the coordinates."""

@@ -12,7 +12,7 @@ from cutesmith.patterns.chains.chain import returning, standing_alone
 from cutesmith.patterns.cutting.regions import base_of
 from cutesmith.patterns.cutting.stored_values import nodes_between, reading
 from cutesmith.patterns.graph.dtypes import HALVES
-from cutesmith.patterns.graph.nodes import LEAVES, Graph, Node, users_of
+from cutesmith.patterns.graph.nodes import LEAVES, Graph, Node, in_memory, users_of
 
 
 @dataclass(frozen=True)
@@ -25,12 +25,17 @@ class Attended:
     """The last product, or the view of it that lies dense in memory."""
     operands: tuple[Node, ...]
 
+    @property
+    def inside(self) -> list[Node]:
+        """Values that nothing has to store for it, though they are seen through views."""
+        return [self.last] if self.end is not self.last else []
+
 
 def attended_products(graph: Graph) -> list[Attended]:
     """Each two products that are one attention, where other launches store what its operands are computed of."""
     found, order, users = list[Attended](), list(graph.nodes()), users_of(graph)
     products = [node for node in order if node.op == "contract"]
-    factors = [_unwidened(side) for product in products for side in product.inputs]
+    factors = [each for product in products for side in product.inputs for each in in_memory(_unwidened(side))]
     read = [base_of(node) for node in order if node.op == "stored"] + list(map(base_of, factors))
     known = {id(node): node for node in read if node.op not in LEAVES}
     for last in products:

@@ -106,8 +106,8 @@ class _Cover:
             needed |= {id(node): node for node in self.regions.outputs_of(region)}
             needed |= {id(node): node for node in self.regions.read_by(region)}
         bases = [base_of(node) for node in self.regions.order if node.op == "stored"]
-        viewed = {id(each.last) for each in self.attended if each.end is not each.last}  # in its place in the kernel
-        needed |= {id(base): base for base in bases if id(base) not in viewed}
+        inside = {id(node) for each in self.attended for node in each.inside}
+        needed |= {id(base): base for base in bases if id(base) not in inside}
         wholes = (node for each in self.attended for node in (each.end, *each.operands))
         for node in (*self.graph.outputs, *wholes):
             needed[id(base_of(node))] = base_of(node)

@@ -1,17 +1,19 @@
 """What lies between two products as attention takes it: nothing but pointwise work and a softmax of all matrices.
 
 Models view the batches and heads of scores as one dimension and as two, to add a mask of one of them, and multiply the
-queries by a number. The same views of queries and keys cost nothing, and the number is one of each score.
+queries by a number. The same views of queries and keys cost nothing, and the number is one of each score. Keys and
+values behind those of a cache are stored, where they are computed, and the cache is read where it lies.
 """
 
 from __future__ import annotations
 
 import functools
+from dataclasses import replace
 
-from cutesmith.patterns.cutting.joined import rebuilt
 from cutesmith.patterns.graph.attributes import Reduction
 from cutesmith.patterns.graph.builder import GraphBuilder
 from cutesmith.patterns.graph.dtypes import HALVES
+from cutesmith.patterns.graph.joined import joined_in_memory, rebuilt
 from cutesmith.patterns.graph.nodes import Graph, Node, with_nodes
 from cutesmith.patterns.graph.shapes import Shape, regrouped_shape, same_last
 
@@ -25,6 +27,23 @@ def with_plain_scores(graph: Graph) -> Graph:
     build, changed = GraphBuilder(), dict[int, Node]()
     plain = with_nodes(graph, functools.partial(_instead_of, build, changed))
     return plain if changed else graph
+
+
+def with_joined_factors(graph: Graph) -> Graph:
+    """The graph with products that read the two parts of a factor where they lie, as those of a cache and new keys."""
+    build, changed = GraphBuilder(), list[Node]()
+
+    def instead_of(node: Node) -> Node:
+        if node.op != "contract":
+            return node
+        build.origin = node.origin
+        left, right = node.inputs
+        joined = joined_in_memory(build, right, -1) or joined_in_memory(build, right, -2)
+        changed.extend([joined] if joined else [])
+        return replace(node, inputs=(left, joined)) if joined else node
+
+    apart = with_nodes(graph, instead_of)
+    return apart if changed else graph
 
 
 def _instead_of(build: GraphBuilder, changed: dict[int, Node], node: Node) -> Node:

@@ -326,6 +326,13 @@ class DepthToSpace(Attributes):
 
 
 @dataclass(frozen=True)
+class Joined(Attributes):
+    """The dimension along which two tensors lie one behind the other."""
+
+    dim: int
+
+
+@dataclass(frozen=True)
 class Scan(Attributes):
     """What is combined of the elements up to each along `dim`, from the last one down where it is `reverse`.
 

@@ -20,6 +20,7 @@ The other operations are the leaves and
   the group that it belongs to; group i ends before row ends[i], and products of rows behind the last are 0;
 - `computed`: inputs (x of (n, k),): x as a factor (k, n), pointwise work on numbers in memory, which the kernel of a
   product does while it loads them (`computed.py`);
+- `joined`: two tensors in memory, one behind the other (`Joined`): an attention takes it as keys and values;
 - `pool`: what becomes of each window over an image (`windows.Pooling`);
 - `interleave`: the positions of a transposed convolution, each from the product of its phase (`Interleaving`);
 - `depth_to_space`: the positions of (…, outputs * phases, places), where no other product has some (`DepthToSpace`);
@@ -204,10 +205,10 @@ def bytes_of(node: Node) -> int:
 
 
 def in_memory(factor: Node) -> tuple[Node, ...]:
-    """What a factor of a product is made of in memory: an image, numbers and scales, matrices and index, or itself."""
+    """What a factor of a product is made of in memory: an image, numbers and scales, two parts, or itself."""
     if factor.op == "computed":
         return tuple(_first_in_memory(factor.inputs[0]))
-    return factor.inputs if factor.op in ("windows", "scaled", "chosen", "grouped") else (factor,)
+    return factor.inputs if factor.op in ("windows", "scaled", "chosen", "grouped", "joined") else (factor,)
 
 
 def _first_in_memory(value: Node) -> Iterator[Node]:

@@ -11,11 +11,19 @@ import functools
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from cutesmith.patterns.graph.attributes import Constant, Iota, Reduction, Sized, Stored
+import torch
+
+from cutesmith.patterns.graph.attributes import Constant, Iota, Joined, Reduction, Sized, Stored, View
 from cutesmith.patterns.graph.builder import GraphBuilder
+from cutesmith.patterns.graph.node_table import IN_MEMORY
 from cutesmith.patterns.graph.nodes import Graph, Node, nodes_of, with_nodes
+from cutesmith.patterns.graph.operations import POINTWISE
 from cutesmith.patterns.graph.shapes import Shape, dense_strides, is_dense
 from cutesmith.patterns.graph.size_laws import SizeLaw
+from cutesmith.patterns.graph.views import push_permute
+
+PLACES = frozenset("iota constant sized add sub mul floor_div remainder".split())
+"""What the coordinate of a take in a reshape is made of."""
 
 COMBINED_BY = {"max": "maximum", "min": "minimum", "sum": "add"}
 """Reductions, and how those of parts become that of the whole."""
@@ -26,16 +34,31 @@ def with_parts_of_joined(graph: Graph) -> Graph:
     joined = (node for node in graph.nodes() if node.op == "take" and node.inputs[0].op == "stored")
     if not any(each.op == "contract" for node in joined for each in nodes_of((node,))):
         return graph
-    parts = _Parts()
+    parts = _Parts(GraphBuilder())
     changed = with_nodes(graph, parts.instead_of)
     return replace(changed, fixed_shapes=changed.fixed_shapes or parts.fixed) if parts.made else graph
+
+
+def joined_in_memory(build: GraphBuilder, node: Node, dim: int) -> Node | None:
+    """A value joined of two along `dim`, from the right, as `joined`: a computed part is stored, the other is not.
+
+    None where the value is something else, or both are computed.
+    """
+    cuts = sorted({end for end in _cuts(node, dim) if 0 < end < node.shape[dim]})
+    spans = [(0, cuts[0]), (cuts[0], node.shape[dim] - cuts[0])] if len(cuts) == 1 else []
+    parts = [_Parts(build, stores=True).part(node, dim, *span) for span in spans]
+    found = [build.stored(each) for each in parts if each is not None]
+    shapes = [(*node.shape[:dim], length, *node.shape[len(node.shape) + dim + 1 :]) for _, length in spans]
+    if not any(each.op == "input" for each in found) or [each.shape for each in found] != shapes:
+        return None
+    return build.node("joined", found, node.shape, node.dtype, Joined(len(node.shape) + dim))
 
 
 class _Parts:
     """What becomes of each node of a graph, whose inputs are changed already."""
 
-    def __init__(self) -> None:
-        self.build = GraphBuilder()
+    def __init__(self, build: GraphBuilder, *, stores: bool = False) -> None:
+        self.build, self.stores = build, stores  # parts that are computed, and lie in memory then
         self.made: dict[int, Node] = {}
         self.fixed = False
         """Whether a slice is known to be a part for the traced sizes alone."""
@@ -67,7 +90,7 @@ class _Parts:
         if len(cut) != 1 or any(a != b for a, b, n in zip(seen.stride, steps, node.shape, strict=True) if n != 1):
             return None
         start, between = divmod(seen.offset, steps[cut[0]])
-        return None if between else self._part(whole, cut[0] - len(whole.shape), start, node.shape[cut[0]])
+        return None if between else self.part(whole, cut[0] - len(whole.shape), start, node.shape[cut[0]])
 
     def _reduced_by_parts(self, node: Node) -> Node | None:
         """A reduction of a joined value as that of its parts."""
@@ -84,14 +107,14 @@ class _Parts:
         return functools.reduce(lambda a, b: self.build(COMBINED_BY[node.op], a, b, dtype=node.dtype), parts)
 
     def _reduced_part(self, node: Node, dim: int, start: int, length: int) -> Node | None:
-        part = self._part(node.inputs[0], dim, start, length)
+        part = self.part(node.inputs[0], dim, start, length)
         if part is None or len(part.shape) < -dim or part.shape[dim] != length:
             return None
         if length == 1:
             return self.build.operand(part, node.dtype)
         return self.build.reduce(node.op, part, [dim], node.dtype)
 
-    def _part(self, node: Node, dim: int, start: int, length: int) -> Node | None:
+    def part(self, node: Node, dim: int, start: int, length: int) -> Node | None:
         """`length` elements of a value from `start` on along `dim`, from the right; None where it needs a copy."""
         if len(node.shape) < -dim or node.shape[dim] == 1:
             return node
@@ -101,15 +124,76 @@ class _Parts:
             is_along = Iota.of(node).dim - len(shape) == dim
             return self.build("add", place, start) if start and is_along else place
         if node.op == "take":
-            return _taken_whole(node, dim, start, shape)
+            return self._part_of_take(node, dim, start, shape)
+        if node.op in ("stored", "reshape"):
+            return self._part_of_view(node, dim, start, shape)
         if node.op == "where" and (bound := _Bound.of(node.inputs[0])):
             holds = bound.holds(dim, start, length)
             if holds is not None:
-                return self._part(node.inputs[1 if holds else 2], dim, start, length)
+                return self.part(node.inputs[1 if holds else 2], dim, start, length)
         if not node.is_pointwise:
             return None
-        parts = [each for child in node.inputs if (each := self._part(child, dim, start, length)) is not None]
+        parts = [each for child in node.inputs if (each := self.part(child, dim, start, length)) is not None]
         return self.build(node.op, *parts, dtype=node.dtype) if len(parts) == len(node.inputs) else None
+
+    def _part_of_take(self, node: Node, dim: int, start: int, shape: Shape) -> Node | None:
+        """What the elements are taken of, where each is in its place; else they are taken where a part is stored."""
+        source = _taken_whole(self.build, node, dim, start, shape)
+        if not self.stores or source is not None:
+            return source
+        places = [self._place(each, dim, start, shape) for each in node.inputs[1:]]
+        found = [each for each in places if each is not None]
+        return (
+            self.build.node("take", (node.inputs[0], *found), shape, node.dtype) if len(found) == len(places) else None
+        )
+
+    def _place(self, node: Node, dim: int, start: int, shape: Shape) -> Node | None:
+        """A coordinate of a take, for a part of it."""
+        if _coordinate(node) == (dim, -start):
+            return self.build.iota(shape, len(shape) + dim)
+        return self.part(node, dim, start, shape[dim])
+
+    def _part_of_view(self, node: Node, dim: int, start: int, shape: Shape) -> Node | None:
+        """The same part of what a value is a transpose of, or the same but for ones."""
+        source, dims = node.inputs[0], _dims_of_source(node)
+        along = None if dims is None else dims[dim]
+        if dims is None or along is None:
+            return None
+        part = self.part(source, along - len(source.shape), start, shape[dim])
+        if part is None or len(part.shape) != len(source.shape):
+            return None
+        part = self.build.stored(part) if self.stores else part
+        order = [at for at in dims if at is not None]
+        ones = [at for at in range(len(source.shape)) if at not in order]
+        return self.build.reshape(_turned(self.build, part, (*order, *ones)), shape)
+
+
+def _turned(build: GraphBuilder, node: Node, dims: tuple[int, ...]) -> Node:
+    """The transposed value; of what lies in memory for all sizes, also where there is one element now."""
+    if node.op in IN_MEMORY and dims != tuple(range(len(dims))):
+        view = View(f"{{0}}.permute({', '.join(map(str, dims))})")
+        return build.view_in_memory(node, view, lambda base: base.permute(*dims)) or node
+    return push_permute(build, node, dims)
+
+
+def _dims_of_source(node: Node) -> list[int | None] | None:
+    """For each dimension of a view which one of its source it is, None for ones; None where it is another view."""
+    source = node.inputs[0].shape
+    if node.op == "stored":
+        places = {step: at for at, (n, step) in enumerate(zip(source, dense_strides(source), strict=True)) if n != 1}
+        seen = zip(node.shape, Stored.of(node).stride, strict=True)
+        dims = [places.get(step) if size != 1 else None for size, step in seen]
+    else:
+        long = iter([at for at, size in enumerate(source) if size != 1])
+        dims = [next(long, None) if size != 1 else None for size in node.shape]
+    found = {at: size for at, size in zip(dims, node.shape, strict=True) if at is not None}
+    return dims if found == {at: size for at, size in enumerate(source) if size != 1} else None
+
+
+def _cuts_of_view(node: Node, dim: int) -> Iterator[int]:
+    dims = _dims_of_source(node)
+    if dims and (along := dims[dim]) is not None:
+        yield from _cuts(node.inputs[0], along - len(node.inputs[0].shape))
 
 
 @dataclass(frozen=True)
@@ -164,19 +248,41 @@ def _cuts(node: Node, dim: int) -> Iterator[int]:
         seen.add(id(each))
         if each.op == "where" and (bound := _Bound.of(each.inputs[0])) and bound.dim == dim:
             yield bound.end
+        if each.op in ("stored", "reshape") and each.shape[dim:][:1] != (1,):
+            yield from _cuts_of_view(each, dim)
         stack.extend(each.inputs if each.is_pointwise else ())
 
 
-def _taken_whole(node: Node, dim: int, start: int, shape: Shape) -> Node | None:
-    """What a take reads each element of in its place, for a part of the take of this shape; None where it does not."""
+def _taken_whole(build: GraphBuilder, node: Node, dim: int, start: int, shape: Shape) -> Node | None:
+    """What a part of this shape of a take reads each element of in its place, perhaps through a reshape; else None."""
     source, *places = node.inputs
-    for at, (place, size) in enumerate(zip(places, source.shape, strict=True), -len(places)):
+    whole, met = [1] * len(shape), list[int]()
+    flat = {at: torch.zeros(size, dtype=torch.int64) for at, size in enumerate(shape)}
+    for place, size in zip(places, source.shape, strict=True):
         if size == 1 and _number(place) == 0:
             continue
-        if _coordinate(place) != (at, -start if at == dim else 0) or size != shape[at]:
+        along = {Iota.of(each).dim - len(each.shape) for each in nodes_of((place,)) if each.op == "iota"}
+        at = len(shape) + along.pop() if len(along) == 1 else -1
+        if not {each.op for each in nodes_of((place,))} <= PLACES or at < max([0, *met]):
             return None
+        first = start if at - len(shape) == dim else 0
+        whole[at] *= size
+        met.append(at)
+        flat[at] = flat[at] * size + _values(place, torch.arange(first, first + shape[at]))
+    if any(whole[at] != shape[at] or not torch.equal(flat[at], torch.arange(shape[at])) for at in met):
+        return None
     is_whole = source.op == "stored" and Stored.of(source) == Stored.whole(source.shape)
-    return source.inputs[0] if is_whole else source
+    return build.reshape(source.inputs[0] if is_whole else source, tuple(whole))
+
+
+def _values(place: Node, coordinate: torch.Tensor) -> torch.Tensor:
+    """A coordinate of a take at each coordinate of its result along the only dimension that it follows."""
+    if place.op == "iota":
+        return coordinate
+    if (number := _number(place)) is not None:
+        return torch.tensor(number)
+    values: torch.Tensor = POINTWISE[place.op].torch(*(_values(each, coordinate) for each in place.inputs))
+    return values
 
 
 def rebuilt(build: GraphBuilder, node: Node) -> Node | None:
