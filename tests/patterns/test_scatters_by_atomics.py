@@ -38,9 +38,15 @@ EXPERTS = normal(9, 24).bfloat16(), INDEX, X.bfloat16(), normal(40).bfloat16()
 CASES = {
     "messages": (messages, GRAPH),
     "messages of few columns": (messages, (normal(20, 7), *GRAPH[1:])),
+    "sorted messages": (messages, (GRAPH[0], GRAPH[1], GRAPH[2].sort().values)),
     "experts": (lambda b, i, x, w: b.index_add(0, i, x * w[:, None]), EXPERTS),
 }
 SLOW_CASES = {
+    "sorted planes and their means": (
+        lambda b, i, x: b.index_reduce(0, i, x, "mean", include_self=False),
+        (normal(7, 3, 8), ints(7, 40).sort().values, normal(40, 3, 8)),
+    ),
+    "sorted extremes": (lambda b, i, x: b.index_reduce(0, i, x, "amax"), (BASE, INDEX.sort().values, with_nan())),
     "messages of halves": (messages, (GRAPH[0].half(), *GRAPH[1:])),
     "messages of a part": (messages, (normal(20, 65)[:, 1:], *GRAPH[1:])),
     "most of doubles": (

@@ -2,9 +2,9 @@
 
 The first launch writes what each place begins with, the second combines, and a third computes the results where they
 are more than what was combined. Neighbouring threads have neighbouring columns of one index; on Hopper a thread adds
-four float32 numbers by one instruction. Narrow floats are summed in float32. Extremes of floats are those of integers
-that rise with them, NaN beyond all. Sums of floats may differ in their last bits from run to run, as PyTorch's do on a
-GPU.
+four float32 numbers by one instruction. What it has of one place, as of sorted indices, is combined before. Narrow
+floats are summed in float32. Extremes of floats are those of integers that rise with them, NaN beyond all. Sums of
+floats may differ in their last bits from run to run, as PyTorch's do on a GPU.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from cutesmith.patterns.graph.attributes import Constant, Iota
 from cutesmith.patterns.graph.dtypes import COMPUTE_TYPE, ITEM_BYTES, STORAGE_TYPE
 from cutesmith.patterns.graph.nodes import Node, nodes_of
 from cutesmith.patterns.pattern_plan import GraphPlan
-from cutesmith.patterns.scans.operations import neutral
+from cutesmith.patterns.scans.operations import combined, neutral
 from cutesmith.patterns.scatters.analysis import ScatterProblem, function_writer
 from cutesmith.patterns.scatters.host_code import Passed, coordinates
 from cutesmith.patterns.scatters.sums import JOINED, Sum, sums_of
@@ -180,6 +180,7 @@ def _context(plan: AtomicsPlan, configuration: AtomicsConfiguration) -> dict[str
         "sums": [_written(each, rank) for each in plan.sums],
         "is_direct": plan.is_direct,
         "private": plan.private,
+        "merges": rank > 1 and not problem.is_alone,
         "table": plan.table,
         "blocks": PRIVATE_BLOCKS,
         "results": _buffers_of(plan),
@@ -224,6 +225,7 @@ def _written(each: Sum, rank: int) -> dict[str, object]:
         "state": kind,
         "memory": each.memory,
         "ordered": each.is_ordered,
+        "combined": "" if each.operation == "last" else combined(each.operation, each.memory),
         "begins": first,
         "neutral": code("" if each.operation == "last" else neutral(each.operation, each.scatter.dtype)),
         "code": code,
