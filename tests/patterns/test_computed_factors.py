@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -10,7 +12,7 @@ from cutesmith.patterns.chains.chain import ChainPlan
 from cutesmith.patterns.configurations import SkinnyConfiguration
 from cutesmith.patterns.contraction.computed import Computed
 from cutesmith.patterns.contraction.plan import ContractionPlan
-from cutesmith.patterns.cutting.rewriting import FINITE, with_computed_factors
+from cutesmith.patterns.cutting.rewriting import with_computed_factors
 from cutesmith.patterns.match import whole_or_cut
 from cutesmith.patterns.tracing.trace import trace_function
 from tests.patterns.running import close, emulated, exactly, interpret_chain, load, move, normal
@@ -164,12 +166,22 @@ def test_few_tokens_read_narrow_weights_and_many_a_copy():
     assert [launches(tokens) for tokens in (1, 16, 64, 4096)] == [1, 1, 1, 2]
 
 
-def test_scales_multiply_sums_and_the_head_says_so():
-    for name in ("columns", "groups"):
-        plan = computed_plan(*CASES[name])
-        assert plan.graph.assumes == (FINITE,)
-        assert "mul" not in plan.problem.b.source
-    assert computed_plan(*CASES["short groups"]).graph.assumes == ()
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["columns", "float8", "four bits", "words"])
+def test_an_infinite_scale_of_a_zero_is_no_number(name, tmp_path):
+    function, inputs = CASES[name]
+    inputs = tuple(each.clone() for each in inputs)
+    inputs[2].view(-1)[:2] = torch.tensor([math.inf, math.nan])[: inputs[2].numel()]
+    inputs[1][0] = torch.tensor(1).to(inputs[1].dtype)  # whose high bits are zeros; of one line no weight is
+    with emulated("sm_90a"):
+        out = load(computed_plan(function, inputs).render(SMALL), tmp_path).kernel_fn(*map(move, inputs)).cpu()
+    close(2**-8, of_largest=True)(out, *exactly(function, inputs))
+    assert not out.isfinite().all()
+
+
+def test_scales_multiply_sums():
+    assert all("mul" not in computed_plan(*CASES[name]).problem.b.source for name in ("columns", "groups", "float8"))
+    assert "mul" in computed_plan(*CASES["short groups"]).problem.b.source
 
 
 def test_bytes_become_floats_four_at_once():

@@ -112,6 +112,11 @@ def skinny_context(problem: ContractionProblem) -> dict[str, object]:
     epilogue, b = problem.epilogue, problem.b
     assert isinstance(b, Computed)
     loaded = [operand.loaded(operand.name) for operand in epilogue.operands]
+    number = [b.number("mB[line, at]")] if b.takes_number else []
+    single = [
+        f"Int32(({made.word}) & Uint32(255)).to(Float32) - Float32({float(made.more)})" for made in b.bytes_of
+    ] + number
+    single += [side.name for side in b.sides]
     taken = [f"bytes_{at}[at]" for at in range(len(b.bytes_of))]
     taken += [b.number("numbers[at]")] if b.takes_number and b.numbers_computed != "Float32" else []
     taken += ["found[at]"] if b.takes_number and b.numbers_computed == "Float32" else []
@@ -121,6 +126,7 @@ def skinny_context(problem: ContractionProblem) -> dict[str, object]:
         "b": b,
         "bytes": list(enumerate(b.bytes_of)),
         "taken": ", ".join(taken),
+        "single": ", ".join(single),
         "unpacked": ", ".join(f"weights[{at}, at]" for at in range(b.packed)),
         "helpers": list(dict.fromkeys([*epilogue.helpers, *b.helpers])),
         "call": epilogue.call("acc", loaded, list(epilogue.coordinates)),

@@ -37,9 +37,6 @@ TILES_WANTED = 2 * 132
 
 USUAL_TILE = 64 * 64
 
-FINITE = "scales of weights are finite, as they multiply sums of products"
-"""What a kernel assumes whose products leave out the scales of their factors."""
-
 
 def with_vectors_as_rows(graph: Graph) -> Graph:
     """The graph with each product of a matrix, contiguous along k, and a vector as a reduction of its rows.
@@ -69,14 +66,8 @@ def with_chosen_factors(graph: Graph) -> Graph:
 
 
 def with_computed_factors(graph: Graph) -> Graph:
-    """The graph with products whose kernels compute the right factor while they load it, such as quantised weights.
-
-    Scales of columns, or of groups along k, multiply sums instead of weights: weights are not rounded once more, but an
-    infinite scale of a zero gives another result.
-    """
-    moved = list[Node]()
-    rewritten = _rewritten(graph, partial(_of_computed, moved))
-    return replace(rewritten, assumes=(*graph.assumes, FINITE)) if moved else rewritten
+    """The graph with products whose kernels compute the right factor while they load it, such as quantised weights."""
+    return _rewritten(graph, _of_computed)
 
 
 def with_tf32(graph: Graph, *, allowed: bool = True) -> Graph:
@@ -123,7 +114,7 @@ def _of_float8(build: GraphBuilder, node: Node) -> Node | None:
     return build.node("contract", factors, node.shape, node.dtype, node.attrs) if len(factors) == 2 else None
 
 
-def _of_computed(moved: list[Node], build: GraphBuilder, node: Node) -> Node | None:
+def _of_computed(build: GraphBuilder, node: Node) -> Node | None:
     x, factor = node.inputs
     kind = Contraction.of(node).accumulate
     if len(node.shape) != 2 or factor.dtype not in HALVES or x.dtype != factor.dtype or kind != "float32":
@@ -131,17 +122,12 @@ def _of_computed(moved: list[Node], build: GraphBuilder, node: Node) -> Node | N
     lines = _lines_of(build, factor)
     if lines is None:
         return None
-    lines, scales = _without_scales(build, lines)
     try:
-        found = ComputedFactor.of(lines)
+        ComputedFactor.of(lines)
     except UnmatchedError:
         return None
-    product = build.node("computed", (lines,), factor.shape, factor.dtype)
-    product = build.node("contract", (x, product), node.shape, node.dtype, node.attrs)
-    for scale in scales:
-        product = build.node("mul", (product, scale), node.shape, node.dtype)
-    moved += [*scales, *([found.scale.node] if found.scale else [])]
-    return product
+    computed = build.node("computed", (lines,), factor.shape, factor.dtype)
+    return build.node("contract", (x, computed), node.shape, node.dtype, node.attrs)
 
 
 def _lines_of(build: GraphBuilder, factor: Node) -> Node | None:
@@ -153,19 +139,6 @@ def _lines_of(build: GraphBuilder, factor: Node) -> Node | None:
     value, (k, n) = factor.inputs[0], factor.shape
     turned = value.shape == (n, k) and Stored.of(factor).stride == (1, k)
     return value if turned and not Stored.of(factor).offset else None
-
-
-def _without_scales(build: GraphBuilder, lines: Node) -> tuple[Node, list[Node]]:
-    """The value without the numbers that whole lines are multiplied by, and those, which broadcast to (…, lines)."""
-    scales = list[Node]()
-    while lines.op == "mul":
-        of_lines = [each for each in lines.inputs if each.shape[-1:] in ((), (1,)) and each.shape != lines.shape]
-        if len(of_lines) != 1 or len(of_lines[0].shape) > 2:
-            break
-        (scale,) = of_lines
-        scales.append(push_permute(build, scale, (1, 0)) if len(scale.shape) == 2 else scale)
-        lines = next(each for each in lines.inputs if each is not scale)
-    return lines, scales
 
 
 def _of_chosen(build: GraphBuilder, node: Node) -> Node | None:
