@@ -34,6 +34,18 @@ def sink_as_a_column(q, k, v, mask, sinks):
     return torch.softmax(scores, -1)[..., :-1] @ v
 
 
+def sink_of_tokens_first(q, k, v, sinks, window=24):
+    """As OpenAI has it: tokens before heads, and a mask that two triangles make."""
+    tokens, heads, groups, _ = q.shape
+    k, v = (x[:, :, None].expand(-1, -1, groups, -1) for x in (k, v))
+    mask = torch.triu(q.new_full((tokens, tokens), -math.inf), diagonal=1)
+    mask += torch.tril(mask.new_full((tokens, tokens), -math.inf), diagonal=-window)
+    scores = torch.einsum("qhmd,khmd->hmqk", q, k) * 0.25 + mask[None, None]
+    columns = sinks.reshape(heads, groups, 1, 1).expand(-1, -1, tokens, -1)
+    weights = torch.softmax(torch.cat([scores, columns], -1), -1)[..., :-1]
+    return torch.einsum("hmqk,khmd->qhmd", weights, v).reshape(tokens, -1)
+
+
 def sink_before_the_keys(q, k, v, sinks):
     scores = q @ k.mT * q.shape[-1] ** -0.5
     columns = sinks.view(1, -1, 1, 1).expand(*scores.shape[:-1], 1)
@@ -126,6 +138,7 @@ HEADS, FLAT = (2, 4, 37, 16), (8, 37, 16)
 CASES = {
     "sink, column": (sink_as_a_column, tensors(HEADS, (2, 2, 37, 16), (2, 2, 37, 16), (2, 1, 37, 37), (4,))),
     "sink, first column": (sink_before_the_keys, tensors((2, 3, 9, 16), (2, 3, 70, 16), (2, 3, 70, 16), (3,))),
+    "sink, tokens first": (sink_of_tokens_first, tensors((37, 2, 3, 16), (37, 2, 16), (37, 2, 16), (6,))),
     "sink, sum": (sink_in_the_sum, tensors((1, 2, 150, 32), (1, 2, 150, 32), (1, 2, 150, 32), (2,))),
     "sink, zero": (sink_of_zero, tensors((2, 20, 16), (2, 33, 16), (2, 33, 16))),
     "sink, queries": (sink_of_each_query, tensors((2, 20, 16), (2, 33, 16), (2, 33, 16), (2, 20))),
@@ -247,6 +260,18 @@ def test_a_result_that_is_turned_and_not_dense_is_a_view_of_a_dense_one():
     plan = plan_kernel(trace_function(turned, tensors(HEADS, HEADS, HEADS)), "sm_90a")
     (launch,) = plan.launches
     assert not launch.plan.problem.result.is_reordered
+
+
+@pytest.mark.parametrize("arch", ["sm_80", pytest.param("sm_90a", marks=pytest.mark.slow)])
+def test_differential_attention_is_two_attentions(arch, tmp_path):
+    def differential(q, k, r, s, v, share: float):
+        weights = torch.softmax(q @ k.mT * 0.25, -1) - share * torch.softmax(r @ s.mT * 0.25, -1)
+        return weights @ v
+
+    inputs = [*tensors(*[(2, 3, 37, 16)] * 4, (2, 3, 37, 32)), 0.4]
+    plan = plan_kernel(trace_function(differential, inputs), arch)
+    assert [launch.plan.pattern for launch in plan.launches] == ["attention", "attention", "elementwise"]
+    check_product(plan, plan.configurations(arch)[0], differential, inputs, tmp_path, arch)
 
 
 def is_attention(function, inputs):

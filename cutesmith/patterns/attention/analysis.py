@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
 from cutesmith.errors import UnmatchedError
 from cutesmith.patterns.attention.band import Band, band_of, is_minus_infinity
 from cutesmith.patterns.attention.result import Result, result_of
 from cutesmith.patterns.contraction.analysis import Matrix, matrix_of
 from cutesmith.patterns.contraction.epilogue import Epilogue, FunctionWriter, Given, write_epilogue
-from cutesmith.patterns.graph.attributes import Constant, Reduction, Sized
+from cutesmith.patterns.graph.attributes import Constant, Iota, Reduction, Sized
 from cutesmith.patterns.graph.builder import GraphBuilder
 from cutesmith.patterns.graph.dtypes import is_float, widens
 from cutesmith.patterns.graph.nodes import LEAVES, Graph, Node, with_nodes, with_values
@@ -336,13 +337,34 @@ def _unshifted(softmax: _Softmax) -> _Softmax:
 def _is_highest(node: Node, scores: Node, sink: Node | None) -> bool:
     """Whether a value is the maximum of each row of scores, and of its sink."""
     if sink is None:
-        return _reduces_last(node, "max") and node.inputs[0] is scores
+        return _reduces_last(node, "max") and _is_same(node.inputs[0], scores, {})
     sides = (node.inputs, node.inputs[::-1]) if node.op == "maximum" else ()
     return any(_is_highest(first, scores, None) and second is sink for first, second in sides)
 
 
 def _is_sum_of(node: Node, powers: Node) -> bool:
-    return _reduces_last(node, "sum") and node.inputs[0] is powers
+    return _reduces_last(node, "sum") and _is_same(node.inputs[0], powers, {})
+
+
+def _is_same(first: Node, second: Node, known: dict[tuple[int, int], bool]) -> bool:
+    """Whether two values are equal at each place: made in the same way, of coordinates that may have other ones."""
+    pair = id(first), id(second)
+    if pair not in known:
+        equal = (first.op, first.dtype, len(first.inputs)) == (second.op, second.dtype, len(second.inputs))
+        if first is second:
+            known[pair] = True
+        elif first.op == "iota":
+            known[pair] = equal and _place(first) == _place(second)
+        else:
+            equal &= first.attrs == second.attrs and (first.is_pointwise or first.op == "constant")
+            known[pair] = equal and all(map(partial(_is_same, known=known), first.inputs, second.inputs))
+    return known[pair]
+
+
+def _place(node: Node) -> tuple[int, int]:
+    """The dimension of a coordinate, from the right, and its size."""
+    along = Iota.of(node).dim
+    return along - len(node.shape), node.shape[along]
 
 
 def _is_zero(node: Node) -> bool:

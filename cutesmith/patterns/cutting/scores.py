@@ -1,7 +1,8 @@
 """What lies between two products as attention takes it: nothing but pointwise work and a softmax of all matrices.
 
 Models view the batches and heads of scores as one dimension and as two, to add a mask of one of them, and multiply the
-queries by a number. The same views of queries and keys cost nothing, and the number is one of each score. Keys and
+queries by a number. Differential attention subtracts one softmax from another: it is the difference of two attentions.
+The same views of queries and keys cost nothing, and the number is one of each score. Keys and
 values behind those of a cache are stored, where they are computed, and the cache is read where it lies.
 """
 
@@ -12,7 +13,7 @@ from dataclasses import replace
 
 from cutesmith.patterns.graph.attributes import Reduction
 from cutesmith.patterns.graph.builder import GraphBuilder
-from cutesmith.patterns.graph.dtypes import HALVES
+from cutesmith.patterns.graph.dtypes import HALVES, compute_dtype
 from cutesmith.patterns.graph.joined import joined_in_memory, rebuilt
 from cutesmith.patterns.graph.nodes import Graph, Node, with_nodes
 from cutesmith.patterns.graph.shapes import Shape, regrouped_shape, same_last
@@ -50,7 +51,7 @@ def _instead_of(build: GraphBuilder, changed: dict[int, Node], node: Node) -> No
     build.origin = node.origin
     found = None
     if node.op == "contract":
-        found = _scaled_behind(build, node)
+        found = _scaled_behind(build, node) or _of_each_softmax(build, node)
     elif node.op == "reshape" and same_last(node.inputs[0].shape, node.shape) >= 2:
         found = _viewed_before(build, node.inputs[0], node.shape)
     if found is None and any(id(child) in changed for child in node.inputs):
@@ -80,6 +81,37 @@ def _number_apart(factor: Node) -> tuple[Node, Node | None]:
         if number.op in NUMBERS and is_same and value.dtype in HALVES:
             return value, number
     return factor, None
+
+
+def _of_each_softmax(build: GraphBuilder, product: Node) -> Node | None:
+    """A product of a sum or difference of several softmaxes, and numbers times such, as one of several products."""
+    weights, values = product.inputs
+    if weights.op not in ("add", "sub") or any(side.shape != weights.shape for side in weights.inputs):
+        return None
+    parts = [_factor_apart(side) for side in weights.inputs]
+    if not all(value.op in ("div", "where", "cast") and _has_softmax(value) for value, _ in parts):
+        return None
+    terms, kind = list[Node](), compute_dtype(product.dtype)  # not rounded: most of them may cancel
+    for value, factor in parts:
+        term = build.node("contract", (value, values), product.shape, kind, product.attrs)
+        terms.append(term if factor is None else build("mul", term, factor, dtype=kind))
+    return build(weights.op, *terms, dtype=product.dtype)
+
+
+def _factor_apart(weights: Node) -> tuple[Node, Node | None]:
+    """What is multiplied by the same number along each row; the value itself where it is something else."""
+    for value, factor in (weights.inputs, weights.inputs[::-1]) if weights.op == "mul" else ():
+        if value.shape == weights.shape and factor.shape[-1:] in ((), (1,)):
+            return value, factor
+    return weights, None
+
+
+def _has_softmax(weights: Node) -> bool:
+    """Whether a value is a quotient whose divisor is a sum of each row."""
+    quotient = weights
+    while quotient.op in ("where", "cast"):
+        quotient = quotient.inputs[-1]
+    return quotient.op == "div" and any(each.op == "sum" for each in (quotient.inputs[1], *quotient.inputs[1].inputs))
 
 
 def _viewed_before(build: GraphBuilder, node: Node, shape: Shape) -> Node | None:
