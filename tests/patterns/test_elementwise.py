@@ -141,6 +141,16 @@ def test_a_tile_of_pairs_loads_each_number_once(tmp_path):
     assert kernel.widest_store_bits == 128 and loads <= 6 * (8 + 4)  # six views, of eight rows or of four columns
 
 
+def test_numbers_that_lie_apart_take_longer_to_load():
+    with torch.device("meta"):
+        x, y, near, apart = torch.empty(1 << 12, 1), torch.empty(1 << 12), torch.empty(1 << 24), torch.empty(1 << 24, 4)
+    function = lambda x, y: x.abs() * y  # noqa: E731
+    pairs = [plan_of(function, x, each).warp_instructions for each in (y, apart[: 1 << 12, 0])]
+    alone = [plan_of(function, x[:1], each).warp_instructions for each in (near, apart[:, 0])]
+    assert alone[1] - alone[0] == 16 * (1 << 24) // 32  # 32 sectors, four in a cycle of two instructions
+    assert pairs[1] - pairs[0] == (alone[1] - alone[0]) // 32
+
+
 def test_misaligned_views_get_narrow_accesses(tmp_path):
     base = torch.empty(64 * 64 + 8, dtype=BF16)
     plan = plan_of(F.relu, base[:4096])
