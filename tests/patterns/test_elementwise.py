@@ -196,6 +196,14 @@ def test_configurations_fit_the_types():
     assert {c.vector for c in plan_of(lambda x: x > 0, normal(64)).configurations()} == {8, 4}
 
 
+def test_a_thread_computes_one_element_of_functions_whose_code_is_long():
+    """Eight elements of a table of double cosines and sines took 13 s to become machine code of the emulated GPU."""
+    first = [
+        plan_of(torch.cos, normal(64, dtype=dtype)).configurations()[0] for dtype in (torch.float64, torch.float32)
+    ]
+    assert [c.vector * c.vectors for c in first] == [1, 8]
+
+
 def test_names_that_the_kernel_needs_are_changed():
     def awkward(count, plan, v, sigmoid):
         return count + plan * v - sigmoid
