@@ -75,8 +75,8 @@ def _permute_node(build: GraphBuilder, node: Node, dims: Sequence[int], shape: S
         return build.node(node.op, [push_permute(build, node.inputs[0], dims)], shape, node.dtype, attrs)
     if node.op == "take" and dims[-1] == len(dims) - 1:  # neighbours stay neighbours
         source, *places = node.inputs
-        turned = [build.materialise(_permute_broadcast(build, place, dims)) for place in places]
-        return build.node(node.op, [source, *turned], shape, node.dtype)
+        permuted = [build.materialise(_permute_broadcast(build, place, dims)) for place in places]
+        return build.node(node.op, [source, *permuted], shape, node.dtype)
     if node.op == "gather":
         inputs = [push_permute(build, each, dims) for each in node.inputs]
         return build.gather(inputs[0], inputs[1], list(dims).index(Gather.of(node).dim))
