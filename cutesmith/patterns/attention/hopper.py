@@ -24,6 +24,10 @@ REGISTERS = {1: 250, 2: 240}
 OTHER_REGISTERS = 44
 """Addresses, states of rings, maxima; measured as what ptxas needs beside sums, scores and weights."""
 
+PART_REGISTERS = 16
+"""More where keys have two parts. With a mask in memory and heads of 128 the loop has 122 spilled accesses with 160
+keys, 30 with 128."""
+
 CONFIGURATIONS = tuple(
     HopperAttentionConfiguration(warpgroups, keys, 2, turns)
     for warpgroups, keys, turns in (
@@ -84,6 +88,7 @@ def _bytes_beside(problem: AttentionProblem, c: HopperAttentionConfiguration) ->
 def refusals(problem: AttentionProblem, c: HopperAttentionConfiguration, sm: SmVersion) -> Iterator[str]:
     """A sentence for each reason why the template would not run so."""
     registers = padded(problem.value_width) // 2 + c.keys // 2 + c.keys // 4 + OTHER_REGISTERS
+    registers += PART_REGISTERS if problem.more else 0
     if registers > REGISTERS[c.warpgroups]:
         yield f"{registers} registers a thread: {c.warpgroups} warpgroups have {REGISTERS[c.warpgroups]}"
     if (needed := shared_bytes(problem, c)) > sm.smem_per_block:
