@@ -160,8 +160,8 @@ class _Parts:
         if dims is None or along is None:
             return None
         part = self.part(source, along - len(source.shape), start, shape[dim])
-        if part is None or len(part.shape) != len(source.shape):
-            return None
+        if part is None or part.shape != (*source.shape[:along], shape[dim], *source.shape[along + 1 :]):
+            return None  # it is stretched there
         part = self.build.stored(part) if self.stores else part
         order = [at for at in dims if at is not None]
         ones = [at for at in range(len(source.shape)) if at not in order]
