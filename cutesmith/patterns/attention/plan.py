@@ -22,6 +22,7 @@ from cutesmith.patterns.attention import hopper
 from cutesmith.patterns.attention.analysis import AttentionProblem, analyse
 from cutesmith.patterns.attention.band import Offset, seen_share
 from cutesmith.patterns.attention.hopper import padded
+from cutesmith.patterns.attention.shared_keys import with_heads_as_rows
 from cutesmith.patterns.configurations import AttentionConfiguration, HopperAttentionConfiguration
 from cutesmith.patterns.contraction.epilogue import Epilogue, Operand, Output
 from cutesmith.patterns.graph.nodes import Graph
@@ -133,7 +134,7 @@ class AttentionPlan(GraphPlan):
 
 def match(graph: Graph) -> AttentionPlan:
     """A plan, or UnmatchedError where the graph is not one attention of arguments whose rows are contiguous."""
-    problem = analyse(graph, RESERVED)
+    problem = with_heads_as_rows(analyse(graph, RESERVED))
     for matrix, dim in problem.matrices.values():
         if matrix.strides[dim] != 1 and matrix.shape[dim] != 1:
             raise UnmatchedError(f"the rows of {matrix.code.name} are not contiguous", operation="")

@@ -43,7 +43,7 @@ def follow_sizes(graph: Graph, trace: Trace, numbers: Sequence[int] = ()) -> Gra
     grown_numbers = {index for group in followed_groups for index, dim in group if dim < 0}
     if numbers and (grown_numbers != set(numbers) or not followed.holds_for_other_sizes):
         raise untraceable(" or ".join(graph.arguments[index].name for index in numbers))
-    held = followed.held.union(kept_places(graph))
+    held = followed.held.union(kept_places(graph), study.other_sizes(followed_groups))
     if not followed.holds_for_other_sizes:
         return replace(followed, held=held)
     together = SizesTogether(study, followed_groups)

@@ -60,16 +60,22 @@ class Study:
             if size > 1 or place[1] < 0:
                 by_size.setdefault(size, set()).add(place)
         apart = tuple(frozenset(places) for _, places in sorted(by_size.items()))
-        if self._beside(grown_by(apart)) is not None:
+        if self._beside(grown_by(apart)) is not None and self._takes(apart):
             yield apart
             return
-        refused = _blamed(apart, lambda some: self.larger(grown_by(some)) is not None)
+        refused = _blamed(apart, self._takes)
         alone = tuple(group for group in apart if group not in refused)
         bound = frozenset[Place]().union(*refused)
         if refused and self.larger(dict.fromkeys(bound, 2)) is None:  # it stays in each way that others grow in
             yield from (alone, (frozenset[Place]().union(*apart),))
         else:
             yield from ((*alone, bound), apart, (frozenset[Place]().union(*apart),), alone)
+
+    def _takes(self, groups: tuple[Group, ...]) -> bool:
+        """Whether the function takes these sizes whatever they grow by: 8 heads of queries may grow by 5 and 2 of keys by
+        2, but not by 7 and 3.
+        """
+        return all(self.larger(grown_by(groups, n)) is not None for n in range(TRACES))
 
     def moving(self, groups: tuple[Group, ...], slots: Sequence[Slot]) -> list[Group]:
         """The groups that move these numbers."""
@@ -210,6 +216,15 @@ class Study:
     def is_taken(self, places: Sequence[Place]) -> bool:
         """Whether the function takes these dimensions twice as large."""
         return self.larger(dict.fromkeys(places, 2)) is not None
+
+    def other_sizes(self, groups: tuple[Group, ...]) -> Iterator[Place]:
+        """Those in no group that the function takes larger, as heads of keys that those of queries are a multiple of."""
+        left: dict[int, list[Place]] = {}
+        for place, size in self.places():
+            if size > 1 and place[1] >= 0 and not any(place in group for group in groups):
+                left.setdefault(size, []).append(place)
+        for places in left.values() if groups else ():
+            yield from places if self.is_taken(places) else ()
 
     def places(self) -> Iterator[tuple[Place, int]]:
         """Every size and number that may be another in another call."""
