@@ -72,8 +72,8 @@ class Study:
             yield from ((*alone, bound), apart, (frozenset[Place]().union(*apart),), alone)
 
     def _takes(self, groups: tuple[Group, ...]) -> bool:
-        """Whether the function takes these sizes whatever they grow by: 8 heads of queries may grow by 5 and 2 of keys by
-        2, but not by 7 and 3.
+        """Whether the function takes these sizes whatever they grow by: 5 * 8 heads of queries are a multiple of 2 * 2
+        heads of keys, 7 * 8 are none of 3 * 2.
         """
         return all(self.larger(grown_by(groups, n)) is not None for n in range(TRACES))
 
@@ -217,14 +217,11 @@ class Study:
         """Whether the function takes these dimensions twice as large."""
         return self.larger(dict.fromkeys(places, 2)) is not None
 
-    def other_sizes(self, groups: tuple[Group, ...]) -> Iterator[Place]:
-        """Those in no group that the function takes larger, as heads of keys that those of queries are a multiple of."""
-        left: dict[int, list[Place]] = {}
-        for place, size in self.places():
-            if size > 1 and place[1] >= 0 and not any(place in group for group in groups):
-                left.setdefault(size, []).append(place)
-        for places in left.values() if groups else ():
-            yield from places if self.is_taken(places) else ()
+    def other_sizes(self, groups: tuple[Group, ...]) -> list[Place]:
+        """Those in no group, where the function takes them larger: heads of keys, a divisor of those of queries."""
+        grown = frozenset[Place]().union(*groups)
+        left = [place for place, size in self.places() if size > 1 and place[1] >= 0 and place not in grown]
+        return left if grown and left and self.is_taken(left) else []
 
     def places(self) -> Iterator[tuple[Place, int]]:
         """Every size and number that may be another in another call."""
