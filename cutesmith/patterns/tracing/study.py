@@ -63,7 +63,8 @@ class Study:
         if self._beside(grown_by(apart)) is not None and self._takes(apart):
             yield apart
             return
-        refused = _blamed(apart, self._takes)
+        refused = _blamed(apart, lambda some: self.larger(grown_by(some)) is not None)
+        refused += _blamed(tuple(group for group in apart if group not in refused), self._takes)
         alone = tuple(group for group in apart if group not in refused)
         bound = frozenset[Place]().union(*refused)
         if refused and self.larger(dict.fromkeys(bound, 2)) is None:  # it stays in each way that others grow in

@@ -51,7 +51,8 @@ def _joined(low: Lowering, tensors: Sequence[Node], dim: int) -> Node:
         part = take(build, piece, places, shape)
         result = part if result is None else build("where", build("lt", coordinate, end), part, result, dtype=low.dtype)
     assert result is not None
-    build.joined[id(result)] = dim, joined
+    if len(joined) > 1:
+        build.joined[id(result)] = dim, joined
     return result
 
 
