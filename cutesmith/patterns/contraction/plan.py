@@ -79,7 +79,7 @@ _OWN = (
     "tCrB_2 tXrA tXrB tXrB_2 tXsA tXsB tXsB_2 "
     "chosen_A chosen_B TOKENS LINES WARPS_K DEPTH RUN PACKED number numbers element elements load_run piece pieces "
     "groups ragged quad of_quad warp_n warp_k r_A r_B r_x r_w span run now ahead "
-    "weights_of load_pieces own part share scale word words digits byte left found count at"
+    "weights_of load_pieces own part share scale_now word words digits byte left found count at"
 )
 Form = (
     ContractionConfiguration | DirectConfiguration | SkinnyConfiguration | HopperConfiguration | BlackwellConfiguration

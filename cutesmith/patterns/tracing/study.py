@@ -73,9 +73,7 @@ class Study:
             yield from ((*alone, bound), apart, (frozenset[Place]().union(*apart),), alone)
 
     def _takes(self, groups: tuple[Group, ...]) -> bool:
-        """Whether the function takes these sizes whatever they grow by: 5 * 8 heads of queries are a multiple of 2 * 2
-        heads of keys, 7 * 8 are none of 3 * 2.
-        """
+        """Whether the function takes these sizes whatever they grow by: 40 heads of queries fit 4 of keys, 56 not 6."""
         return all(self.larger(grown_by(groups, n)) is not None for n in range(TRACES))
 
     def moving(self, groups: tuple[Group, ...], slots: Sequence[Slot]) -> list[Group]:
