@@ -184,7 +184,7 @@ def run_case(
     kernels = {name: kernel_of(path) for name, path in built.files.items() if path not in failed}
     contenders = {**kernels, "eager": case.function, **case.baselines}
     torch.backends.cuda.matmul.allow_tf32 = case.tf32
-    if case.compiled and options.compile:
+    if case.compiled and options.compile and case.name not in options.uncompiled:
         contenders["torch.compile"] = compiled(case)
     if case.moved:
         source = torch.empty(int(case.moved) // 2, dtype=torch.uint8, device="cuda")
@@ -381,9 +381,11 @@ def main() -> int:
         print(f"{len(files)} kernels compiled after {time.monotonic() - begun:.0f} s", flush=True)
         if options.no_gpu:
             return 0
+        options.uncompiled = []
         if options.compile:
             cases, caches = [case for _, case in chosen], Path(scratch) / "inductor"
             for name, code in compile_baselines(cases, options.compile_jobs, caches).items():
+                options.uncompiled += [] if code else [name]
                 print(f"{name}: torch.compile", "ended with" if code else "took too long", code or "", flush=True)
             print(f"torch.compile's kernels compiled after {time.monotonic() - begun:.0f} s", flush=True)
         lines = [f"| {HEADINGS.replace('|', ' | ')} |", "|---" * len(HEADINGS.split("|")) + "|"]
