@@ -102,8 +102,9 @@ def _before_reshape(build: GraphBuilder, node: Node) -> Node | None:
         return build.reshape(node.inputs[0], node.shape)
     if not node.is_pointwise:
         return None
-    done = build.materialise(build(node.op, *node.inputs, dtype=node.dtype))
-    return build.reshape(done, node.shape)  # which may have more leading ones than what it is made of
+    done = build(node.op, *node.inputs, dtype=node.dtype)
+    ones = (1,) * (len(node.shape) - len(done.shape))
+    return build.materialise(build.expand(build.reshape(done, (*ones, *done.shape)), node.shape))
 
 
 def _of_float8(build: GraphBuilder, node: Node) -> Node | None:

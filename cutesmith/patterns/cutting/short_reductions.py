@@ -16,7 +16,7 @@ from cutesmith.patterns.graph.builder import GraphBuilder
 from cutesmith.patterns.graph.dtypes import compute_dtype
 from cutesmith.patterns.graph.node_table import IN_MEMORY
 from cutesmith.patterns.graph.nodes import LEAVES, Graph, Node, nodes_of, with_nodes
-from cutesmith.patterns.graph.size_laws import SizeLaw
+from cutesmith.patterns.graph.size_laws import Place, SizeLaw
 from cutesmith.patterns.graph.views import push_slice
 
 STEPS = {"sum": "add", "mean": "add", "prod": "mul", "max": "maximum", "min": "minimum"}
@@ -32,12 +32,19 @@ def with_short_reductions(graph: Graph) -> Graph:
     if not short:
         return graph
     build = GraphBuilder()
-    held = {place_along(leaf, _dim(node) - len(node.shape)) for node in short for leaf in _read(node)}
+    held = {place for node in short for place in _places_along(node)}
     changed = with_nodes(graph, lambda node: _of_slices(build, node) if _is_short(node) else node)
     if graph.holds_for_other_sizes:
         changed = with_nodes(changed, _of_known_slices)
     places = frozenset(place for place in held if place)
     return replace(changed, held=graph.held | places, fixed_shapes=graph.fixed_shapes or None in held)
+
+
+def _places_along(node: Node) -> set[Place | None]:
+    """The dimensions of arguments along which a reduction goes; None where one is not known."""
+    dim = _dim(node) - len(node.shape)
+    long = [leaf for leaf in _read(node) if len(leaf.shape) >= -dim and leaf.shape[dim] != 1]
+    return {place_along(leaf, dim) for leaf in long} or {None}
 
 
 def _is_short(node: Node) -> bool:
