@@ -48,6 +48,9 @@ INDEX_INSTRUCTIONS, UNORDERED_INSTRUCTIONS = 60, 21
 """Of a warp for 32 indices, its own in their order or combined by atomics; like the two below counted on the emulated
 GPU, for 4096 rows of 32 numbers that are added to 256, and for a histogram of 16384 numbers."""
 
+BLOCK_INSTRUCTIONS = 100
+"""Of a warp that begins and ends, an estimate: 16384 blocks that count two numbers each take about 60 µs."""
+
 WALK_INSTRUCTIONS, ELEMENT_INSTRUCTIONS = 8, 35
 """Of every warp of a block for an element that is its own, and of a warp that brings and combines 32 columns of it."""
 
@@ -85,6 +88,7 @@ class WalkPlan(GraphPlan):
         else:
             element = WALK_INSTRUCTIONS * threads // 32 + ELEMENT_INSTRUCTIONS * math.ceil(width / 32)
             whole = scans * INDEX_INSTRUCTIONS + parts * lines * length * element
+        whole += blocks * threads // 32 * BLOCK_INSTRUCTIONS
         return whole * max(SM_COUNT, blocks) // max(1, blocks)  # few blocks leave multiprocessors idle
 
     def configurations(self, arch: str = "sm_90a") -> list[ScattersConfiguration]:
