@@ -75,6 +75,9 @@ EDGE_KEYS = 190
 """More for each row of queries: the first loads, the last stores, the mask's edge. With the rates above it is fitted to
 16 sizes on an H200 (evals/results/h200/patterns)."""
 
+BYTES_OF_ONE = 66e9
+"""A second that one multiprocessor of an H200 reads: 8 heads of 16384 keys take 131 µs, of 131072 keys 1002."""
+
 SM_COUNT = 132
 """Of an H200; the choice between tiles asks how many blocks run at once."""
 
@@ -103,7 +106,13 @@ class AttentionPlan(GraphPlan):
         rate = min(HOPPER_FLOPS, self.problem.width * HOPPER_FLOPS_OF_WIDTH) if on_hopper else FLOPS_PER_SECOND
         queries, keys = self.problem.queries, self.problem.keys
         share = seen_share(self.problem.band, queries, keys) + EDGE_KEYS / max(1, keys)
-        return self.algorithmic_flops * share / rate
+        return max(self.algorithmic_flops * share / rate, self._reading_seconds)
+
+    @property
+    def _reading_seconds(self) -> float:
+        """Of the multiprocessors that have a tile: where there are few each reads many keys."""
+        tiles = math.prod(self.problem.batch) * math.ceil(self.problem.queries / 128)
+        return self.algorithmic_bytes / min(max(1, tiles), SM_COUNT) / BYTES_OF_ONE
 
     def tiled_shape(self) -> TiledShape:
         """Queries and keys; every edge is guarded."""
