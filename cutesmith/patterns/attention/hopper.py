@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from cutesmith.devices import RESERVED_SMEM_PER_BLOCK, SmVersion, parse_arch
@@ -17,6 +18,15 @@ MOST_TMA_BATCH_DIMS = 3
 
 BARRIER_BYTES = 512
 """For the barriers of the rings."""
+
+SM_COUNT = 132
+"""Of an H200."""
+
+MOST_QUERIES = 128
+"""Of a tile."""
+
+FEWEST_KEYS = 1024
+"""That are worth a second launch, which adds up the parts."""
 
 REGISTERS = {1: 250, 2: 240}
 """A thread's, by math warpgroups: what the loading warps leave, and a multiple of 8."""
@@ -95,7 +105,17 @@ def refusals(problem: AttentionProblem, c: HopperAttentionConfiguration, sm: SmV
         yield f"{needed} bytes of shared memory: sm_{sm.number} has {sm.smem_per_block} bytes a block"
 
 
+def reads_in_parts(problem: AttentionProblem) -> bool:
+    """Whether several blocks read the keys of one tile, as there are few tiles and many keys; of plain scores alone."""
+    tiles = math.prod(problem.batch) * math.ceil(problem.queries / MOST_QUERIES)
+    is_plain = not (problem.band.lower or problem.band.upper or problem.sink or problem.more)
+    reads = problem.score.operands or problem.score_inside.operands or not problem.output.is_identity
+    return is_plain and not reads and 2 * tiles <= SM_COUNT and problem.keys >= FEWEST_KEYS
+
+
 def stores_by_tma(problem: AttentionProblem) -> bool:
     """Whether the result leaves through the queries' shared memory, as it is."""
+    if reads_in_parts(problem):
+        return False
     output = problem.output.outputs[0]
     return problem.output.is_identity and output.dtype == problem.dtype and problem.width == problem.value_width

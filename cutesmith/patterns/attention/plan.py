@@ -21,7 +21,7 @@ from cutesmith.errors import UnmatchedError
 from cutesmith.patterns.attention import hopper
 from cutesmith.patterns.attention.analysis import AttentionProblem, analyse
 from cutesmith.patterns.attention.band import Offset, seen_share
-from cutesmith.patterns.attention.hopper import padded
+from cutesmith.patterns.attention.hopper import SM_COUNT, padded
 from cutesmith.patterns.attention.shared_keys import with_heads_as_rows
 from cutesmith.patterns.configurations import AttentionConfiguration, HopperAttentionConfiguration
 from cutesmith.patterns.contraction.epilogue import Epilogue, Operand, Output
@@ -49,7 +49,7 @@ _OWN = (
     "LayoutEnum OperandMajorMode scaled scale_log2 row_max row_sum places row_places dims row_scores first_row state "
     "sink begin_rows first_keys first_tiles all_tiles behind part_end load_part copy_part transposed tma_K2 tma_V2 mK2 "
     "mV2 K2 V2 k2 v2 ring tiles halves count units waves resident sizes offset far most apart per_matrix tile_of part "
-    "place load "
+    "place load parts logarithms in_order part_of combine_kernel parts_of VALUES unit share p written "
     "store one begin mine lane barrier back tile sums mQ mK mV mO sQ sK sV tRcR tma_Q tma_K tma_V tma_O Q K V O"
 )
 Form = AttentionConfiguration | HopperAttentionConfiguration
@@ -78,9 +78,6 @@ EDGE_KEYS = 190
 BYTES_OF_ONE = 66e9
 """A second that one multiprocessor of an H200 reads: 8 heads of 16384 keys take 131 µs, of 131072 keys 1002."""
 
-SM_COUNT = 132
-"""Of an H200; the choice between tiles asks how many blocks run at once."""
-
 
 @dataclass(frozen=True)
 class AttentionPlan(GraphPlan):
@@ -106,13 +103,12 @@ class AttentionPlan(GraphPlan):
         rate = min(HOPPER_FLOPS, self.problem.width * HOPPER_FLOPS_OF_WIDTH) if on_hopper else FLOPS_PER_SECOND
         queries, keys = self.problem.queries, self.problem.keys
         share = seen_share(self.problem.band, queries, keys) + EDGE_KEYS / max(1, keys)
-        return max(self.algorithmic_flops * share / rate, self._reading_seconds)
+        busy = SM_COUNT if on_hopper and hopper.reads_in_parts(self.problem) else self._tiles
+        return max(self.algorithmic_flops * share / rate, self.algorithmic_bytes / min(busy, SM_COUNT) / BYTES_OF_ONE)
 
     @property
-    def _reading_seconds(self) -> float:
-        """Of the multiprocessors that have a tile: where there are few each reads many keys."""
-        tiles = math.prod(self.problem.batch) * math.ceil(self.problem.queries / 128)
-        return self.algorithmic_bytes / min(max(1, tiles), SM_COUNT) / BYTES_OF_ONE
+    def _tiles(self) -> int:
+        return max(1, math.prod(self.problem.batch) * math.ceil(self.problem.queries / hopper.MOST_QUERIES))
 
     def tiled_shape(self) -> TiledShape:
         """Queries and keys; every edge is guarded."""
@@ -234,6 +230,7 @@ class _Context:
             if problem.scale
             else "Float32(LOG2_E)",
             "stores_by_tma": hopper.stores_by_tma(problem),
+            "parts": on_hopper and hopper.reads_in_parts(problem),
             "score_arguments": ["queries", "keys", *scores],
             **self._sink(),
             "by_keys": {o.name for function in (problem.score, problem.sink) if function for o in function.operands},
