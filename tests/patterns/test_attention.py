@@ -16,7 +16,7 @@ from cutesmith.patterns.attention.band import Offset
 from cutesmith.patterns.attention.plan import match, refusals
 from cutesmith.patterns.tracing.trace import trace_function
 from tests.patterns.interpret import interpret
-from tests.patterns.running import exactly, load, move, normal, run_on_few
+from tests.patterns.running import emulated, exactly, load, move, normal, run_on_few
 
 BF16, F16 = torch.bfloat16, torch.float16
 
@@ -343,3 +343,40 @@ def test_more_queries_than_heads_stay_the_rows():
 def test_a_causal_mask_keeps_queries_as_rows():
     plan = match(trace_function(grouped, heads(2, 20, heads=(2, 8), kv_heads=(2, 2))))
     assert plan.problem.queries == 2
+
+
+def in_parts(q, k, v):
+    return F.scaled_dot_product_attention(q, k, v, enable_gqa=True)
+
+
+@pytest.mark.parametrize(("queries", "keys"), [(1, 1100), (3, 1024)])
+def test_keys_of_few_tiles_are_read_in_parts(queries, keys, tmp_path):
+    function = lambda q, k, v: in_parts(q, k, v).transpose(1, 2).flatten(2)  # noqa: E731
+    given = heads(queries, keys, heads=(2, 6), kv_heads=(2, 3), width=32)
+    plan = match(trace_function(function, given))
+    text = plan.render(plan.configurations("sm_90a")[0])
+    assert "combine_kernel" in text
+    with emulated("sm_90a"):
+        kernel = load(text, tmp_path)
+        for more in (0, 777, -900):  # 9 steps are 3 parts of 3 and an empty one; 124 keys one part
+            inputs = heads(queries, keys + more, heads=(2, 6), kv_heads=(2, 3), width=32)
+            (exact,) = exactly(function, inputs)
+            torch.testing.assert_close(kernel.kernel_fn(*map(move, inputs)).cpu(), exact, rtol=8e-3, atol=4e-3)
+
+
+def test_a_row_that_sees_no_key_is_zero_in_parts_too(tmp_path):
+    q, k, v = heads(1, 1100, heads=(2,), width=16)
+    k[..., 0], q[..., 0] = -math.inf, 1.0  # every score is -inf
+    plan = match(trace_function(lambda q, k, v: F.scaled_dot_product_attention(q, k, v), (q, k, v)))
+    with emulated("sm_90a"):
+        kernel = load(plan.render(plan.configurations("sm_90a")[0]), tmp_path)
+        assert torch.equal(kernel.kernel_fn(*map(move, (q, k, v))).cpu(), torch.zeros(2, 1, 16, dtype=BF16))
+
+
+@pytest.mark.parametrize("case", ["few keys", "many tiles", "a causal mask", "sm_80"])
+def test_other_attention_takes_one_launch(case):
+    heads_of, keys = (200,) if case == "many tiles" else (2,), 100 if case == "few keys" else 1100
+    function = causal if case == "a causal mask" else F.scaled_dot_product_attention
+    plan = match(trace_function(lambda q, k, v: function(q, k, v), heads(20, keys, heads=heads_of)))
+    arch = "sm_80" if case == "sm_80" else "sm_90a"
+    assert "combine_kernel" not in plan.render(plan.configurations(arch)[0])

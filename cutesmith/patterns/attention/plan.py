@@ -65,6 +65,13 @@ REGISTERS = 190
 STEP_KEYS = 24
 """What a step of sm_90a's kernel costs beside its keys: barriers, and scores that wait for each other."""
 
+ENOUGH = 64
+"""Multiprocessors that read as much together as the memory gives."""
+
+PARTS_SECONDS = 14e-6
+"""Keys that are read in parts take so much longer than their bytes: 8 x 16384 keys of 128 take 34 us on an H200, where
+as one part each they take 131; 8 x 131072 take 137 and 1002."""
+
 FLOPS_PER_SECOND = 275e12
 """Of the form by mma.sync on an H200, at 8192 queries and keys: 263 with heads of 64, 291 with heads of 128."""
 
@@ -103,8 +110,9 @@ class AttentionPlan(GraphPlan):
         rate = min(HOPPER_FLOPS, self.problem.width * HOPPER_FLOPS_OF_WIDTH) if on_hopper else FLOPS_PER_SECOND
         queries, keys = self.problem.queries, self.problem.keys
         share = seen_share(self.problem.band, queries, keys) + EDGE_KEYS / max(1, keys)
-        busy = SM_COUNT if on_hopper and hopper.reads_in_parts(self.problem) else self._tiles
-        return max(self.algorithmic_flops * share / rate, self.algorithmic_bytes / min(busy, SM_COUNT) / BYTES_OF_ONE)
+        in_parts = on_hopper and hopper.reads_in_parts(self.problem)
+        busy, more = (ENOUGH, PARTS_SECONDS) if in_parts else (min(ENOUGH, self._tiles), 0.0)
+        return max(self.algorithmic_flops * share / rate, self.algorithmic_bytes / busy / BYTES_OF_ONE + more)
 
     @property
     def _tiles(self) -> int:
