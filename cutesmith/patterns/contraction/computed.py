@@ -7,13 +7,14 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from cutesmith.errors import UnmatchedError
+from cutesmith.patterns.contraction.epilogue import Passed
 from cutesmith.patterns.graph.attributes import Constant, Input, TensorCode
 from cutesmith.patterns.graph.computed import ComputedFactor, K, Leaf, N
 from cutesmith.patterns.graph.dtypes import COMPUTE_TYPE, HALVES, ITEM_BYTES, STORAGE_TYPE, is_float
 from cutesmith.patterns.graph.nodes import Node, in_memory
 from cutesmith.patterns.graph.shapes import Shape
 from cutesmith.patterns.writing.expressions import Emitter, convert, literal
-from cutesmith.patterns.writing.naming import as_stored, fresh_name
+from cutesmith.patterns.writing.naming import fresh_name
 from cutesmith.patterns.writing.special_functions import SPECIAL_FUNCTIONS
 
 SMALL = 256
@@ -21,40 +22,18 @@ SMALL = 256
 
 
 @dataclass(frozen=True)
-class Side:
+class Side(Passed):
     """A tensor with a number for each `group` of k of a line; dimensions are None where it has one for all."""
 
-    name: str
-    code: TensorCode
-    dtype: str
     rank: int
     along_n: int | None
     along_k: int | None
     group: int
 
-    @property
-    def passed(self) -> TensorCode:
-        """What `kernel_fn` passes to the launch; bool travels as bytes."""
-        return as_stored(self.code, self.dtype)
-
-    @property
-    def storage(self) -> str:
-        """DSL type in memory."""
-        return STORAGE_TYPE[self.dtype]
-
-    @property
-    def computed(self) -> str:
-        """DSL type of the scalar that the function takes."""
-        return COMPUTE_TYPE[self.dtype]
-
     def element(self, n: str, group: str) -> str:
         """The code of the element in memory at a line and a group."""
         places = {self.along_n: n, self.along_k: group}
         return f"m_{self.name}[{', '.join(places.get(dim, '0') for dim in range(self.rank))}]"
-
-    def in_register(self, code: str) -> str:
-        """`code`, a scalar of the type in memory, as the function takes it."""
-        return convert(code, self.storage, self.computed)
 
 
 @dataclass(frozen=True)

@@ -22,20 +22,12 @@ from cutesmith.patterns.writing.special_functions import SPECIAL_FUNCTIONS
 
 
 @dataclass(frozen=True)
-class Operand:
-    """A tensor that the epilogue reads: one scalar `name` for each element of the result.
-
-    `code` is the viewed argument, such as bias.unsqueeze(0). `shape` and
-    `strides` (in elements, as traced) are over the result's dimensions (…, m, n): size 1 and stride 0 where it is
-    broadcast. `rank` is how many of those, from the right, the tensor has.
-    """
+class Passed:
+    """A tensor that a device function has a scalar of; `code` is the viewed argument, such as bias.unsqueeze(0)."""
 
     name: str
     code: TensorCode
     dtype: str
-    shape: Shape
-    strides: Shape
-    rank: int
 
     @property
     def passed(self) -> TensorCode:
@@ -49,17 +41,30 @@ class Operand:
 
     @property
     def computed(self) -> str:
-        """DSL type of the scalar that the epilogue takes."""
+        """DSL type of the scalar that the function takes."""
         return COMPUTE_TYPE[self.dtype]
+
+    def loaded(self, code: str) -> str:
+        """`code`, a scalar of the type in memory, as the function takes it."""
+        return convert(code, self.storage, self.computed)
+
+
+@dataclass(frozen=True)
+class Operand(Passed):
+    """A tensor that the epilogue reads: one scalar `name` for each element of the result.
+
+    `shape` and `strides` (in elements, as traced) are over the result's dimensions (…, m, n): size 1 and stride 0 where
+    it is broadcast. `rank` is how many of those, from the right, the tensor has.
+    """
+
+    shape: Shape
+    strides: Shape
+    rank: int
 
     @property
     def varies(self) -> tuple[bool, ...]:
         """Over which of (…, m, n) it changes; a size of 1 in the traced shapes counts as broadcast."""
         return tuple(size != 1 for size in self.shape)
-
-    def loaded(self, code: str) -> str:
-        """`code`, a scalar of the type in memory, as the epilogue takes it."""
-        return convert(code, self.storage, self.computed)
 
 
 @dataclass(frozen=True)
