@@ -376,3 +376,11 @@ def test_a_tensor_of_one_number_has_its_own_type(dtype, tmp_path):
         found = as_list(first_kernel(plan, tmp_path).kernel_fn(move(x)))
     for ours, expected in zip(found, function(x), strict=True):
         assert (ours.dtype, ours.tolist()) == (expected.dtype, expected.tolist())
+
+
+def test_reads_of_a_line_and_of_its_elements_have_names_of_their_own(tmp_path):
+    function = lambda x: x.flip(-1).softmax(-1).flip(0)  # noqa: E731
+    x = normal(3, 8)
+    with emulated_device("sm_90a"):
+        kernel = first_kernel(plan_kernel(trace_function(function, (x,)), "sm_90a"), tmp_path)
+        torch.testing.assert_close(kernel.kernel_fn(move(x)).cpu(), function(x))

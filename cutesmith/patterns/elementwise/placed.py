@@ -177,7 +177,7 @@ class PlacedWriter(ElementwiseWriter):
         self._wholes |= dict.fromkeys([*way.codes(self._whole_code), f"{memory.removeprefix('m_')}.shape[-1]"])
         *codes, last = [place_code(emitter, place) for place in node.inputs[1:]]
         first = f"({last} - (plan.vector - 1))" if way.backwards else last
-        name = f"{node.op}_{len(emitter.lines)}"
+        name = emitter.fresh("take")
         place = ", ".join(["None", *codes, f"{first} // plan.vector"])
         copy = f"cute.autovec_copy(in_vectors({memory}, plan.vector)[{place}], r_{name})"
         tests = is_inside(node, [*codes, last], memory)

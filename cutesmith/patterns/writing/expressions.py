@@ -123,6 +123,10 @@ class Emitter:
             return self._names[id(node)]
         return self._define(node, code)
 
+    def fresh(self, stem: str) -> str:
+        """A name for the statement that comes next; emitters of one scope differ in their prefix."""
+        return f"{self._prefix}{stem}_{len(self.lines)}"
+
     def as_type(self, node: Node, kind: str) -> str:
         """`value(node)` converted to the DSL type `kind`."""
         if node.op == "constant":

@@ -17,7 +17,7 @@ def taken(emitter: Emitter, node: Node, memory: str) -> str:
     """
     codes = [place_code(emitter, place) for place in node.inputs[1:]]
     computed = COMPUTE_TYPE[node.dtype]
-    name = f"take_{len(emitter.lines)}"
+    name = emitter.fresh("take")
     element = convert(f"{memory}[{', '.join(codes)},]", STORAGE_TYPE[node.dtype], computed)
     tests = is_inside(node, codes, memory)
     if tests:
@@ -49,6 +49,6 @@ def searched(emitter: Emitter, node: Node, memory: str) -> str:
     _, value, *line = node.inputs
     code, at = emitter.value(value), ", ".join((*map(emitter.value, line), "None"))
     emitter.helpers.add("place_in")
-    name = f"place_{len(emitter.lines)}"
+    name = emitter.fresh("place")
     emitter.lines.append(f"{name} = place_in({memory}[{at},], {code}, {Search.of(node).right})")
     return name
