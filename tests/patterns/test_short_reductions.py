@@ -83,6 +83,11 @@ def test_points_of_other_dimensions_are_refused(tmp_path):
 
 
 def test_rows_that_lie_in_memory_are_reduced_as_they_are():
-    for function, shapes in [(lambda x: x.sum(-1), [(700, 3)]), (lambda x, y: (x - y).sum(-1), [(700, 9), (80, 1, 9)])]:
+    pairs = lambda x, y: (x[:, None] - y[None]).abs().sum((0, -1))  # noqa: E731
+    for function, shapes in [
+        (lambda x: x.sum(-1), [(700, 3)]),
+        (lambda x, y: (x - y).sum(-1), [(700, 9), (80, 1, 9)]),
+        (pairs, [(0, 3), (0, 3)]),  # of no pairs
+    ]:
         graph = trace_function(function, [normal(*shape) for shape in shapes])
         assert with_short_reductions(graph) is graph

@@ -49,7 +49,9 @@ def _places_along(node: Node) -> set[Place | None]:
 
 def _is_short(node: Node) -> bool:
     """Whether a reduction of few elements each reads far more of them than there are numbers."""
-    if node.op not in STEPS or sum(size > 1 for size in _reduced(node)) != 1 or max(_reduced(node)) > LONGEST:
+    if node.op not in STEPS or sorted(_reduced(node))[:-1] != [1] * (len(_reduced(node)) - 1):
+        return False
+    if not 1 < max(_reduced(node)) <= LONGEST:
         return False
     inner = list(nodes_of(node.inputs, [id(leaf) for leaf in _read(node)]))
     plain = all(each.is_pointwise or each.op in LEAVES for each in inner)
