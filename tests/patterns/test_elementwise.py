@@ -384,3 +384,11 @@ def test_reads_of_a_line_and_of_its_elements_have_names_of_their_own(tmp_path):
     with emulated_device("sm_90a"):
         kernel = first_kernel(plan_kernel(trace_function(function, (x,)), "sm_90a"), tmp_path)
         torch.testing.assert_close(kernel.kernel_fn(move(x)).cpu(), function(x))
+
+
+def test_shifts_before_and_after_a_remainder_are_whole_vectors_each(tmp_path):
+    function = lambda x: F.pad(x.roll(2, -1), (0, 8)).roll(2, -1) + 1  # noqa: E731  (4 in all: a vector of float32)
+    x = normal(3, 16)
+    with emulated_device("sm_90a"):
+        kernel = first_kernel(plan_of(function, x), tmp_path)
+        assert torch.equal(kernel.kernel_fn(move(x)).cpu(), function(x))

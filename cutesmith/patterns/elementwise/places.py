@@ -58,17 +58,21 @@ def reach(graph: Graph) -> int:
     return max(known.values(), default=1)
 
 
+Sum = tuple[tuple[int, Node], ...]
+"""Numbers that are added up, each with its sign."""
+
+
 @dataclass(frozen=True)
 class Along:
     """Where a place lies along the last dimension of the result: its coordinate, or minus that, and a sum of numbers.
 
-    `shift` is that sum, signed; `rounds` are the numbers of which a multiple may be added to it. All numbers are known
-    when the kernel is compiled.
+    `shift` is that sum, signed; `wholes` are sums that must come in whole vectors beside it: a number of which a
+    multiple is added, and what was added before a remainder. All numbers are known when the kernel is compiled.
     """
 
     backwards: bool = False
-    shift: tuple[tuple[int, Node], ...] = ()
-    rounds: tuple[Node, ...] = ()
+    shift: Sum = ()
+    wholes: tuple[Sum, ...] = ()
 
     def shifted(self, sign: int, number: Node) -> Along:
         """The place with a number added or taken off."""
@@ -76,7 +80,11 @@ class Along:
 
     def around(self, number: Node) -> Along:
         """The place with any multiple of a number added."""
-        return replace(self, rounds=(*self.rounds, number))
+        return replace(self, wholes=(*self.wholes, ((1, number),)))
+
+    def remainder(self, number: Node) -> Along:
+        """What is left of the place: it begins again inside a vector where what was added before is no whole one."""
+        return replace(self.around(number), wholes=(*self.around(number).wholes, self.shift))
 
     def negated(self) -> Along:
         """Minus the place."""
@@ -84,14 +92,18 @@ class Along:
 
     def codes(self, code: Callable[[Node], str]) -> list[str]:
         """What must come in whole vectors, as code of `kernel_fn`; `code` gives that of a number."""
-        terms = [("- " if sign < 0 else "+ ") + code(number) for sign, number in self.shift]
-        whole = " ".join([*terms, "+ 1"] if self.backwards else terms).removeprefix("+ ")
-        return [*([whole] if whole else []), *map(code, self.rounds)]
+
+        def added(numbers: Sum, more: str = "") -> str:
+            terms = [("- " if sign < 0 else "+ ") + code(number) for sign, number in numbers]
+            return " ".join([*terms, more] if more else terms).removeprefix("+ ")
+
+        found = [added(self.shift, "+ 1" if self.backwards else ""), *map(added, self.wholes)]
+        return [each for each in found if each]
 
     def numbers(self) -> list[int]:
         """What must come in whole vectors, as traced."""
-        whole = sum(sign * _traced(number) for sign, number in self.shift) + self.backwards
-        return [whole, *map(_traced, self.rounds)]
+        whole, *others = (sum(sign * _traced(number) for sign, number in each) for each in (self.shift, *self.wholes))
+        return [whole + self.backwards, *others]
 
 
 def along(place: Node, is_shared: Callable[[Node], bool]) -> Along | None:
@@ -109,7 +121,7 @@ def along(place: Node, is_shared: Callable[[Node], bool]) -> Along | None:
     first, second = place.inputs
     if is_shared(second) and (inner := along(first, is_shared)):
         if place.op == "remainder":
-            return None if inner.backwards or not _is_known(second) else inner.around(second)
+            return None if inner.backwards or not _is_known(second) else inner.remainder(second)
         return _moved(inner, 1 if place.op == "add" else -1, second, is_shared)
     if place.op != "remainder" and is_shared(first) and (inner := along(second, is_shared)):
         return _moved(inner if place.op == "add" else inner.negated(), 1, first, is_shared)
