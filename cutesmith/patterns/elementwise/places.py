@@ -83,7 +83,7 @@ class Along:
         return replace(self, wholes=(*self.wholes, ((1, number),)))
 
     def remainder(self, number: Node) -> Along:
-        """What is left of the place: it begins again inside a vector where what was added before is no whole one."""
+        """The rest of the place: it begins again inside a vector unless what was added before comes in whole ones."""
         return replace(self.around(number), wholes=(*self.around(number).wholes, self.shift))
 
     def negated(self) -> Along:
