@@ -49,7 +49,8 @@ INDEX_INSTRUCTIONS, UNORDERED_INSTRUCTIONS = 60, 21
 GPU, for 4096 rows of 32 numbers that are added to 256, and for a histogram of 16384 numbers."""
 
 BLOCK_INSTRUCTIONS = 100
-"""Of a warp that begins and ends, an estimate: 16384 blocks that count two numbers each take about 60 µs."""
+"""Of a warp that begins and ends, an estimate: a function with 16384 blocks that count two numbers each took 112 us on
+an H200, 67 where it counts by atomics."""
 
 WALK_INSTRUCTIONS, ELEMENT_INSTRUCTIONS = 8, 35
 """Of every warp of a block for an element that is its own, and of a warp that brings and combines 32 columns of it."""
