@@ -41,7 +41,11 @@ def result_of(func: Any, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
     result = func(*args, **named)
     if shape is None:
         _remember(key, result, tensors)
-    elif isinstance(result, torch.Tensor) and _likeness(result) == _likeness(result.new_empty(shape)):
+    elif (
+        len(_types) < MOST_KNOWN
+        and isinstance(result, torch.Tensor)
+        and _likeness(result) == _likeness(result.new_empty(shape))
+    ):
         _types[key] = result.dtype
     return result
 
