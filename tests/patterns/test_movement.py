@@ -143,3 +143,18 @@ def test_pieces_may_have_other_sizes(tmp_path):
         module = first_kernel(plan, tmp_path)
         for x, y in [(X, normal(5, 4)), (normal(6, 4), normal(2, 4))]:
             assert torch.equal(module.kernel_fn(move(x), move(y)).cpu(), function(x, y))
+
+
+def test_a_launch_of_a_chain_reads_vectors_as_a_kernel_alone_does(tmp_path):
+    function = lambda x, w, y: torch.cat((x @ w, y), 1) * 2  # noqa: E731
+    inputs = [normal(16, 32), normal(32, 16), normal(16, 8)]
+    plan = plan_kernel(trace_function(function, inputs), "sm_90a")
+    joined = trace_function(lambda x, y: torch.cat((x, y), 1) * 2, [normal(16, 16), normal(16, 8)])
+    kernel, alone = plan.launches[-1].plan.kernel, plan_kernel(joined, "sm_90a").kernel
+    assert (len(kernel.wholes), kernel.instructions) == (len(alone.wholes), alone.instructions)
+    with emulated_device("sm_90a"):
+        kernel = first_kernel(plan, tmp_path)
+        for columns, more in [(16, 8), (12, 4), (5, 3)]:
+            inputs = [normal(16, 32), normal(32, columns), normal(16, more)]
+            (expected,) = exactly(function, inputs)
+            torch.testing.assert_close(kernel.kernel_fn(*map(move, inputs)).cpu(), expected)

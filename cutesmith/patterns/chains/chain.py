@@ -302,7 +302,8 @@ def _laws_of(node: Node) -> Iterator[SizeLaw]:
 
 def _with_numbers(node: Node, places: Mapping[tuple[SizeLaw, bool], int]) -> Node:
     if node.op == "sized":
-        return replace(node, op="scalar", attrs=Scalar(places[_key(Sized.of(node).law)]))
+        sized = Sized.of(node)
+        return replace(node, op="scalar", attrs=Scalar(places[_key(sized.law)], sized.size))
 
     def number(size: Size) -> Size:
         return PassedSize(places[_key(size)]) if isinstance(size, SizeLaw) and size.terms else size

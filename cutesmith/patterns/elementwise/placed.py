@@ -8,7 +8,7 @@ from functools import cached_property
 
 from cutesmith.patterns.elementwise.kernel import ElementwiseKernel, ElementwiseWriter, Tensor
 from cutesmith.patterns.elementwise.places import Along, along, is_coordinate, is_fixed, reach, with_places
-from cutesmith.patterns.graph.attributes import Constant, Iota
+from cutesmith.patterns.graph.attributes import Constant, Iota, Scalar
 from cutesmith.patterns.graph.dtypes import COMPUTE_TYPE, INDEX, STORAGE_TYPE
 from cutesmith.patterns.graph.instructions import instructions
 from cutesmith.patterns.graph.nodes import Graph, Node
@@ -33,7 +33,7 @@ class PlacedKernel(ElementwiseKernel):
     coordinates: list[int]
     rank: int
     has_vectors: bool
-    sizes: list[Parameter]
+    sizes: list[str]
     wholes: list[str]
     reach: int
     instructions: int
@@ -65,7 +65,7 @@ class PlacedWriter(ElementwiseWriter):
             coordinates=self._coordinates,
             rank=len(self.shape),
             has_vectors=bool(self._neighbours),
-            sizes=[Parameter(self.sized[id(node)], COMPUTE_TYPE[node.dtype]) for node in self._fixed],
+            sizes=self._fixed,
             wholes=list(self._wholes),
             reach=reach(self.graph),
             instructions=self._instructions(),
@@ -77,16 +77,16 @@ class PlacedWriter(ElementwiseWriter):
 
     def key(self) -> list[str]:
         """What tells calls apart, with the numbers that are compiled into a kernel."""
-        return [*super().key(), *(self.sized[id(node)] for node in self._fixed)]
+        return [*super().key(), *self._fixed]
 
     def parameters(self) -> list[Parameter]:
         """The numbers that the kernel takes: those that follow shapes are known when it is compiled."""
-        fixed = {self.sized[id(node)] for node in self._fixed}
-        return [each for each in super().parameters() if each.name not in fixed]
+        return [each for each in super().parameters() if each.name not in self._fixed]
 
     @cached_property
-    def _fixed(self) -> list[Node]:
-        return [node for node in self.graph.nodes() if is_fixed(node)]
+    def _fixed(self) -> list[str]:
+        """The numbers that are known when the kernel is compiled."""
+        return list(dict.fromkeys(self._name_of(node) for node in self.graph.nodes() if is_fixed(node)))
 
     @cached_property
     def _coordinates(self) -> list[int]:
@@ -158,7 +158,7 @@ class PlacedWriter(ElementwiseWriter):
             code = f"coordinate_{dim + len(self.shape) - len(node.shape)}"
             return convert(code if node.shape[dim] != 1 else f"{PLACE}(0)", PLACE, COMPUTE_TYPE[node.dtype])
         if is_fixed(node):
-            return self.sized[id(node)]
+            return convert(self._name_of(node), PLACE, COMPUTE_TYPE[node.dtype])
         return self.number(node) or self._read(self._vector, node)
 
     def _read(self, emitter: Emitter, node: Node) -> str | None:
@@ -188,4 +188,7 @@ class PlacedWriter(ElementwiseWriter):
         return convert(f"v_{name}[{at}]", STORAGE_TYPE[node.dtype], COMPUTE_TYPE[node.dtype])
 
     def _whole_code(self, node: Node) -> str:
-        return self.sized[id(node)] if node.op == "sized" else str(Constant.of(node).value)
+        return str(Constant.of(node).value) if node.op == "constant" else self._name_of(node)
+
+    def _name_of(self, number: Node) -> str:
+        return self.sized[id(number)] if number.op == "sized" else self.arguments[Scalar.of(number).index]

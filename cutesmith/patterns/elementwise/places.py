@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from cutesmith.patterns.graph.attributes import Constant, Iota, Sized
+from cutesmith.patterns.graph.attributes import Constant, Iota, Scalar, Sized
 from cutesmith.patterns.graph.dtypes import INDEX
 from cutesmith.patterns.graph.nodes import Graph, Node, with_nodes
 
@@ -22,7 +22,7 @@ FARTHEST = 2**20
 
 def is_fixed(node: Node) -> bool:
     """Whether the number follows shapes alone, so that it is known when a kernel is compiled."""
-    return node.op == "sized" and all(dim >= 0 for _, dim in Sized.of(node).law.places)
+    return isinstance(node.attrs, Sized | Scalar) and node.attrs.size is not None
 
 
 def with_places(graph: Graph) -> Graph:
@@ -141,7 +141,10 @@ def _is_known(node: Node) -> bool:
 
 
 def _traced(node: Node) -> int:
-    return int(Constant.of(node).value if node.op == "constant" else Sized.of(node).value)
+    if node.op == "constant":
+        return int(Constant.of(node).value)
+    assert isinstance(node.attrs, Sized | Scalar) and node.attrs.size is not None, "the number is not known"
+    return node.attrs.size
 
 
 def is_coordinate(node: Node, dim: int) -> bool:

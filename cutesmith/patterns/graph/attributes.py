@@ -161,9 +161,14 @@ class Blocks(Attributes):
 
 @dataclass(frozen=True)
 class Scalar(Attributes):
-    """A Python number that is passed at run time: the argument's place."""
+    """A Python number that is passed at run time: the argument's place.
+
+    `size` is its value as traced where it is an integer that follows the shapes of tensors, as a launch of a chain is
+    passed; None where it may be another one in each call.
+    """
 
     index: int
+    size: int | None = None
 
 
 @dataclass(frozen=True)
@@ -179,6 +184,12 @@ class Sized(Attributes):
 
     law: SizeLaw
     value: Number
+
+    @property
+    def size(self) -> int | None:
+        """The value, where it is an integer that follows shapes alone."""
+        follows = self.law.is_size and all(dim >= 0 for _, dim in self.law.places)
+        return int(self.value) if follows else None
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
+from cutesmith.patterns.graph.attributes import Scalar
 from cutesmith.patterns.graph.dtypes import is_float
 from cutesmith.patterns.graph.nodes import Graph, Node
 
@@ -43,8 +44,12 @@ BY_A_SIZE = 6
 """An integer divided by a number that is known when the kernel is compiled, which multiplies and shifts."""
 
 
+def _is_known(number: Node) -> bool:
+    return number.op in ("constant", "sized") or (number.op == "scalar" and Scalar.of(number).size is not None)
+
+
 def _instructions(node: Node, *, fast: bool) -> int:
-    if node.op in INTEGER_DIVISIONS and not is_float(node.dtype) and node.inputs[1].op in ("constant", "sized"):
+    if node.op in INTEGER_DIVISIONS and not is_float(node.dtype) and _is_known(node.inputs[1]):
         return BY_A_SIZE
     if node.op == "div" and node.inputs[1].op == "constant":
         return 1  # a product
