@@ -10,6 +10,7 @@ from cutesmith.patterns.attention.plan import AttentionPlan
 from cutesmith.patterns.columns.plan import ColumnsPlan
 from cutesmith.patterns.configurations import AnyConfiguration
 from cutesmith.patterns.contraction.plan import ContractionPlan
+from cutesmith.patterns.elementwise.lanes import may_have_lanes
 from cutesmith.patterns.elementwise.plan import ElementwisePlan
 from cutesmith.patterns.graph.attributes import Input, Number, Reshaping, Scalar, Sized, TensorCode, View, Viewed
 from cutesmith.patterns.graph.builder import GraphBuilder
@@ -265,10 +266,10 @@ def _with_needed_sizes(graph: Graph) -> Graph:
     values = [output.inputs[0] if output.op == "reshape" else output for output in graph.outputs]
     wanted = {value.shape for value in values}
     pointwise = all(node.is_pointwise or node.op in (*LEAVES, *READ_ANYWHERE) for node in nodes_of(tuple(values)))
-    if len(wanted) == 1 and pointwise:
-        wanted -= {broadcast([node.shape for node in aligned_inputs(graph)])}
-    else:
+    if len(wanted) > 1 or not pointwise:
         wanted = set()
+    elif not may_have_lanes(values[0]):
+        wanted -= {broadcast([node.shape for node in aligned_inputs(graph)])}
     kept = {"sort", "scatter", *(["take"] if any(node.op == "scatter" for node in graph.nodes()) else [])}
 
     def needed(node: Node) -> Node:

@@ -80,9 +80,10 @@ class ElementwiseWriter:
         self.shape = value_of(graph.outputs[0]).shape
         self.views = ViewNames({*self.arguments, *RESERVED})
         self.inputs: list[Tensor] = []
-        for node in aligned_inputs(graph):
+        aligned, taken = self.read()
+        for node in aligned:
             self.inputs.append(self._input(node))
-        self.taken = [self._input(node) for node in taken_inputs(graph)]
+        self.taken = [self._input(node) for node in taken]
         self.outputs = self._outputs()
         self.helpers: set[str] = set()
 
@@ -107,6 +108,10 @@ class ElementwiseWriter:
             key=self.key(),
             returns=returned([self._returned(o) for o in self.outputs], as_tuple=self.graph.returns_tuple),
         )
+
+    def read(self) -> tuple[list[Node], list[Node]]:
+        """The arguments that broadcast to the result, and those that are read at computed places."""
+        return aligned_inputs(self.graph), taken_inputs(self.graph)
 
     def key(self) -> list[str]:
         """What tells calls apart that need kernels of their own."""
@@ -170,14 +175,14 @@ class ElementwiseWriter:
 
     def stores(self, emitter: Emitter) -> list[str]:
         """The statements that compute an element of each output."""
-        stores = []
-        for output in self.outputs:
-            code = emitter.value(value_of(output.node))
-            source = COMPUTE_TYPE[value_of(output.node).dtype]
-            held = "Int32" if output.dtype == "bool" else output.computed
-            stored = code if source == held else f"({convert(code, source, held)})"
-            stores.append(f"f_{output.name}[v] = {stored}")
+        stores = [self.store(emitter, output, value_of(output.node), "v") for output in self.outputs]
         return [*emitter.lines, *stores]
+
+    def store(self, emitter: Emitter, output: Tensor, value: Node, at: str) -> str:
+        """The statement that keeps an element of an output, once those are emitted that compute it."""
+        code, source = emitter.value(value), COMPUTE_TYPE[value.dtype]
+        held = "Int32" if output.dtype == "bool" else output.computed
+        return f"f_{output.name}[{at}] = {code if source == held else f'({convert(code, source, held)})'}"
 
     def _leaf(self, node: Node) -> str | None:
         if node.op == "input":

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from cutesmith.errors import UnmatchedError
 from cutesmith.patterns.configurations import ElementwiseConfiguration
 from cutesmith.patterns.elementwise.kernel import ElementwiseKernel, ElementwiseWriter, value_of
+from cutesmith.patterns.elementwise.lanes import LanesKernel, LanesWriter, laned
 from cutesmith.patterns.elementwise.placed import PlacedKernel, PlacedWriter, has_places
 from cutesmith.patterns.graph.attributes import Input
 from cutesmith.patterns.graph.dtypes import ITEM_BYTES
@@ -47,6 +48,9 @@ Overlaps of 4000 x 4000 boxes took 270 us on an H200 where each pair loaded 16 n
 
 READS_OF_PAIRS = 32
 """What a warp reads once: for eight rows of each tile, and four tiles below each other. Few pairs have no tiles."""
+
+
+TEMPLATES = {ElementwiseKernel: "elementwise", PlacedKernel: "elementwise_places", LanesKernel: "elementwise_lanes"}
 
 
 @dataclass(frozen=True)
@@ -77,7 +81,7 @@ class ElementwisePlan(GraphPlan):
         Loads of elements that lie apart in memory count as the instructions that could be issued while they wait.
         """
         shape, fast = value_of(self.graph.outputs[0]).shape, is_fast(self.graph)
-        if isinstance(self.kernel, PlacedKernel):
+        if isinstance(self.kernel, PlacedKernel | LanesKernel):
             return math.prod(shape) * self.kernel.instructions // 32
         each = [node for node in self.graph.nodes() if node.is_pointwise and node.shape[-1:] == shape[-1:]]
         loads = self._sectors_apart / SECTORS_AT_ONCE * ISSUED_AT_ONCE
@@ -124,7 +128,7 @@ class ElementwisePlan(GraphPlan):
     def render(self, configuration: ElementwiseConfiguration) -> str:
         """The kernel section: imports, device functions, kernel, launch, cached compile and `kernel_fn`."""
         types = first_checks(self.kernel.arguments, self.graph, self.kernel.whole)
-        template = "elementwise_places" if isinstance(self.kernel, PlacedKernel) else "elementwise"
+        template = TEMPLATES[type(self.kernel)]
         return render_template(f"{template}.py.j2", {**vars(self.kernel), "c": configuration, "first_checks": types})
 
 
@@ -139,5 +143,7 @@ def match(graph: Graph) -> ElementwisePlan:
     shapes = [value_of(node).shape for node in graph.outputs]
     if len(set(shapes)) > 1:
         raise UnmatchedError(f"the outputs have different shapes: {', '.join(map(str, shapes))}", operation="outputs")
-    writer = PlacedWriter if has_places(graph) else ElementwiseWriter
-    return ElementwisePlan(graph, writer(graph).kernel())
+    if not has_places(graph):
+        return ElementwisePlan(graph, ElementwiseWriter(graph).kernel())
+    lanes = laned(graph)
+    return ElementwisePlan(graph, (LanesWriter(lanes) if lanes else PlacedWriter(graph)).kernel())

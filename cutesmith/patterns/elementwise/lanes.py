@@ -1,0 +1,227 @@
+"""The text of an elementwise kernel whose results lie side by side: pairs of a stack, as those of a rotary embedding.
+
+The last dimension of the result has two, four or eight elements, its lanes, each another function of what is read. A
+thread computes the lanes of neighbouring places, so what it stores is a vector; views of an argument that lie a lane
+apart, as `x[..., ::2]` and `x[..., 1::2]`, are read as one vector, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+
+from cutesmith.patterns.elementwise.kernel import ElementwiseKernel, ElementwiseWriter, Tensor, value_of
+from cutesmith.patterns.graph.attributes import Constant, Input, Iota, View
+from cutesmith.patterns.graph.builder import GraphBuilder
+from cutesmith.patterns.graph.instructions import instructions
+from cutesmith.patterns.graph.nodes import LEAVES, Graph, Node, nodes_of
+from cutesmith.patterns.graph.shapes import Shape
+from cutesmith.patterns.graph.size_laws import SizeLaw
+from cutesmith.patterns.graph.takes import aligned_inputs
+from cutesmith.patterns.writing.expressions import Emitter, is_fast
+from cutesmith.patterns.writing.naming import as_stored
+
+LANES = (2, 4, 8)
+
+
+@dataclass(frozen=True)
+class LanesKernel(ElementwiseKernel):
+    """What `elementwise_lanes.py.j2` takes beside what the other templates do: which inputs have lanes side by side."""
+
+    lanes: int
+    joined: list[bool]
+    instructions: int
+    """Of a thread for one element of the result."""
+
+
+@dataclass(frozen=True)
+class LanedGraph:
+    """A graph and what it comes to in each lane: of all outputs in the first lane, then in the next, without places."""
+
+    graph: Graph
+    lanes: tuple[tuple[Node, ...], ...]
+
+    @property
+    def inputs(self) -> list[Node]:
+        """The arguments as the lanes see them."""
+        return aligned_inputs(replace(self.graph, outputs=tuple(node for lane in self.lanes for node in lane)))
+
+
+def may_have_lanes(value: Node) -> bool:
+    """Whether the last dimension is a few elements for all inputs, and they are told apart by where they lie."""
+    is_short = len(value.shape) > 1 and value.shape[-1] in LANES
+    is_known = is_short and value.sizes[-1:] == (SizeLaw.constant(value.shape[-1]),)
+    return is_known and any(each.op == "iota" for each in nodes_of((value,)))
+
+
+def laned(graph: Graph) -> LanedGraph | None:
+    """The lanes of a graph; None where the last dimension of its results is long, or a lane has places of its own."""
+    values = [value_of(output) for output in graph.outputs]
+    if not may_have_lanes(values[0]):
+        return None
+    build, count = GraphBuilder(), values[0].shape[-1]
+    try:
+        lanes = tuple(_Lane(build, number).values(values) for number in range(count))
+    except _HasPlacesError:
+        return None
+    return None if any(node.op == "iota" for node in nodes_of(sum(lanes, ()))) else LanedGraph(graph, lanes)
+
+
+class _HasPlacesError(Exception):
+    """A lane is not a function of what lies at one place of its arguments."""
+
+
+class _Lane:
+    """What becomes of values at one coordinate along the last dimension."""
+
+    def __init__(self, build: GraphBuilder, number: int) -> None:
+        self.build, self.number = build, number
+        self.found: dict[int, Node] = {}
+
+    def values(self, nodes: Sequence[Node]) -> tuple[Node, ...]:
+        """Those of outputs, in their full shape."""
+        build = self.build
+        return tuple(build.materialise(build.expand(self.of(node), node.shape[:-1])) for node in nodes)
+
+    def of(self, node: Node) -> Node:
+        if id(node) not in self.found:
+            self.found[id(node)] = self._of(node)
+        return self.found[id(node)]
+
+    def _of(self, node: Node) -> Node:
+        if node.op == "input":
+            return _selected(self.build, node, self.number if node.shape[-1:] != (1,) else 0)
+        if node.op == "iota":
+            dim, shape = Iota.of(node).dim, node.shape[:-1]
+            return self.build.constant(self.number, "int64") if dim == len(shape) else self.build.iota(shape, dim)
+        if node.op in LEAVES:
+            return node
+        if node.op == "take":
+            return self._taken(node)
+        if not node.is_pointwise:
+            raise _HasPlacesError
+        if node.op == "where" and (condition := self.of(node.inputs[0])).op == "constant":
+            return self.build.retype(self.of(node.inputs[1 if Constant.of(condition).value else 2]), node.dtype)
+        return self.build(node.op, *map(self.of, node.inputs), dtype=node.dtype)
+
+    def _taken(self, node: Node) -> Node:
+        """The source, perhaps at one coordinate of its last dimension, where all others are those of the result."""
+        source, *places = node.inputs
+        *others, last = map(self.of, places)
+        if _are_own([*others, last], source.shape):
+            return source
+        is_inside = last.op == "constant" and 0 <= Constant.of(last).value < source.shape[-1]
+        if not is_inside or not _are_own(others, source.shape[:-1]):
+            raise _HasPlacesError
+        return _selected(self.build, source, int(Constant.of(last).value))
+
+
+def _are_own(places: Sequence[Node], shape: Sequence[int]) -> bool:
+    """Whether places are the coordinates of the result, whose dimensions stand in the same order from the end on."""
+
+    def is_own(place: Node, size: int, dim: int) -> bool:
+        if place.op == "constant":
+            return Constant.of(place).value == 0 and size == 1
+        along = Iota.of(place).dim if place.op == "iota" else 0
+        return place.op == "iota" and along - len(place.shape) == dim and place.shape[along] == size
+
+    return all(map(is_own, places, shape, range(-len(shape), 0)))
+
+
+def _selected(build: GraphBuilder, node: Node, number: int) -> Node:
+    """An argument at one coordinate of its last dimension; what was unsqueezed for it is as it was."""
+    if not node.shape:
+        return node
+    seen, last = Input.of(node), len(node.shape) - 1
+    if seen.views and seen.views[-1] == View(f"{{0}}.unsqueeze({last})"):
+        attrs = replace(seen, views=seen.views[:-1], stride=seen.stride[:-1])
+        return build.node("input", (), node.shape[:-1], node.dtype, attrs)
+    found = build.view_in_memory(node, View(f"{{0}}.select({last}, {number})"), lambda base: base.select(last, number))
+    assert found is not None
+    return found
+
+
+class LanesWriter(ElementwiseWriter):
+    """Writes it: the statements of all lanes of a place."""
+
+    def __init__(self, graph: LanedGraph) -> None:
+        self.lanes = graph.lanes
+        self._read = graph.inputs
+        self._lane_of = _side_by_side(self._read, len(graph.lanes))
+        super().__init__(graph.graph)
+
+    def kernel(self) -> LanesKernel:
+        """The kernel."""
+        kernel, nodes = super().kernel(), replace(self.graph, outputs=sum(self.lanes, ())).nodes()
+        return LanesKernel(
+            **{**{each.name: getattr(kernel, each.name) for each in fields(kernel)}, "transposes": False},
+            lanes=len(self.lanes),
+            joined=[self._is_joined(tensor.node) for tensor in self.inputs],
+            instructions=instructions(nodes, fast=is_fast(self.graph)) // len(self.lanes),
+        )
+
+    def read(self) -> tuple[list[Node], list[Node]]:
+        """Of views a lane apart the first alone."""
+        return [node for node in self._read if self._lane_of.get(id(node), (node, 0))[0] is node], []
+
+    def body(self) -> list[str]:
+        """The statements of all lanes of a place."""
+        emitter = Emitter(self._leaf, fast=is_fast(self.graph), helpers=self.helpers)
+        stores = [
+            self.store(emitter, output, value, f"v * {len(self.lanes)} + {number}")
+            for number, lane in enumerate(self.lanes)
+            for output, value in zip(self.outputs, lane, strict=True)
+        ]
+        return [*emitter.lines, *stores]
+
+    def _is_joined(self, node: Node) -> bool:
+        return id(node) in self._lane_of
+
+    def _input(self, node: Node) -> Tensor:
+        """Views a lane apart as one tensor, whose last dimension is the lane."""
+        if not self._is_joined(node):
+            return super()._input(node)
+        code, count = as_stored(Input.of(node).code(self.arguments), node.dtype), len(self.lanes)
+        whole = f"{{0}}.as_strided((*{{0}}.shape, {count}), (*{{0}}.stride(), {{0}}.stride(-1) // {count}))"
+        return Tensor(self.views.another(code.then(whole), f"{code.name}_lanes"), node.dtype, node)
+
+    def element(self, node: Node, at: str) -> str:
+        """An element of an input's vector, or a lane of it."""
+        first, number = self._lane_of.get(id(node), (node, 0))
+        return super().element(first, f"v * {len(self.lanes)} + {number}" if self._is_joined(node) else at)
+
+
+def _side_by_side(nodes: Sequence[Node], lanes: int) -> dict[int, tuple[Node, int]]:
+    """The views of arguments that lie a lane apart: the first of them, and which each is."""
+    at = {place: node for node in reversed(nodes) for place in [_Place.of(node)]}
+    found: dict[int, tuple[Node, int]] = {}
+    for first in at:
+        apart = first.apart(lanes)
+        if apart and all(place in at for place in apart):
+            numbers = {place: number for number, place in enumerate(apart)}
+            met = [(node, numbers.get(_Place.of(node))) for node in nodes]
+            found |= {id(node): (at[first], number) for node, number in met if number is not None}
+    return found
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where an argument is seen."""
+
+    index: int
+    dtype: str
+    shape: Shape
+    stride: Shape
+    offset: int
+
+    @classmethod
+    def of(cls, node: Node) -> _Place:
+        seen = Input.of(node)
+        return cls(seen.index, node.dtype, node.shape, seen.stride, seen.offset)
+
+    def apart(self, lanes: int) -> list[_Place]:
+        """This and the next places, as many as lanes, where elements lie that far apart."""
+        if self.shape[-1:] in ((), (1,)) or not self.stride[-1] or self.stride[-1] % lanes:
+            return []
+        step = self.stride[-1] // lanes
+        return [replace(self, offset=self.offset + number * step) for number in range(lanes)]
