@@ -204,6 +204,11 @@ class GraphBuilder(NodeTable):
     def gather(self, node: Node, index: Node, dim: int) -> Node:
         """`node` at `index` along `dim`, where `index` has size 1."""
         node, index = self.materialise(node), self.materialise(index)
+        if node.op == "reshape" and same_last(node.inputs[0].shape, node.shape) >= len(node.shape) - dim:
+            inner, picked = node.inputs[0], index.shape  # leading dimensions were regrouped before
+            more = len(inner.shape) - len(node.shape)
+            places = self.reshape(index, (*inner.shape[: dim + more], *picked[dim:]))
+            return self.reshape(self.gather(inner, places, dim + more), picked)
         shape = tuple(1 if at == dim else size for at, size in enumerate(node.shape))
         return self.node("gather", (node, index), shape, node.dtype, Gather(dim))
 

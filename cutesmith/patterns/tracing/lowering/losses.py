@@ -87,6 +87,8 @@ def _nll_loss(
 ) -> tuple[Node, Node | None]:
     """-weight[t]·x[t] for each row, 0 where t is `ignore_index`; the mean is over the weights of the rows counted."""
     build, dim = low.build, 1 if len(x.shape) > 1 else 0
+    if x.shape[2:3] == (1,):  # PyTorch makes images of the lines of a loss over (samples, classes, tokens)
+        x, target = build.drop_dims(x, [2]), build.drop_dims(target, [1])
     index = build.operand(build.reshape(target, (*x.shape[:dim], 1, *x.shape[dim + 1 :])), "int64")
     ignored = build("eq", index, ignore_index)
     picked = build.gather(x, build("where", ignored, build.constant(0, "int64"), index), dim)
@@ -103,10 +105,12 @@ def _row_weights(low: Lowering, x: Node, weight: Node | None, index: Node, ignor
     if weight is None:
         return build("where", ignored, zero, build.constant(1, low.kind))
     stretched = None
-    if weight.op == "input" and len(x.shape) == 2:
-        stretched = build.view_in_memory(weight, View("{0}.expand({1}, {2})", x.shape), lambda w: w.expand(x.shape))
+    if weight.op == "input" and len(x.shape) > 1:
+        sizes = ", ".join(f"{{{at + 1}}}" for at in range(len(x.shape)))
+        code = View(f"{{0}}[:{', None' * (len(x.shape) - 2)}].expand({sizes})", x.shape)
+        stretched = build.view_in_memory(weight, code, lambda w: w.view(-1, *[1] * (len(x.shape) - 2)).expand(x.shape))
     if stretched is None:
-        raise build.unmatched("weights the classes of a loss that is not one row a sample")
+        raise build.unmatched("weights the classes of a loss by numbers that are computed")
     picked = build.gather(stretched, build("where", ignored, build.constant(0, "int64"), index), dim)
     return build("where", ignored, zero, picked)
 
