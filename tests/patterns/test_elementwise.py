@@ -201,7 +201,12 @@ def test_a_thread_computes_one_element_of_functions_whose_code_is_long():
     first = [
         plan_of(torch.cos, normal(64, dtype=dtype)).configurations()[0] for dtype in (torch.float64, torch.float32)
     ]
-    assert [c.vector * c.vectors for c in first] == [1, 8]
+    assert [c.vector * c.vectors for c in first] == [1, 4]
+
+
+def test_few_elements_are_spread_over_all_multiprocessors():
+    few, many = (plan_of(F.relu, normal(size)).configurations()[0] for size in (8192, 1 << 18))
+    assert (few.vectors, many.vectors) == (1, 2)
 
 
 def test_names_that_the_kernel_needs_are_changed():
@@ -291,7 +296,7 @@ def test_the_order_that_reads_a_shared_tensor_once_is_the_same_function(name, tm
     ],
 )  # fmt: skip
 def test_only_what_the_cache_has_lost_by_then_changes_the_order(sizes, strides, found, tmp_path):
-    plan = plan_of(lambda x, b: x + b, normal(2, 8), normal(8))
+    plan = plan_of(lambda x, b: x + b, normal(512, 512), normal(512))
     with session("sm_90a"):
         module = first_kernel(plan, tmp_path)
     assert module.THREADS * module.VECTORS * module.VECTOR == 1024

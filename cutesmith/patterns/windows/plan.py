@@ -21,7 +21,14 @@ from cutesmith.patterns.graph.windows import Samples, Share, Span
 from cutesmith.patterns.pattern_plan import GraphPlan
 from cutesmith.patterns.windows.analysis import WindowsProblem, analyse
 from cutesmith.patterns.windows.forms import Form, form_of, repetitions
-from cutesmith.patterns.windows.proposals import MOST_SEEN, proposals, seen, vector_of, with_channels_last
+from cutesmith.patterns.windows.proposals import (
+    MOST_SEEN,
+    proposals,
+    seen,
+    vector_of,
+    warp_instructions,
+    with_channels_last,
+)
 from cutesmith.patterns.writing.expressions import literal
 from cutesmith.patterns.writing.naming import SHARED_NAMES, ViewNames
 from cutesmith.patterns.writing.templating import (
@@ -65,6 +72,11 @@ class WindowsPlan(GraphPlan):
 
     problem: WindowsProblem
     pattern: str = "windows"
+
+    @property
+    def warp_instructions(self) -> int:
+        """Those of the best guess; half, as most of them are issued at twice the rate of integers."""
+        return int(warp_instructions(self.problem, self.configurations()[0]) / 2)
 
     def configurations(self, arch: str = "sm_90a") -> list[WindowsConfiguration]:
         """Outputs a thread and threads a block, the best guess first."""

@@ -24,6 +24,13 @@ MULTIPROCESSORS, CLOCK = 132, 1.755e9
 SECTOR = 32
 """Bytes of memory that are written at once."""
 
+LINE = 0.7
+"""Cycles of L1 for each line of 128 bytes that a warp asks for, however few bytes of it."""
+
+L1_OF_A_WARP = 16384
+"""Bytes. Means of 11 x 11 windows took 359, 315 and 282 us by threads of 4, 2 and 1 outputs on an H200, 258 at the rate
+of memory: their warps read 5632, 2816 and 1408 bytes of a line, and fewer resident warps have them in L1."""
+
 THREAD = 130
 """Instructions of a thread beside its windows: where it is. The nearest elements of an image of twice the size took
 319, 162 and 119 us by threads of 1, 2 and 4 outputs on an H100."""
@@ -109,15 +116,29 @@ def vector_of(problem: WindowsProblem, c: WindowsConfiguration) -> int:
 def _predicted(problem: WindowsProblem, c: WindowsConfiguration) -> tuple[float, float]:
     """Seconds, and those that lines take through L1: where memory decides, fewer lines leave it less to wait for.
 
-    A warp has one line of 128 bytes a cycle from L1, however few bytes of it it asks for. Means of 7 x 7 windows, an
-    element at a time, took 818, 530 and 248 us by threads of 8, 4 and 2 outputs (evals/results/h100/table/memory):
-    lanes that each have a line of the image ask for 32 lines at a time.
+    Means of 7 x 7 windows, an element at a time, took 818, 530 and 248 us by threads of 8, 4 and 2 outputs
+    (evals/results/h100/table/memory): lanes that each have a line of the image ask for 32 lines at a time.
     """
     work = _work(problem, c)
-    warps_per_sm = work.threads / 32 / MULTIPROCESSORS
-    instructions = THREAD + 4 * work.accesses + 3 * work.elements + work.combined
-    through_l1 = warps_per_sm * work.lines / CLOCK
-    return max(_memory(problem, c), through_l1, warps_per_sm * instructions / 4 / CLOCK), through_l1
+    through_l1 = work.threads / 32 / MULTIPROCESSORS * work.lines * LINE / CLOCK
+    memory = _memory(problem, c) * (1 + _walked(problem, c) / L1_OF_A_WARP)
+    return max(memory, through_l1, warp_instructions(problem, c) / MULTIPROCESSORS / 4 / CLOCK), through_l1
+
+
+def warp_instructions(problem: WindowsProblem, c: WindowsConfiguration) -> float:
+    """Of all threads. Four times the size, bicubic, took 114 us on an H200; twice, trilinear, 36."""
+    work = _work(problem, c)
+    return work.threads / 32 * (THREAD + 4 * work.accesses + 3 * work.elements + work.combined)
+
+
+def _walked(problem: WindowsProblem, c: WindowsConfiguration) -> float:
+    """Bytes of a line of the image that a warp reads vector after vector, and that L1 has to keep meanwhile."""
+    span = seen(problem, c)
+    if c.by_channels or not 0 < span <= MOST_SEEN:
+        return 0
+    last = problem.spans[-1]
+    assert isinstance(last, Span)
+    return min(32, math.ceil(problem.positions[-1] / c.outputs)) * c.outputs * last.step * _item_bytes(problem)
 
 
 def _memory(problem: WindowsProblem, c: WindowsConfiguration) -> float:
@@ -160,7 +181,7 @@ def _work(problem: WindowsProblem, c: WindowsConfiguration) -> Work:
         return _repeated_work(problem, c, threads, stores)
     accesses, elements = _accesses(problem, c)
     lines = accesses * _lines(problem, c, across) + stores
-    return Work(threads, accesses, elements, problem.taps * c.outputs * (3 if problem.is_sampled else 1), lines)
+    return Work(threads, accesses, elements, problem.taps * c.outputs * (6 if problem.is_sampled else 1), lines)
 
 
 def _repeated_work(problem: WindowsProblem, c: WindowsConfiguration, threads: float, stores: float) -> Work:
