@@ -3,8 +3,8 @@
 Even numbers are halved until they are at most 16, the batch until it is 2, the sides of an image until they are at
 most 8, and a number of groups until it is 4: as many groups as channels would have one channel each. Where a file
 does not take that, those are 16 as well; then large numbers are divided by 32; then the batch alone is made 2; then
-numbers that `get_inputs` alone uses are halved to 64; then none is changed. Which of these a file takes is for the
-caller to try, in this order.
+numbers that `get_inputs` alone uses are halved to 64; then all numbers are, also those inside functions; then none is
+changed. Which of these a file takes is for the caller to try, in this order.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 Change = Callable[[int], int]
 WHOLE = "whole"
 """The way that changes nothing."""
+EVERYWHERE = "all to 64, also in functions"
 
 
 def smaller_sources(source: str) -> Iterator[tuple[str, str]]:
@@ -27,6 +28,7 @@ def smaller_sources(source: str) -> Iterator[tuple[str, str]]:
             if isinstance(statement, ast.Assign) and (smaller := rule(_names_of(statement), shared)) is not None:
                 _Smaller(smaller).visit(statement.value)
         yield way, f"{ast.unparse(changed)}\n"
+    yield EVERYWHERE, f"{ast.unparse(_Smaller(_halved_to(64)).visit(tree))}\n"
     yield WHOLE, source
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cutesmith.problems.smaller_sizes import WHOLE, smaller_sources
+from cutesmith.problems.smaller_sizes import EVERYWHERE, WHOLE, smaller_sources
 
 SOURCE = """
 import torch
@@ -27,7 +27,8 @@ def get_inputs():
 def test_each_way_changes_whole_numbers_at_module_scope_alone():
     found = dict(smaller_sources(SOURCE))
     first = "all to 16, images to 8, the batch to 2"
-    assert list(found) == [first, "all to 16", "large ones by 32", "batch to 2", "those of get_inputs to 64", WHOLE]
+    some = [first, "all to 16", "large ones by 32", "batch to 2", "those of get_inputs to 64"]
+    assert list(found) == [*some, EVERYWHERE, WHOLE]
     assert "batch_size, width = (16, 125)" in found["all to 16"] and "classes = 16" in found["all to 16"]
     assert (
         "batch_size, width = (128, 1000)" in found["large ones by 32"] and "classes = 16" in found["large ones by 32"]
@@ -35,7 +36,9 @@ def test_each_way_changes_whole_numbers_at_module_scope_alone():
     assert "batch_size, width = (64, 125)" in found["those of get_inputs to 64"]
     assert "classes = 512" in found["those of get_inputs to 64"]  # the model reads it
     assert found[WHOLE] == SOURCE
-    for source in found.values():
+    assert "classes = 64" in found[EVERYWHERE] and "rand(batch_size, width, 64)" in found[EVERYWHERE]
+    for way in (*some, WHOLE):
+        source = found[way]
         assert "odd = 4095" in source and "self.groups = 64" in source and "deep = True" in source
         assert "width, 128)" in source
 

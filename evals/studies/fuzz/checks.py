@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import torch
 
@@ -62,25 +63,26 @@ def check(case: Case, folder: Path, on: str = "emulator") -> Outcome:
         except UnmatchedError as refusal:
             return outcome(REFUSED, f"{refusal.operation.split(' at ')[0]}: {refusal.message}")
         except Exception as error:  # a fault of the generator: its class is the finding
-            return outcome(FAILED, f"draft: {_told(error)}")
+            return outcome(FAILED, f"draft: {told(error)}")
         try:
-            found = _results(kernel, case.inputs, folder, on)
+            found = results_of(kernel, case.inputs, folder, on)
         except Exception as error:  # the class of whatever the kernel's host code or its execution raised
-            return outcome(FAILED, _told(error))
+            return outcome(FAILED, told(error))
         problem = differences(reference, case.inputs, found, case.coarsest)
     return outcome(WRONG, problem) if problem else outcome(HELD)
 
 
-def _results(kernel: str, inputs: Sequence[torch.Tensor], folder: Path, on: str) -> list[torch.Tensor]:
+def results_of(kernel: str, inputs: Sequence[Any], folder: Path, on: str) -> list[torch.Tensor]:
+    """What `kernel_fn` of this text returns on the GPU or the emulated one, on the CPU."""
     with emulated_device(ARCH) if on == "emulator" else contextlib.nullcontext():
-        given = [_moved(value) for value in inputs]
+        given = [_moved(value) if isinstance(value, torch.Tensor) else value for value in inputs]
         found = [value.cpu() for value in listed(_module(kernel, folder).kernel_fn(*given))]
         if on == "gpu":
             torch.cuda.synchronize()
     return found
 
 
-def _told(error: Exception) -> str:
+def told(error: Exception) -> str:
     """Class and first line; of an error of ours the line says enough."""
     line = (str(error).splitlines() or [""])[0][:200]
     kind = type(error).__name__

@@ -27,7 +27,7 @@ NUDGE = {torch.bfloat16: 2.0**-16, torch.float16: 2.0**-16, torch.float32: 2.0**
 
 
 def differences(
-    function: Callable[..., Any], inputs: Sequence[torch.Tensor], found: Sequence[torch.Tensor], coarsest: torch.dtype
+    function: Callable[..., Any], inputs: Sequence[Any], found: Sequence[torch.Tensor], coarsest: torch.dtype
 ) -> str:
     """What is wrong with these results of the function, "" for nothing; `coarsest` is of the dtypes on the way."""
     with sdpa_kernel(SDPBackend.MATH):  # the CPU's own attention makes 0 of a query of NaN
@@ -129,9 +129,9 @@ def _same_kind(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
     return (first.isnan() == second.isnan()) & (~infinite | (first == second))
 
 
-def _nudged(value: torch.Tensor, sign: int) -> torch.Tensor:
+def _nudged(value: Any, sign: int) -> Any:
     """The same numbers but for their last digits, in float64; `sign` 0: up and down by turns."""
-    if not value.is_floating_point():
+    if not isinstance(value, torch.Tensor) or not value.is_floating_point():
         return value
     signs = torch.randint(0, 2, value.shape).double() * 2 - 1 if sign == 0 else torch.full(value.shape, float(sign))
     return value.double() * (1 + signs * NUDGE[value.dtype])
