@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
@@ -28,6 +29,11 @@ class GraphPlan:
     def algorithmic_flops(self) -> int:
         """Two for each product of two numbers, one for each other result; what a mask hides is counted too."""
         return self.graph.flops
+
+    @property
+    def blocks(self) -> float:
+        """Of the first configuration, where they may be fewer than multiprocessors; else infinite."""
+        return math.inf
 
     @property
     def warp_instructions(self) -> int:

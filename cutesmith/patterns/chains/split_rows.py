@@ -13,20 +13,17 @@ from dataclasses import replace
 
 from cutesmith.errors import UnmatchedError
 from cutesmith.patterns.chains.chain import ChainPlan, Launch, chain_of, part_of_chain, passed_on, returning
-from cutesmith.patterns.chains.totals import SPLIT
+from cutesmith.patterns.chains.parted import FEW_ROWS, sizes_of, with_parts
+from cutesmith.patterns.chains.totals import SPLIT, reductions
 from cutesmith.patterns.elementwise.plan import match as elementwise
-from cutesmith.patterns.graph.attributes import Input, Reduction, Sized
+from cutesmith.patterns.graph.attributes import Reduction, Sized
 from cutesmith.patterns.graph.builder import GraphBuilder
 from cutesmith.patterns.graph.dtypes import compute_dtype
 from cutesmith.patterns.graph.nodes import Graph, Node, with_nodes, with_values
-from cutesmith.patterns.graph.size_laws import SizeLaw
+from cutesmith.patterns.graph.size_laws import Place, SizeLaw
 from cutesmith.patterns.rows.analysis import Degrees, RowsAnalysis, analyse
-from cutesmith.patterns.rows.plan import match as rows
 
 Dims = tuple[int, ...]
-
-FEW_ROWS = 32
-"""A quarter of the SMs of an H200."""
 
 LONG_ROW = 1 << 18
 """Elements: a block moves so many floats in 18 us, the time of a few launches.
@@ -40,6 +37,7 @@ ENOUGH_PARTS = 512
 
 def match(graph: Graph) -> ChainPlan:
     """A plan for a graph of few long rows that can be split, or UnmatchedError."""
+    graph = _in_parts(graph)
     left, launches = _with_divisors(graph), list[Launch]()
     while any(node.is_reduction for node in left.nodes()):
         left, added = _after_a_round(left, len(launches) // 2 + 1)
@@ -48,12 +46,22 @@ def match(graph: Graph) -> ChainPlan:
     return chain_of(graph, (*launches, part_of_chain("apply", left, elementwise)), "split_rows")
 
 
-def _with_divisors(graph: Graph) -> Graph:
-    """Variances as sums over a number that follows the sizes: later launches do not know how long the rows were."""
+def _in_parts(graph: Graph) -> Graph:
+    """The graph with the last of the reduced dimensions in parts, where no outer one is long enough to be split."""
     analysis = analyse(graph)
     if analysis.rows > FEW_ROWS or analysis.columns < LONG_ROW:
         raise UnmatchedError("the rows are many or short", operation="")
-    if _whole(analysis) is None:  # the sizes that follow are known as they were traced
+    try:
+        _outer_and_inner(analysis)
+    except UnmatchedError:
+        return with_parts(graph, analysis.reduced[-1] - analysis.rank)
+    return graph
+
+
+def _with_divisors(graph: Graph) -> Graph:
+    """Variances as sums over a number that follows the sizes: later launches do not know how long the rows were."""
+    analysis = analyse(graph)
+    if _whole(analysis, ()) is None:  # the sizes that follow are known as they were traced
         analysis.graph = graph = replace(graph, fixed_shapes=True)
     build = GraphBuilder()
     lowered = replace(graph, outputs=analysis.outputs)
@@ -70,18 +78,19 @@ def _size(build: GraphBuilder, analysis: RowsAnalysis, dims: Sequence[int], offs
     """The number of elements in `dims` of the rows and columns, plus `offset`: for whatever sizes, or those traced."""
     if analysis.graph.fixed_shapes:
         return build.constant(math.prod(analysis.shape[dim] for dim in dims) + offset, "float32")
-    whole = _whole(analysis)
+    whole = _whole(analysis, dims)
     if whole is None:
         raise UnmatchedError("no argument has the shape of what is reduced", operation="")
-    law = SizeLaw(offset, 1.0, tuple((Input.of(whole).index, dim) for dim in dims), 1.0)
+    factor, places = whole
+    law = SizeLaw(offset, factor, places, 1.0)
     value = law.value([argument.sizes for argument in analysis.graph.arguments])
     return build.node("sized", (), (), "float32", Sized(law, value))
 
 
-def _whole(analysis: RowsAnalysis) -> Node | None:
-    """An argument, as it is, that has the shape of what is reduced."""
+def _whole(analysis: RowsAnalysis, dims: Sequence[int]) -> tuple[float, tuple[Place, ...]] | None:
+    """The product of sizes of an argument, as it is or in parts, that has the shape of what is reduced."""
     uses = (use.node for use in analysis.uses if use.node.shape == analysis.shape)
-    return next((node for node in uses if not Input.of(node).views), None)
+    return next(filter(None, (sizes_of(node, dims) for node in uses)), None)
 
 
 def _after_a_round(graph: Graph, number: int) -> tuple[Graph, list[Launch]]:
@@ -94,7 +103,7 @@ def _after_a_round(graph: Graph, number: int) -> tuple[Graph, list[Launch]]:
     known, values = passed_on(given, wholes.outputs, f"whole{suffix}")
     found = dict(zip(map(id, split.reductions), values, strict=True))
     names = f"parts{suffix}", f"wholes{suffix}"
-    launches = [part_of_chain(name, part, rows) for name, part in zip(names, (parts, wholes), strict=True)]
+    launches = [part_of_chain(name, part, reductions) for name, part in zip(names, (parts, wholes), strict=True)]
     return with_values(known, found), launches
 
 

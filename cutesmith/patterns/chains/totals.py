@@ -11,12 +11,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from cutesmith.errors import UnmatchedError
-from cutesmith.patterns.chains.chain import ChainPlan, SinglePlan, chain_of, part_of_chain, passed_on, returning
+from cutesmith.patterns.chains.chain import Chain, ChainPlan, SinglePlan, chain_of, passed_on, returning, standing_alone
+from cutesmith.patterns.chains.parted import FEW_ROWS, with_parts
 from cutesmith.patterns.columns.plan import match as columns
 from cutesmith.patterns.graph.attributes import Reduction
 from cutesmith.patterns.graph.builder import GraphBuilder
 from cutesmith.patterns.graph.dtypes import compute_dtype
-from cutesmith.patterns.graph.nodes import Graph, Node, nodes_of, with_values
+from cutesmith.patterns.graph.nodes import LEAVES, Graph, Node, nodes_of, with_values
 from cutesmith.patterns.rows.plan import match as rows
 
 SPLIT = frozenset({"sum", "mean", "prod", "max", "min", "any", "all"})
@@ -25,20 +26,47 @@ SPLIT = frozenset({"sum", "mean", "prod", "max", "min", "any", "all"})
 WORTHWHILE = 1 << 16
 """Fewer elements one block reads in about the time of a launch (an estimate: 64 a thread), so one launch is left."""
 
+LONG_TOTAL = 1 << 18
+"""Elements: a block alone reads so many floats in 18 us, the time of a few launches (58 GB/s, on an H200)."""
+
 ROW_VALUES, TOTAL = "row_values", "total"
 
 
 def match(graph: Graph) -> ChainPlan:
     """A plan for a graph of totals, or UnmatchedError when it has none, or one block reads its tensors fast enough."""
-    totals = _totals(graph)
-    first = _row_values(graph, totals)
-    second = _of_row_values(graph, totals, first)
+    parts = _in_parts(graph)
+    totals = _totals(parts)
+    first = _row_values(parts, totals)
+    second = _of_row_values(parts, totals, first)
     second = replace(second, returns_tuple=len(second.outputs) > 1)
-    launches = [part_of_chain(name, part, _reductions) for name, part in ((ROW_VALUES, first), (TOTAL, second))]
-    return chain_of(graph, launches, "totals")
+    chain = Chain(parts)
+    for name, part, matcher in ((ROW_VALUES, first, reductions), (TOTAL, second, _of_values)):
+        alone, sources = standing_alone(part)
+        chain.add(name, matcher(alone), sources)
+    return chain_of(replace(graph, steps=parts.steps), chain.launches, "totals")
 
 
-def _reductions(graph: Graph) -> SinglePlan:
+def _in_parts(graph: Graph) -> Graph:
+    """The graph with one long dimension in parts, where the others are too short to keep a GPU busy."""
+    shape = max((node.inputs[0].shape for node in _totals(graph)), key=math.prod)
+    long = max(range(len(shape)), key=shape.__getitem__)
+    if math.prod(shape[:-1]) // (1 if shape[-1] > 1 else shape[long]) > FEW_ROWS or math.prod(shape) < LONG_TOTAL:
+        return graph
+    try:
+        return with_parts(graph, long - len(shape))
+    except UnmatchedError:
+        return graph
+
+
+def _of_values(graph: Graph) -> SinglePlan | ChainPlan:
+    """What the totals of rows' values come to: of very many such in two launches again."""
+    try:
+        return match(graph)
+    except UnmatchedError:
+        return reductions(graph)
+
+
+def reductions(graph: Graph) -> SinglePlan:
     """Columns where the rows lie side by side, as the pixels of a loss over channels do; else rows."""
     try:
         return columns(graph)
@@ -86,10 +114,15 @@ def _row_value(build: GraphBuilder, total: Node) -> Node:
     build.origin = total.origin
     if len(x.shape) == 1:  # one value a row, as a target of class indices
         x = build.reshape(x, (*x.shape, 1))
-    if x.shape[-1] == 1:
+    last = max((dim for dim, size in enumerate(x.shape) if size > 1), default=0)
+    if x.shape[-1] == 1 and (math.prod(x.shape) < LONG_TOTAL or not _is_plain(x)):
         return build.retype(x, compute_dtype(x.dtype))
-    shape, last = (*x.shape[:-1], 1), len(x.shape) - 1
+    shape = (*x.shape[:last], 1, *x.shape[last + 1 :])
     return build.node(total.op, (x,), shape, compute_dtype(total.dtype), Reduction((last,)))
+
+
+def _is_plain(node: Node) -> bool:
+    return all(each.is_pointwise or each.op in LEAVES for each in nodes_of((node,)))
 
 
 def _of_row_values(graph: Graph, totals: Sequence[Node], first: Graph) -> Graph:

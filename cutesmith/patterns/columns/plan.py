@@ -60,6 +60,12 @@ class ColumnsPlan(GraphPlan):
             found[1:1] = [replace(base, hints="last"), replace(narrow, hints="last")]
         return [*found, replace(base, threads=128), replace(base, reload_elements=elements // 2)]
 
+    @property
+    def blocks(self) -> float:
+        """One for each tile of rows."""
+        _, rows = self.tiling(self.configurations()[0]).tile
+        return math.ceil(self.analysis.rows / rows)
+
     def render(self, configuration: ColumnsConfiguration) -> str:
         """The kernel section: imports, device functions, kernel, launch, cached compile and `kernel_fn`."""
         *steps, ending = steps_of(self.kernel)

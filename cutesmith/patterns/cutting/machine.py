@@ -22,6 +22,8 @@ class Machine:
     scalar_flops_per_second: float
     warp_instructions_per_second: float
     launch_seconds: float
+    block_bytes_per_second: float
+    """Of a block alone on its multiprocessor."""
 
     def seconds(self, plan: SinglePlan | ChainPlan, arch: str = "sm_90a") -> float:
         """The predicted time of all launches: each waits for the slowest of memory, arithmetic, instructions.
@@ -35,7 +37,7 @@ class Machine:
             return self.launch_seconds + plan.seconds(found[0]) - LAUNCH_SECONDS if found else math.inf
         arithmetic = (plan.algorithmic_flops + more_instructions(plan.graph)) / self.scalar_flops_per_second
         return self.launch_seconds + max(
-            plan.algorithmic_bytes / self.bytes_per_second,
+            plan.algorithmic_bytes / min(self.bytes_per_second, self.block_bytes_per_second * plan.blocks),
             plan.seconds(arch) if isinstance(plan, AttentionPlan) else arithmetic,
             plan.warp_instructions / self.warp_instructions_per_second,
         )
@@ -57,4 +59,5 @@ H200 = Machine(
     # 132 multiprocessors of 4 schedulers at 1.755 GHz; integers run at half the rate. Not measured.
     warp_instructions_per_second=132 * 4 * 1.755e9 / 2,
     launch_seconds=2e-6,
+    block_bytes_per_second=58e9,  # a layer norm of 16 rows of 4 million floats
 )

@@ -53,6 +53,11 @@ class RowsPlan(GraphPlan):
     kernel: RowsKernel
     pattern: str = "rows"
 
+    @property
+    def blocks(self) -> float:
+        """One for each row, or a cluster."""
+        return self.analysis.rows * self.configurations()[0].max_cluster
+
     def configurations(self, arch: str = "sm_90a") -> list[RowsConfiguration]:
         """Ways to spread a row over threads, the best guess first."""
         return proposals(self.analysis, self.kernel.kept_bytes, parse_arch(arch).sm)

@@ -1,0 +1,57 @@
+"""One long dimension as parts: launches of many blocks where a row alone would have one, numbers as PyTorch's."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from cutesmith.patterns.chains.chain import ChainPlan
+from cutesmith.patterns.chains.parted import FEWEST_PARTS, MOST_PARTS, parts_of
+from cutesmith.patterns.match import plan_kernel
+from cutesmith.patterns.tracing.trace import trace_function
+from tests.patterns.running import as_list, emulated_hopper, exactly, first_kernel, move, normal
+
+LONG, SHORT = 1 << 20, 1 << 12
+CASES = {
+    "sum": (lambda x: x.sum(), [(LONG,)]),
+    "mean_square": (F.mse_loss, [(LONG,), (LONG,)]),
+    "norm": (torch.linalg.norm, [(3, LONG)]),
+    "largest": (lambda x: (x.amax(), x.amin()), [(LONG, 1)]),
+    "over_its_norm": (lambda x: x / x.norm(), [(LONG,)]),
+    "scaled": (lambda x, y: x / x.abs().amax(-1, keepdim=True) * y, [(2, LONG), (LONG,)]),
+    "deviation": (lambda x: (x - x.mean(-1, keepdim=True)) / x.std(-1, keepdim=True), [(2, LONG)]),
+    "mean_of_columns": (lambda x: x.mean(0), [(LONG, 4)]),
+}
+
+
+def traced(name):
+    function, shapes = CASES[name]
+    with torch.device("meta"):
+        return plan_kernel(trace_function(function, [torch.empty(shape) for shape in shapes]), "sm_90a")
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_parts_have_blocks_of_their_own_and_come_to_the_whole(name, tmp_path):
+    function, shapes = CASES[name]
+    plan = traced(name)
+    assert isinstance(plan, ChainPlan)
+    assert plan.launches[0].plan.blocks >= FEWEST_PARTS
+    inputs = [normal(*(SHORT if size == LONG else size for size in shape), seed=at) for at, shape in enumerate(shapes)]
+    with emulated_hopper():
+        found = as_list(first_kernel(plan, tmp_path).kernel_fn(*map(move, inputs)))
+    for ours, exact in zip(found, exactly(function, inputs), strict=True):
+        torch.testing.assert_close(ours.cpu(), exact, rtol=1e-5, atol=1e-6)
+
+
+def test_a_length_that_has_no_such_parts_is_refused_with_what_it_needs(tmp_path):
+    with emulated_hopper():
+        kernel = first_kernel(traced("sum"), tmp_path)
+        with pytest.raises(ValueError, match=r"x.shape\[0\]"):
+            kernel.kernel_fn(move(normal(SHORT + 1)))
+
+
+def test_parts_are_equal_and_whole_vectors_where_they_can_be():
+    assert parts_of(LONG) == MOST_PARTS
+    assert [parts_of(size) for size in (1000 * 1000, 6 * 1031, 131 * 3, 1 << 7)] == [1000, 1, 393, 128]
+    assert all(size % parts_of(size) == 0 for size in range(1, 5000))
