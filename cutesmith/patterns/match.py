@@ -18,6 +18,7 @@ from cutesmith.patterns.cutting.counts import with_counts
 from cutesmith.patterns.cutting.cover import Matcher as LaunchMatcher
 from cutesmith.patterns.cutting.cover import cut
 from cutesmith.patterns.cutting.dual_products import with_dual_products
+from cutesmith.patterns.cutting.line_taps import with_taps_as_channels
 from cutesmith.patterns.cutting.machine import H200
 from cutesmith.patterns.cutting.owners import with_owners
 from cutesmith.patterns.cutting.phase_reductions import with_reductions_of_phases
@@ -113,6 +114,7 @@ def whole_or_cut(graph: Graph, arch: str = "sm_90a", *, free_sizes: bool = False
     phases = [with_phases(graph)]
     if sm == contraction.HOPPER:
         phases += [with_phases(graph, for_tma=True), with_phases(graph, for_tma=True, in_order=True)]
+        others.append(with_taps_as_channels(graph))
     reduced = [with_reductions_of_phases(each) for each in phases if each is not graph]
     plain = with_plain_scores(with_parts_of_joined(graph))
     others += [plain, *([apart] if (apart := with_joined_factors(plain)) is not plain else [])]
