@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import inspect
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,6 +25,7 @@ from cutesmith.judge.reference_side.problem_calls import native_outputs, promise
 from cutesmith.judge.reference_side.tolerance import tolerance_for
 from cutesmith.judge.transfer.tensors import summarize
 from cutesmith.problems import contract
+from cutesmith.problems.arguments import is_option, names_of
 from cutesmith.recording.facade import cuda_as_cpu
 from cutesmith.sandbox.confinement import confine
 from cutesmith.timing.algorithmic_work import work_of
@@ -68,7 +68,7 @@ class AuditWorker:
         if not elements_of(inputs):
             raise ContractError("get_inputs() returns no tensor with elements", hint=contract.PROBLEM_LINES)
         self.problem = problem
-        names = parameter_names(problem.reference_fn, len(inputs))
+        names = names_of(problem.reference_fn, inputs, unnamed="x")
         return Loaded(
             inputs=tuple(_described(name, value) for name, value in zip(names, inputs)),
             input_bytes=bytes_of(inputs),
@@ -93,7 +93,7 @@ class Trial:
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
         self.inputs = problem.measure()
-        self.names = parameter_names(problem.reference_fn, len(self.inputs))
+        self.names = names_of(problem.reference_fn, self.inputs, unnamed="x")
         self.findings: list[Found] = []
         self.draws: list[Values] = []  # of get_inputs()
         self.sets: list[Values] = []
@@ -267,7 +267,8 @@ class Trial:
         if not influence.of_inputs & tensors:
             self._find("constant", "reference_fn gives the same result whatever its tensors hold")
             return
-        for index in sorted(set(range(len(self.names))) - influence.of_inputs):
+        options = {index for index, value in enumerate(self.inputs) if is_option(value)}
+        for index in sorted(set(range(len(self.names))) - influence.of_inputs - options):
             # An error, unless it is a scalar or came with a module.
             value, message = self.inputs[index], f"input {self._named(index)} does not change the result"
             if index < len(self.names) - self.problem.state:
@@ -319,7 +320,7 @@ class Trial:
             self._find("no-sets", "get_input_sets() gives no sets that are small enough to be tried")
 
     def _named(self, index: int) -> str:
-        return f"{index} ({self.names[index]})" if self.names[index] else str(index)
+        return f"{index} ({self.names[index]})"
 
     def _find(self, rule: str, message: str) -> None:
         self.findings.append(Found(rule, message))
@@ -331,16 +332,6 @@ def _why_not(others: OtherInputs, name: str, values: Values) -> str:
         return others.draw(name, values)[1]
     except Exception as error:  # noqa: BLE001 - what goes wrong with a draw says nothing against the problem
         return f"it could not be drawn: {type(error).__name__}: {str(error)[:300]}"
-
-
-def parameter_names(function: Callable[..., Any], count: int) -> list[str]:
-    """The names of the parameters that take the inputs; empty where there are none."""
-    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    try:
-        names = [p.name for p in inspect.signature(function).parameters.values() if p.kind in kinds]
-    except (TypeError, ValueError):
-        names = []
-    return (names + [""] * count)[:count]
 
 
 def _described(name: str, value: Any) -> dict[str, object]:

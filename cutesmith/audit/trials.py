@@ -147,13 +147,16 @@ class Influence:
 
 
 def changes(value: Any, other: Any) -> Iterator[Any]:
-    """Other values for one input, of its shape and type and within its range, the likeliest to matter first."""
+    """Other values for one input, of its shape and type and within its range, the likeliest to matter first.
+
+    None for an option.
+    """
     if not isinstance(value, torch.Tensor):
         if isinstance(value, bool):
             yield not value
         elif isinstance(value, float):
             yield from (value * 1.5 + 0.125, -value - 1.0)
-        else:
+        elif isinstance(value, int):
             yield from (value + 1, value - 1)
         return
     if isinstance(other, torch.Tensor) and other.shape == value.shape and not _same_value(value, other):

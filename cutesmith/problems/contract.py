@@ -40,6 +40,11 @@ PROBLEM_NAMES = (
 DRAWING_OPTIONS = ("DERIVED_SHAPES", "DOMAIN", "EMULATED_SIZES")
 """Names by which a problem says what may be drawn beside its own inputs, and at which sizes."""
 
+INPUTS_MAY_BE = (
+    "Inputs are torch tensors, Python numbers (bool, int, float), options (text, None, a torch.dtype), and lists and "
+    "tuples of these."
+)
+
 KERNEL_LINES = """\
 def kernel_fn(x): ...      # launches the compiled CuTe DSL kernel, returns a tensor or a tuple of tensors
 def reference_fn(x): ...   # the same function in PyTorch
@@ -190,25 +195,34 @@ def parse(source: str, path: str | Path) -> ast.Module:
 
 
 def check_inputs(inputs: Any, *, where: str = "get_inputs()", device: str = "cuda") -> list[Any]:
-    """The inputs as a list, once each is a tensor on `device` or a Python bool, int or float.
+    """The values of the inputs (`problems.arguments`), once each input is one that a function may have.
 
-    Raises ContractError that names the first input that is neither, and what to write.
+    That is a tensor on `device`, a Python bool, int or float, an option, or a list or tuple that holds tensors.
+    Raises ContractError that names the first input that is something else, and what to write.
     """
-    import torch
+    from cutesmith.problems.arguments import spread
 
     for index, value in enumerate(listed(inputs, where=where)):
-        if isinstance(value, torch.Tensor):
-            if (actual := value.device.type) != device:
-                raise ContractError(
-                    f"{where}: input {index} is on {actual}: {where} must return {device.upper()} tensors",
-                    hint=f'Write device="{device}" where the tensor is made.',
-                )
-        elif not isinstance(value, (bool, int, float)):
+        _check_input(value, f"{where}: input {index}", where, device)
+    return spread(inputs)
+
+
+def _check_input(value: Any, name: str, where: str, device: str) -> None:
+    import torch
+
+    from cutesmith.problems.arguments import SEQUENCES, is_option
+
+    if isinstance(value, torch.Tensor):
+        if (actual := value.device.type) != device:
             raise ContractError(
-                f"{where}: input {index} is {_a(type(value).__name__)}",
-                hint="Inputs are torch tensors and Python scalars (bool, int, float).",
+                f"{name} is on {actual}: {where} must return {device.upper()} tensors",
+                hint=f'Write device="{device}" where the tensor is made.',
             )
-    return list(inputs)
+    elif type(value) in SEQUENCES:
+        for index, item in enumerate(value):
+            _check_input(item, f"{name}[{index}]", where, device)
+    elif not (isinstance(value, (bool, int, float)) or is_option(value)):
+        raise ContractError(f"{name} is {_a(type(value).__name__)}", hint=INPUTS_MAY_BE)
 
 
 def listed(inputs: Any, *, where: str = "get_inputs()") -> list[Any]:
@@ -223,18 +237,20 @@ def listed(inputs: Any, *, where: str = "get_inputs()") -> list[Any]:
 
 
 def check_arity(function: Callable[..., Any], name: str, inputs: Sequence[Any]) -> None:
-    """ContractError when `function` cannot be called with these inputs as positional arguments."""
+    """ContractError when `function` cannot be called with these values as positional arguments."""
     from inspect import signature
+
+    from cutesmith.problems.arguments import gathered
 
     try:
         accepted = signature(function)
     except (TypeError, ValueError):  # a builtin without a signature: the call itself will tell
         return
     try:
-        accepted.bind(*inputs)
+        accepted.bind(*(arguments := gathered(inputs)))
     except TypeError as error:
         raise ContractError(
-            f"{name}{accepted} does not take the {len(inputs)} inputs that get_inputs() returns: {error}",
+            f"{name}{accepted} does not take the {len(arguments)} inputs that get_inputs() returns: {error}",
             hint=f"{name} is called as {name}(*get_inputs()): one positional argument an input.",
         ) from error
 
@@ -256,15 +272,17 @@ def check_tolerance(value: Any, path: str | Path) -> dict[str, float]:
 
 
 def check_work(value: Any, name: str, inputs: Sequence[Any]) -> int | None:
-    """ALGORITHMIC_FLOPS or ALGORITHMIC_BYTES as a number for these inputs; None where the file declares none.
+    """ALGORITHMIC_FLOPS or ALGORITHMIC_BYTES as a number for these values of inputs; None where the file declares none.
 
     It is an int or a function of the inputs. Raises ContractError for anything else, also what the function raises.
     """
     if value is None:
         return None
     if callable(value):
+        from cutesmith.problems.arguments import gathered
+
         try:
-            value = value(*inputs)
+            value = value(*gathered(inputs))
         except Exception as error:
             raise ContractError(f"{name} raised {type(error).__name__}: {str(error)[:500]}") from error
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value) or value < 0:

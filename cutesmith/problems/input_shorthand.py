@@ -1,4 +1,7 @@
-"""Inputs in short: `bf16[16384,5120]`, `i64[4096]<50257`, `1e-5`, and the `get_inputs` that draws them."""
+"""Inputs in short: `bf16[16384,5120]`, `i64[4096]<50257`, `1e-5`, `"tanh"`, `[f32[8], f32[4]]`.
+
+And the `get_inputs` that draws them.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,8 @@ _DTYPES = {
 _TENSOR = re.compile(r"(?P<dtype>[\w.]+)\s*\[(?P<sizes>[^\[\]]*)\]\s*(?:<\s*(?P<bound>\d+))?")
 GRAMMAR = (
     "Write --input once for each argument: a tensor as 'bf16[16384,5120]', indices below a bound as "
-    "'i64[16384]<5120', a number as 1e-5 or True."
+    "'i64[16384]<5120', a number as 1e-5 or True, an option as '\"tanh\"', None or torch.float16, a list as "
+    "'[f32[8,4], f32[8,2]]' or '(1, 1)'."
 )
 
 
@@ -42,7 +46,7 @@ def input_expression(text: str) -> str:
     """
     found = _TENSOR.fullmatch(text.strip())
     if found is None:
-        return _scalar(text)
+        return _sequence(text) or _scalar(text)
     dtype = _DTYPES.get(found["dtype"].lower().removeprefix("torch."))
     if dtype is None:
         raise UsageError(
@@ -82,12 +86,26 @@ def _tensor(dtype: str, sizes: tuple[int, ...], bound: int) -> str:
     return f'torch.randn({shape}, device="cuda", dtype=torch.{dtype})'
 
 
+def _sequence(text: str) -> str:
+    """The expression of a list or tuple, each of whose items is an input; empty for anything else."""
+    try:
+        node = ast.parse(text.strip(), mode="eval").body
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return ""
+    if not isinstance(node, (ast.List, ast.Tuple)):
+        return ""
+    items = [input_expression(ast.get_source_segment(text.strip(), item) or "") for item in node.elts]
+    return f"[{', '.join(items)}]" if isinstance(node, ast.List) else f"({''.join(f'{item}, ' for item in items)})"
+
+
 def _scalar(text: str) -> str:
+    if text.strip().removeprefix("torch.") in (*FLOATS, *INTEGERS, *BOOLEANS) and text.strip().startswith("torch."):
+        return text.strip()
     literal = {"true": "True", "false": "False"}.get(text.strip().lower(), text.strip())
     try:
         value = ast.literal_eval(literal)
     except (ValueError, SyntaxError, MemoryError, RecursionError):
-        value = None
-    if not isinstance(value, (bool, int, float)) or not math.isfinite(value):
-        raise UsageError(f"--input {text!r:.80} is neither a tensor nor a number", hint=GRAMMAR)
+        value = b""
+    if not (isinstance(value, (bool, int, float)) and math.isfinite(value) or value is None or isinstance(value, str)):
+        raise UsageError(f"--input {text!r:.80} is neither a tensor nor a number nor an option", hint=GRAMMAR)
     return repr(value)

@@ -29,6 +29,7 @@ ADAPTER = '''
 import functools  # noqa: E402
 
 import torch  # noqa: E402
+from torch.utils._pytree import tree_map_only  # noqa: E402 - inputs may be lists of tensors
 
 STATE_NAMES = {names}
 
@@ -75,7 +76,7 @@ def get_inputs():
     model = new_model()
     state = {{**dict(model.named_parameters()), **dict(model.named_buffers())}}
     values = [*drawn_inputs(), *(state[name] for name in STATE_NAMES)]
-{drawn}    return [value.detach().to("cuda") if isinstance(value, torch.Tensor) else value for value in values]
+{drawn}    return tree_map_only(torch.Tensor, lambda value: value.detach().to("cuda"), values)
 '''
 
 
@@ -104,20 +105,19 @@ class Draws(TorchFunctionMode):
         return result
 
 
-@functools.cache
-def draws_for(*inputs):
-    """What forward draws for inputs of these (shape, dtype), numbers as they are: found without values."""
-    given = [torch.empty(each[0], dtype=each[1], device="meta") if isinstance(each, tuple) else each for each in inputs]
-    with torch.device("meta"):
-        model = new_model()
-    with torch.no_grad(), Draws() as draws:
-        model(*given)
-    return draws.noted
+NOTED = {}
 
 
 def draws_of(inputs):
-    """(function, shape, dtype) of each tensor that forward draws."""
-    return draws_for(*((v.shape, v.dtype) if isinstance(v, torch.Tensor) else v for v in inputs))
+    """(function, shape, dtype) of each tensor that forward draws for inputs like these: found once, without values."""
+    inputs = tree_map_only(torch.Tensor, lambda value: torch.empty_like(value, device="meta"), inputs)
+    if (told := repr(inputs)) not in NOTED:
+        with torch.device("meta"):
+            model = new_model()
+        with torch.no_grad(), Draws() as draws:
+            model(*inputs)
+        NOTED[told] = draws.noted
+    return NOTED[told]
 '''
 WITHIN = "with Draws({names}):\n        "
 DRAWN = "    values += [draw(shape, dtype=dtype) for draw, shape, dtype in draws_of(values[:{count}])]\n"

@@ -25,6 +25,7 @@ from typing import Any
 
 from cutesmith.errors import ContractError
 from cutesmith.problems import kernelbench
+from cutesmith.problems.arguments import of_values
 from cutesmith.problems.contract import (
     FileContract,
     check_tolerance,
@@ -62,13 +63,13 @@ class LoadedFile:
 
     @property
     def kernel_fn(self) -> Callable[..., Any]:
-        """`kernel_fn`; ContractError when the file has none."""
-        return self._function("kernel_fn")
+        """`kernel_fn`, called with values (`problems.arguments`); ContractError when the file has none."""
+        return of_values(self._function("kernel_fn"))
 
     @property
     def reference_fn(self) -> Callable[..., Any]:
-        """`reference_fn`; ContractError when the file has none or it was stripped."""
-        return self._function("reference_fn")
+        """`reference_fn`, called with values; ContractError when the file has none or it was stripped."""
+        return of_values(self._function("reference_fn"))
 
     @property
     def get_inputs(self) -> Callable[[], Any]:

@@ -26,6 +26,7 @@ from cutesmith.judge.transfer.device_memory import release_unused
 from cutesmith.judge.transfer.requests import Give, Scalar, Start, Take, TensorFile, Value
 from cutesmith.judge.transfer.tensors import bytes_of, bytes_of_values, copy_of
 from cutesmith.judge.transfer.transfer import Transfer
+from cutesmith.problems.arguments import of_values
 from cutesmith.sandbox.confinement import confine
 from cutesmith.sandbox.messages import Request
 from cutesmith.sandbox.readable import INPUTS
@@ -190,10 +191,10 @@ class TimedBaselines(Reference):
     def baseline(self, request: requests.Baseline) -> None:
         """Make a baseline callable: eager, torch.compile, or `file.py:function`."""
         function: Function = self.loaded.reference_fn
-        if request.mode:
-            function = torch.compile(function, mode=request.mode, dynamic=False)
+        if request.mode:  # the function itself, without what gathers its arguments
+            function = of_values(torch.compile(self.loaded.module.reference_fn, mode=request.mode, dynamic=False))
         elif request.path:
-            function = _function_of(request.path, request.function)
+            function = of_values(_function_of(request.path, request.function))
         self.bench.functions[request.name] = function
 
     def compare(self, request: requests.Compare) -> str:

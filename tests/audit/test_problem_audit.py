@@ -101,7 +101,7 @@ def test_what_is_no_function_of_all_its_inputs_is_refused(audit, reference, inpu
         ("def reference_fn(x): x.relu_()", [MATRIX], "reference_fn returned NoneType, not a tensor"),
         (fn("x, y: x"), [MATRIX], "does not take the 1 inputs"),
         (SQUARE, ["torch.randn(8, 8)"], "input 0 is on cpu"),
-        (SQUARE, ["'text'"], "input 0 is a str"),
+        (SQUARE, ["{1: 2}"], "input 0 is a dict"),
         (SQUARE, ["0.5"], "no tensor with elements"),
         (SQUARE, ['torch.randn(0, 7, device="cuda")'], "no tensor with elements"),
         (SQUARE, ["1 / 0"], "get_inputs raised ZeroDivisionError"),

@@ -242,10 +242,11 @@ def test_the_content_hash_is_sha256(write_file):
         ({}, "returned a dict, not a list"),
         ([], "returned no inputs"),
         ([1, torch.zeros(2)], "input 1 is on cpu: get_inputs() must return CUDA tensors"),
-        ([1, "x"], "input 1 is a str"),
-        ([None], "input 0 is None"),
-        ([[torch.zeros(2)]], "input 0 is a list"),
+        ([1, {"x": 1}], "input 1 is a dict"),
+        ([(1, [2, {3}])], "input 0[1][1] is a set"),
+        ([[torch.zeros(2)]], "input 0[0] is on cpu"),
         ([1 + 2j], "input 0 is a complex"),
+        ([torch.device("cuda")], "input 0 is a device"),
     ],
 )
 def test_wrong_inputs_are_named(inputs, message):
@@ -258,6 +259,15 @@ def test_wrong_inputs_are_named(inputs, message):
 def test_tensors_on_the_asked_device_and_scalars_pass():
     x = torch.zeros(2)
     assert contract.check_inputs((x, 1, 2.0, True), device="cpu") == [x, 1, 2.0, True]
+
+
+def test_a_function_is_checked_by_the_arguments_that_its_values_are():
+    values = contract.check_inputs([[torch.zeros(2), torch.ones(3)], "sum", None, (1, 2)], device="cpu")
+    contract.check_arity(lambda tensors, mode, weight, dims: None, "kernel_fn", values)
+    with pytest.raises(ContractError, match="does not take the 4 inputs"):
+        contract.check_arity(lambda tensors, mode, weight: None, "kernel_fn", values)
+    flops = contract.check_work(lambda tensors, mode, weight, dims: 7 * len(tensors), "ALGORITHMIC_FLOPS", values)
+    assert flops == 14
 
 
 def test_the_hint_for_a_cpu_tensor_says_what_to_write():

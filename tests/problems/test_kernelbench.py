@@ -218,3 +218,36 @@ def test_draws_follow_the_sizes_of_the_inputs(write_file):
 
 def test_a_forward_that_draws_nothing_has_no_text_about_draws(loaded):
     assert "Draws" not in loaded.source
+
+
+def test_lists_of_tensors_and_options_reach_forward_and_its_draws(write_file):
+    source = """\
+import torch
+
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.scale = torch.nn.Parameter(torch.full((1,), 3.0))
+
+    def forward(self, tensors, sizes, mode):
+        noise = torch.randn(sizes, device=tensors[0].device)
+        return torch.cat(tensors, 0) * self.scale + (noise if mode == "noise" else 0)
+
+
+def get_inputs():
+    return [[torch.randn(2, 4), torch.randn(1, 4)], [3, 4], "noise"]
+
+
+def get_init_inputs():
+    return []
+"""
+    path = write_file(source)
+    loaded = load_file(path)
+    module = loaded.module
+    exec(on_cpu("# Adapter" + loaded.source.partition("# Adapter")[2]), module.__dict__)
+    tensors, sizes, mode, scale, noise = module.get_inputs()
+    assert sizes == [3, 4] and mode == "noise" and noise.shape == (3, 4) and type(tensors) is list
+    assert torch.equal(module.reference_fn(tensors, sizes, mode, scale, noise), torch.cat(tensors) * 3.0 + noise)
+    values = contract.check_inputs(module.get_inputs(), device="cpu")
+    assert torch.equal(loaded.reference_fn(*values).detach() * 0, torch.zeros(3, 4))

@@ -226,12 +226,12 @@ class Drawing:
         return tuple(i for i, kind in enumerate(self.kinds) if kind.role is role and not stays(kind))
 
     def changed(self, way: Way, inputs: Sequence[Any]) -> Values:
-        """The inputs with those at the way's places changed; an empty tensor stays."""
+        """The inputs with those at the way's places changed; an empty tensor stays, and so does the nesting."""
         elements = [value.numel() if isinstance(value, torch.Tensor) else 1 for value in inputs]
         changed = way.changed(elements)
         return [
-            way.change(value, with_ends_of(kind, value, inputs)) if index in changed else value
-            for index, (value, kind) in enumerate(zip(inputs, self.kinds))
+            way.change(value, with_ends_of(self.kinds[index], value, inputs)) if index in changed else value
+            for index, value in enumerate(inputs)
         ]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -10,6 +9,8 @@ from enum import Enum
 from typing import Any
 
 import torch
+
+from cutesmith.problems.arguments import is_option, names_of
 
 SAMPLE = 1 << 18  # elements of a corner that are looked at: copies of 2 MiB, which the allocator gives back
 FEW = 1 << 13  # of a corner that is looked at first: in four dimensions its rows are still 8 long
@@ -24,6 +25,7 @@ class Role(str, Enum):
     INTEGER = "integer"
     BOOLEAN = "boolean"
     SCALAR = "scalar"
+    OPTION = "option"
     OTHER = "other"
 
 
@@ -75,8 +77,8 @@ class Kind:
 
 
 def kinds_of(reference_fn: Callable[..., Any], values: Sequence[Any]) -> tuple[Kind, ...]:
-    """The kind of each input, by its values; names are those of the reference's parameters."""
-    return tuple(kind_of(name, value) for name, value in zip(_names(reference_fn, len(values)), values))
+    """The kind of each input, by its values; names are those of the reference's parameters. A nesting has none."""
+    return tuple(kind_of(name, value) for name, value in zip(names_of(reference_fn, values, unnamed="input "), values))
 
 
 def with_ends_of(kind: Kind, tensor: Any, inputs: Sequence[Any]) -> Kind:
@@ -98,6 +100,8 @@ def kind_of(name: str, value: Any) -> Kind:
     """The kind of one input. Tensors without elements, complex and 8-bit float ones are of no kind that is drawn."""
     if isinstance(value, (bool, int, float)):
         return Kind(name, Role.SCALAR, low=float(value), high=float(value), value=value)
+    if is_option(value):
+        return Kind(name, Role.OPTION)
     if not isinstance(value, torch.Tensor) or not value.numel() or value.is_complex():
         return Kind(name, Role.OTHER)
     with torch._C.DisableTorchFunction():  # that tensors pose as CUDA's would cost more than the numbers do
@@ -121,15 +125,6 @@ def _kind_of_tensor(name: str, value: torch.Tensor) -> Kind:
         return Kind(name, Role.OTHER)
     low, high = _snapped(*_ends(value))
     return Kind(name, Role.FLOAT, _structure(value), low, high, shares=low >= 0 and _rows_sum_to_one(value))
-
-
-def _names(function: Callable[..., Any], count: int) -> list[str]:
-    try:
-        parameters = list(inspect.signature(function).parameters.values())
-    except (TypeError, ValueError):  # a builtin without a signature
-        parameters = []
-    named = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    return [*named[:count], *(f"input {index}" for index in range(len(named), count))]
 
 
 def _ends(tensor: torch.Tensor) -> tuple[float, float]:

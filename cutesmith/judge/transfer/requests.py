@@ -15,7 +15,10 @@ WHOLE = 1 << 62  # bytes of a file where tensors never travel in chunks
 
 @dataclass(frozen=True)
 class Scalar:
-    """A Python bool, int or float by the name of its type and its exact text: JSON has no infinity."""
+    """A Python bool, int or float by the name of its type and its exact text: JSON has no infinity.
+
+    Of type "option": an option or the nesting of the values, as `problems.arguments` encodes them.
+    """
 
     type: str
     text: str

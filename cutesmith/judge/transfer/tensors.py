@@ -15,6 +15,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from cutesmith.judge.transfer.mapped_files import FILES
 from cutesmith.judge.transfer.requests import Scalar, TensorFile, TensorLayout, Value
+from cutesmith.problems.arguments import decoded, encoded, gathered, is_option
 
 GUARD_BYTES = 4096
 ALIGNMENT_BYTES = {"cuda": 256, "cpu": 64}  # what the allocators guarantee
@@ -62,19 +63,26 @@ def spanned(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.detach().as_strided((span_of(tensor.shape, tensor.stride()),), (1,)).view(torch.uint8)
 
 
-def describe_scalar(value: float) -> Scalar:
-    """A Python bool, int or float, exactly."""
+def describe_scalar(value: Any) -> Scalar:
+    """A Python bool, int or float, or an option, exactly."""
+    if not isinstance(value, (bool, int, float)):
+        return Scalar("option", encoded(value))
     return Scalar(type(value).__name__, value.hex() if isinstance(value, float) else repr(value))
 
 
 def write_value(value: Any, path: Path) -> Value:
-    """A tensor with its file, or a Python scalar."""
+    """A tensor with its file, or what is not a tensor."""
     return write_tensor(value, path) if isinstance(value, torch.Tensor) else describe_scalar(value)
 
 
 def read_scalar(scalar: Scalar) -> Any:
-    """The Python bool, int or float of a description."""
-    readers: dict[str, Any] = {"float": float.fromhex, "int": int, "bool": lambda text: text == "True"}
+    """What a description that is not of a tensor stands for."""
+    readers: dict[str, Any] = {
+        "float": float.fromhex,
+        "int": int,
+        "bool": lambda text: text == "True",
+        "option": decoded,
+    }
     return readers[scalar.type](scalar.text)
 
 
@@ -230,11 +238,13 @@ def bytes_of_values(values: Sequence[Any]) -> int:
 
 
 def summarize(values: Sequence[Any]) -> str:
-    """Inputs in a line: `bfloat16[64, 128], float32[128] strided (2,), 3`."""
-    return ", ".join(_summarize(value) for value in values)
+    """Inputs in a line: `bfloat16[64, 128], float32[128] strided (2,), 3, "none"`."""
+    return ", ".join(_summarize(value) for value in gathered(values))
 
 
 def _summarize(value: Any) -> str:
+    if isinstance(value, (list, tuple)) and not is_option(value):
+        return f"[{', '.join(map(_summarize, value))}]"
     if not isinstance(value, torch.Tensor):
         return repr(value)
     text = f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}"
