@@ -158,3 +158,24 @@ def test_a_launch_of_a_chain_reads_vectors_as_a_kernel_alone_does(tmp_path):
             inputs = [normal(16, 32), normal(32, columns), normal(16, more)]
             (expected,) = exactly(function, inputs)
             torch.testing.assert_close(kernel.kernel_fn(*map(move, inputs)).cpu(), expected)
+
+
+@pytest.mark.parametrize("corners", [False, True])
+@pytest.mark.parametrize("size", [(2, 3, 6, 8), (2, 1, 4, 3, 5)])
+def test_a_grid_of_places_is_that_of_pytorch(size, corners):
+    theta = normal(2, len(size) - 2, len(size) - 1)
+    function = lambda t: F.affine_grid(t, size, align_corners=corners)  # noqa: E731
+    (ours,) = interpret(trace_function(function, [theta]), [theta])
+    torch.testing.assert_close(ours, function(theta.double()).to(ours.dtype), rtol=1e-5, atol=1e-5)
+
+
+def test_an_image_is_sampled_at_places_that_are_computed_where_they_are_used(tmp_path):
+    def turned(x, theta):
+        return F.grid_sample(x, F.affine_grid(theta, x.shape, align_corners=False), align_corners=False)
+
+    inputs = [normal(2, 3, 6, 8), normal(2, 2, 3, seed=1)]
+    plan = plan_kernel(trace_function(turned, inputs), "sm_90a")
+    assert plan.pattern == "elementwise"
+    with emulated_device("sm_90a"):
+        found = first_kernel(plan, tmp_path).kernel_fn(*map(move, inputs)).cpu()
+    torch.testing.assert_close(found, turned(*inputs), rtol=1e-4, atol=1e-4)

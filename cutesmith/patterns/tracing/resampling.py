@@ -54,6 +54,26 @@ def _grid_sampler_2d(
     return torch.where(y.isfinite() & x.isfinite(), total, torch.nan) if by_cudnn else total
 
 
+def _affine_grid(theta: torch.Tensor, size: list[int], align_corners: bool) -> torch.Tensor:
+    """Each coordinate as a sum of few products; PyTorch's decomposition sums a table of them, which would be stored."""
+    rank, ones = len(size) - 2, [1] * (len(size) - 2)
+    places = [_from_minus_one(count, theta, align_corners).view(-1, *ones[:at]) for at, count in enumerate(size[:1:-1])]
+
+    def coordinate(row: int) -> torch.Tensor:
+        *factors, offset = (theta[:, row, at].view(-1, *ones) for at in range(rank + 1))
+        return sum((factor * place for factor, place in zip(factors, places, strict=True)), offset)
+
+    return torch.stack(list(map(coordinate, range(rank))), -1)
+
+
+def _from_minus_one(count: int, like: torch.Tensor, align_corners: bool) -> torch.Tensor:
+    """Places from -1 to 1: of the first and last element, or of their outer edges."""
+    if count == 1:
+        return torch.zeros(1, dtype=like.dtype, device=like.device)
+    end = 1 if align_corners else (count - 1) / count
+    return torch.linspace(-end, end, count, dtype=like.dtype, device=like.device)
+
+
 def _place(coordinate: torch.Tensor, size: int, align_corners: bool) -> torch.Tensor:
     """From -1 … 1 to 0 … size - 1, or to the outer edges of the first and the last element."""
     return coordinate * ((size - 1) / 2 if align_corners else size / 2) + (size - 1) / 2
@@ -125,6 +145,7 @@ _STORED = torch.ops.prims.clone.default  # what is read many times lies in memor
 _GRID_SAMPLER = torch.ops.aten.grid_sampler_2d.default
 DECOMPOSITIONS: dict[Any, Callable[..., Any]] = {
     _GRID_SAMPLER: _grid_sampler_2d,
+    torch.ops.aten.affine_grid_generator.default: _affine_grid,
     torch.ops.aten._upsample_bilinear2d_aa.default: functools.partial(_antialiased, _triangle, 1),
     torch.ops.aten._upsample_bicubic2d_aa.default: functools.partial(_antialiased, _cubic, 2),
 }
