@@ -27,6 +27,7 @@ CASES = {
     "ignored": (lambda x, t: F.cross_entropy(x, t, ignore_index=2), IMAGES),
     "weighted": (lambda x, t, w: F.cross_entropy(x, t, w), (*IMAGES, WEIGHTS)),
     "weighted_each": (lambda x, t, w: F.cross_entropy(x, t, w, reduction="none"), (*IMAGES, WEIGHTS)),
+    "smoothed": (lambda x, t: F.cross_entropy(x, t, label_smoothing=0.1, ignore_index=2), IMAGES),
     "tokens": (lambda x, t: F.cross_entropy(x.transpose(1, 2), t), (normal(3, 8, 40), labels(3, 8))),
     "tokens_each": (
         lambda x, t: F.cross_entropy(x.transpose(1, 2), t, reduction="none"),
@@ -49,7 +50,7 @@ def launches_that_read(plan, place: int) -> int:
     return sum(place in launch.takes for launch in plan.launches)
 
 
-@pytest.mark.parametrize("name", ["pixels", "flattened", "ignored", "weighted", "tokens"])
+@pytest.mark.parametrize("name", ["pixels", "flattened", "ignored", "weighted", "smoothed", "tokens"])
 def test_one_launch_reads_the_logits(name):
     function, inputs = CASES[name]
     with torch.device("meta"):

@@ -116,6 +116,7 @@ REFUSED = {
     "vector": (lambda x: x.sum(), normal(WORTHWHILE), "no reduction in the graph"),
     "rows": (lambda x: x.softmax(-1), LARGE, "no total"),
     "element after total": (lambda x: x / x.sum(), LARGE, "is used beside a total"),
+    "longer elsewhere": (lambda x: x.exp().sum((0, 2)), LARGE.view(128, 1, -1), "no total"),
     "nested": (lambda x: (x - x.mean()).square().mean(), LARGE, "another total"),
     "beside": (lambda x: (x.sum(), x[0]), LARGE, "is used beside a total"),
 }

@@ -7,17 +7,27 @@ The second reduces those values. Without the first, a single thread block would 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from cutesmith.errors import UnmatchedError
-from cutesmith.patterns.chains.chain import Chain, ChainPlan, SinglePlan, chain_of, passed_on, returning, standing_alone
+from cutesmith.patterns.chains.chain import (
+    Chain,
+    ChainPlan,
+    Launch,
+    SinglePlan,
+    chain_of,
+    passed_on,
+    returning,
+    standing_alone,
+)
 from cutesmith.patterns.chains.parted import FEW_ROWS, with_parts
 from cutesmith.patterns.columns.plan import match as columns
-from cutesmith.patterns.graph.attributes import Reduction
+from cutesmith.patterns.graph.attributes import Gather, Input, Reduction, View
 from cutesmith.patterns.graph.builder import GraphBuilder
 from cutesmith.patterns.graph.dtypes import compute_dtype
 from cutesmith.patterns.graph.nodes import LEAVES, Graph, Node, nodes_of, with_values
+from cutesmith.patterns.graph.shapes import Shape, without_ones
 from cutesmith.patterns.rows.plan import match as rows
 
 SPLIT = frozenset({"sum", "mean", "prod", "max", "min", "any", "all"})
@@ -35,15 +45,25 @@ ROW_VALUES, TOTAL = "row_values", "total"
 def match(graph: Graph) -> ChainPlan:
     """A plan for a graph of totals, or UnmatchedError when it has none, or one block reads its tensors fast enough."""
     parts = _in_parts(graph)
-    totals = _totals(parts)
-    first = _row_values(parts, totals)
-    second = _of_row_values(parts, totals, first)
+    try:
+        launches = _in_two(parts, _row_value)
+    except UnmatchedError:  # the last dimension is none that the values of rows are reduced along
+        launches = _in_two(parts, _value)
+    return chain_of(replace(graph, steps=parts.steps), launches, "totals")
+
+
+def _in_two(graph: Graph, value: Callable[[GraphBuilder, Node, Shape], Node]) -> Sequence[Launch]:
+    """The launches of what each total is made of, which `value` says, and of the totals of that."""
+    totals, build = _totals(graph), GraphBuilder()
+    shape = max((total.inputs[0].shape for total in totals), key=len)
+    first = returning(graph, [value(build, total, shape) for total in totals])
+    second = _of_row_values(graph, totals, first)
     second = replace(second, returns_tuple=len(second.outputs) > 1)
-    chain = Chain(parts)
+    chain = Chain(graph)
     for name, part, matcher in ((ROW_VALUES, first, reductions), (TOTAL, second, _of_values)):
         alone, sources = standing_alone(part)
         chain.add(name, matcher(alone), sources)
-    return chain_of(replace(graph, steps=parts.steps), chain.launches, "totals")
+    return chain.launches
 
 
 def _in_parts(graph: Graph) -> Graph:
@@ -90,12 +110,28 @@ def _totals(graph: Graph) -> list[Node]:
 
 
 def _is_total(node: Node) -> bool:
-    """Whether a reduction is over all rows: over every dimension but perhaps a last one that is reduced already."""
+    """Whether a reduction is over all rows: over every dimension but perhaps one that is reduced already."""
     if node.op not in SPLIT or not node.inputs[0].shape:
         return False
-    last = len(node.inputs[0].shape) - 1
+    (x,) = node.inputs
+    last = len(x.shape) - 1
     missing = set(range(last + 1)) - set(Reduction.of(node).dims)
-    return not missing or (last > 0 and missing == {last} and node.inputs[0].shape[last] == 1)
+    if len(missing) == 1 and last > 0:
+        (dim,) = missing
+        return x.shape[dim] == 1 and (dim == last or _is_reduced(x, dim - len(x.shape)))
+    return not missing
+
+
+def _is_reduced(node: Node, dim: int) -> bool:
+    """Whether a dimension, counted from the end, is 1 for all sizes, as a reduction along it leaves it."""
+    at = len(node.shape) + dim
+    if at < 0 or node.is_reduction and at in Reduction.of(node).dims:
+        return True
+    if node.op == "input":
+        return Input.of(node).views[-1:] == (View(f"{{0}}.unsqueeze({at})"),)
+    if node.op == "gather":
+        return Gather.of(node).dim == at
+    return node.is_pointwise and all(_is_reduced(each, dim) for each in node.inputs)
 
 
 def _cut(graph: Graph, totals: Sequence[Node]) -> Graph:
@@ -103,13 +139,16 @@ def _cut(graph: Graph, totals: Sequence[Node]) -> Graph:
     return with_values(graph, {id(node): replace(node, op=TOTAL, inputs=()) for node in totals})
 
 
-def _row_values(graph: Graph, totals: Sequence[Node]) -> Graph:
-    """What is known of each row before any total: outputs of shape (rows, 1), not rounded to 16 bits."""
-    build = GraphBuilder()
-    return returning(graph, [_row_value(build, node) for node in totals])
+def _value(build: GraphBuilder, total: Node, shape: Shape) -> Node:
+    """What a total is of, not rounded to 16 bits, in the shape that others have but for ones."""
+    (x,) = total.inputs
+    build.origin = total.origin
+    seen = build.reshape(x, shape) if without_ones(x.shape) == without_ones(shape) else x
+    return build.retype(seen, compute_dtype(x.dtype))
 
 
-def _row_value(build: GraphBuilder, total: Node) -> Node:
+def _row_value(build: GraphBuilder, total: Node, _: Shape) -> Node:
+    """What is known of each row before any total, of shape (rows, 1), not rounded to 16 bits."""
     (x,) = total.inputs
     build.origin = total.origin
     if len(x.shape) == 1:  # one value a row, as a target of class indices
