@@ -47,7 +47,7 @@ def match(graph: Graph) -> ChainPlan:
     parts = _in_parts(graph)
     try:
         launches = _in_two(parts, _row_value)
-    except UnmatchedError:  # the last dimension is none that the values of rows are reduced along
+    except UnmatchedError:  # each row is reduced along another dimension than the last
         launches = _in_two(parts, _value)
     return chain_of(replace(graph, steps=parts.steps), launches, "totals")
 
