@@ -197,7 +197,7 @@ def lines_of(path: Path, kind: str, verify: bool, replies: Connection) -> None:
                     line = verified(line, plan, of, folder)
                 replies.send(line)
         except Exception as error:  # noqa: BLE001 - the file asks for what is not here
-            replies.send(Line(path.stem, UNUSABLE, told(error).replace(f"{folder}/", "")))
+            replies.send(Line(f"{path.parent.name}/{path.stem}", UNUSABLE, told(error).replace(f"{folder}/", "")))
     replies.send(None)
 
 
@@ -213,10 +213,10 @@ def in_a_process(path: Path, kind: str, verify: bool, seconds: float) -> Iterato
             if (line := ours.recv()) is None:
                 return
             yield line
-        yield Line(path.stem, FAILED, f"took more than {seconds:g} s")
+        yield Line(f"{path.parent.name}/{path.stem}", FAILED, f"took more than {seconds:g} s")
     except EOFError:
         process.join()
-        yield Line(path.stem, FAILED, f"the process ended with {process.exitcode}")
+        yield Line(f"{path.parent.name}/{path.stem}", FAILED, f"the process ended with {process.exitcode}")
     finally:
         process.kill()
         process.join()

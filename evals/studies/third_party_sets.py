@@ -8,7 +8,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ import torch
 import yaml
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
+from cutesmith.patterns.tracing.trace import drawn
 from cutesmith.problems.loading import LoadedFile, load_file
 from cutesmith.recording.facade import cuda_as_cpu
 
@@ -188,15 +189,14 @@ def of_task(path: Path, folder: Path) -> Iterator[Problem]:
         module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
 
-    def problem(sizes: dict[str, Any]) -> Problem:
+    def called(sizes: dict[str, Any]) -> Problem:
         values = module.generate_input(**sizes)
         return call_of(f"{path.parts[-3]}/{path.parts[-2]}", module.ref_kernel, ((values,), {}))
 
-    with cuda_as_cpu(fake=True):
-        large = problem(task["benchmarks"][-1])
+    large = drawn(lambda: called(task["benchmarks"][-1]))
     with cuda_as_cpu():
-        small = problem(task["tests"][0])
-    yield Problem(large.name, large.function, large.inputs, tried=small.inputs)
+        small = called(task["tests"][0])
+    yield replace(large, tried=small.inputs)
 
 
 @contextmanager

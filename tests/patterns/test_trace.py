@@ -12,6 +12,10 @@ import torch
 import torch.nn.functional as F
 
 from cutesmith.errors import ContractError, UnmatchedError
+from cutesmith.patterns.generation.planning import plan_problem
+from cutesmith.patterns.graph.attributes import View
+from cutesmith.patterns.graph.builder import GraphBuilder
+from cutesmith.patterns.graph.nodes import Argument
 from cutesmith.patterns.tracing.trace import trace_function, trace_problem
 from cutesmith.problems.loading import load_file
 from tests.patterns.interpret import interpret
@@ -444,3 +448,55 @@ def test_powers_of_a_norm_have_more_digits_than_float16(order):
     x = torch.full((1, 4), 1e-3, dtype=FP16)
     graph = trace_function(lambda x: torch.linalg.vector_norm(x, order, 0), (x,))
     assert [node.inputs[0].dtype for node in graph.nodes() if node.op == "sum"] == ["float32"]
+
+
+READS_ITS_DRAWS = """
+import torch
+import torch.nn.functional as F
+
+def reference_fn(x, y):
+    return F.mish(x) + y
+
+def get_inputs():
+    x = torch.randn(4, 6, device="cuda")
+    x[x < -1] = -1.0
+    return [x, torch.randn(4, torch.randint(6, 7, (1,), device="cuda").item(), device="cuda")]
+"""
+
+
+def test_inputs_may_depend_on_the_values_of_what_is_drawn(tmp_path):
+    """Without values neither the mask nor `item` gives anything: they are drawn with values then."""
+    path = tmp_path / "problem.py"
+    path.write_text(READS_ITS_DRAWS)
+    graph = trace_problem(load_file(path))
+    x, y = torch.randn(4, 6), torch.randn(4, 6)
+    assert [argument.shape for argument in graph.arguments] == [(4, 6), (4, 6)]
+    assert_close(interpret(graph, [x, y])[0], F.mish(x) + y, 1e-6)
+
+
+def test_a_function_without_tensors_is_refused():
+    with pytest.raises(UnmatchedError, match="no argument is a tensor"):
+        trace_function(lambda count: torch.ones(4) * count, [3])
+
+
+def test_a_stack_that_overflows_is_not_taken_for_a_view_that_needs_a_copy():
+    build = GraphBuilder()
+    x = build.argument(0, Argument("x", "tensor", "float32", (4, 6), (6, 1)))
+    assert build.view_in_memory(x, View("{0}.view(5)"), lambda base: base.view(5)) is None
+
+    def endless(base):
+        return endless(base)
+
+    with pytest.raises(RecursionError):
+        build.view_in_memory(x, View("{0}"), endless)
+
+
+def test_a_function_that_nests_too_deep_is_refused(tmp_path):
+    path = tmp_path / "problem.py"
+    path.write_text(
+        "import torch\ndef reference_fn(x): return reference_fn(x * 0.5) + 1\n"
+        "def get_inputs(): return [torch.ones(4, device='cuda')]\n"
+    )
+    with pytest.raises(UnmatchedError, match="deeper than Python's stack") as refusal:
+        plan_problem(load_file(path), "sm_90a")
+    assert "mask in place of slices" in refusal.value.hint

@@ -19,6 +19,12 @@ from cutesmith.patterns.tracing.variants import trace_variants
 from cutesmith.problems.loading import LoadedFile
 from cutesmith.verdicts import Precision
 
+TOO_DEEP = (
+    "the function nests deeper than Python's stack: a loop of many steps, each with what the one before gave, or a "
+    "recursion without end"
+)
+SHALLOWER = "Compute all steps at once, of the whole tensor: a mask in place of slices, a scan in place of sums so far."
+
 
 def plan_problem(loaded: LoadedFile, arch: str, *, precision: Precision = Precision.PYTORCH) -> PatternPlan[Any]:
     """The plan of a problem's function for an architecture; UnmatchedError with all operations in the way.
@@ -26,6 +32,13 @@ def plan_problem(loaded: LoadedFile, arch: str, *, precision: Precision = Precis
     `precision`: what products of float32 may round their factors to. With TF32 a function without such products is
     refused.
     """
+    try:
+        return _plan(loaded, arch, precision)
+    except RecursionError as error:
+        raise UnmatchedError(TOO_DEEP, hint=SHALLOWER) from error
+
+
+def _plan(loaded: LoadedFile, arch: str, precision: Precision) -> PatternPlan[Any]:
     try:
         graph = trace_problem(loaded)
     except UnmatchedError as refusal:

@@ -121,6 +121,8 @@ class NodeTable:
             base = torch.empty_strided(node.shape, given.stride, device="meta")
             try:
                 seen = view(base)
+            except RecursionError:  # it says nothing of the view
+                raise
             except (RuntimeError, ValueError):
                 return None
             shape, stride, offset = tuple(seen.shape), tuple(seen.stride()), given.offset + int(seen.storage_offset())

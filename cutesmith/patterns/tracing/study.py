@@ -247,10 +247,12 @@ class Study:
         if (key := frozenset(growth.items())) not in self.known:
             try:
                 self.known[key] = self.trace(grown(self.graph.arguments, growth))
-            except (FunctionFailedError, RuntimeError):
+            except FunctionFailedError:
                 self.known[key] = None
-            except CutesmithError:
+            except (CutesmithError, RecursionError):
                 self.known[key] = replace(self.graph, outputs=())
+            except RuntimeError:
+                self.known[key] = None
         return self.known[key]
 
 

@@ -30,7 +30,7 @@ from cutesmith.patterns.tracing.scalars import CountedInt, Scalars, untraceable
 from cutesmith.patterns.tracing.sizes import follow_sizes, holding_sizes
 from cutesmith.patterns.tracing.study import PRIMES, TRACES
 from cutesmith.problems import contract
-from cutesmith.recording.facade import ValuesNeeded, active_facade, cuda_as_cpu
+from cutesmith.recording.facade import ValuesNeeded, active_facade, cuda_as_cpu, wants_values
 
 if TYPE_CHECKING:
     from cutesmith.problems.loading import LoadedFile
@@ -49,10 +49,22 @@ def trace_problem(loaded: LoadedFile) -> Graph:
     """
     if loaded.contract.wraps_model:
         loaded.module.reference_model()  # built and cached now: its initialisation is not part of the function
+    inputs = contract.listed(drawn(loaded.get_inputs))
     with cuda_as_cpu(fake=True):
-        inputs = contract.listed(loaded.get_inputs())
         contract.check_arity(loaded.reference_fn, "reference_fn", inputs)
         return _trace(loaded.reference_fn, inputs, str(loaded.contract.path))
+
+
+def drawn(draw: Callable[[], Any]) -> Any:
+    """What `draw` returns: tensors without storage, or with values where it reads some of what it draws."""
+    try:
+        with cuda_as_cpu(fake=True):
+            return draw()
+    except Exception as error:
+        if not wants_values(error):
+            raise
+    with cuda_as_cpu():
+        return draw()
 
 
 def trace_function(function: Callable[..., Any], inputs: Sequence[Any]) -> Graph:
@@ -78,6 +90,8 @@ def trace_fixed(function: Callable[..., Any], inputs: Sequence[Any], path: str) 
 
 def arguments_of(function: Callable[..., Any], inputs: Sequence[Any]) -> tuple[Argument, ...]:
     """What a graph says of a function's inputs: tensors and Python numbers, by the names of its parameters."""
+    if not any(isinstance(value, torch.Tensor) for value in inputs):
+        raise UnmatchedError("no argument is a tensor", hint="A kernel computes something of tensors on the GPU.")
     names = _parameter_names(function, len(inputs))
     return tuple(_argument(name, value) for name, value in zip(names, inputs, strict=True))
 
@@ -225,7 +239,7 @@ class _Run:
                 return self.function(*values)
             except UnmatchedError as error:
                 raise _all_of([*self.recorder.refusals, error]) from error
-            except CutesmithError:
+            except (CutesmithError, RecursionError):
                 raise
             except ValuesNeeded as error:
                 where = line_raised(error, self.path)

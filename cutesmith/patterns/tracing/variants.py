@@ -10,7 +10,7 @@ from cutesmith.errors import UnmatchedError
 from cutesmith.patterns.graph.nodes import Argument, Graph
 from cutesmith.patterns.graph.size_laws import Place
 from cutesmith.patterns.tracing.sizes import holding_sizes
-from cutesmith.patterns.tracing.trace import arguments_of, trace_fixed
+from cutesmith.patterns.tracing.trace import arguments_of, drawn, trace_fixed
 from cutesmith.recording.facade import cuda_as_cpu
 
 if TYPE_CHECKING:
@@ -34,10 +34,12 @@ def trace_variants(loaded: LoadedFile, first: Graph | None = None) -> Variants:
     `first` is what `trace_problem` gave for it, where that gave something. Raises UnmatchedError where one cannot be
     traced.
     """
+    sets = [drawn(loaded.get_inputs)]
+    if (more := loaded.get_input_sets) is not None:
+        sets += drawn(lambda: list(more()))
+    if smaller := getattr(loaded.module, "EMULATED_SIZES", None):
+        sets.append(drawn(lambda: loaded.get_inputs(**smaller)))
     with cuda_as_cpu(fake=True):
-        sets = [loaded.get_inputs(), *(loaded.get_input_sets() if loaded.get_input_sets else ())]
-        if smaller := getattr(loaded.module, "EMULATED_SIZES", None):
-            sets.append(loaded.get_inputs(**smaller))
         return variants_of(loaded.reference_fn, sets, str(loaded.contract.path), first)
 
 
