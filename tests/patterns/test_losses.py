@@ -27,6 +27,7 @@ CASES = {
     "ignored": (lambda x, t: F.cross_entropy(x, t, ignore_index=2), IMAGES),
     "weighted": (lambda x, t, w: F.cross_entropy(x, t, w), (*IMAGES, WEIGHTS)),
     "weighted_each": (lambda x, t, w: F.cross_entropy(x, t, w, reduction="none"), (*IMAGES, WEIGHTS)),
+    "weighted_by_shares": (lambda x, t, w: F.cross_entropy(x, t, w / w.sum()), (*IMAGES, WEIGHTS)),
     "smoothed": (lambda x, t: F.cross_entropy(x, t, label_smoothing=0.1, ignore_index=2), IMAGES),
     "tokens": (lambda x, t: F.cross_entropy(x.transpose(1, 2), t), (normal(3, 8, 40), labels(3, 8))),
     "tokens_each": (

@@ -70,6 +70,7 @@ CASES = {
     "recurrence from the end": (lambda a, b: doubled(a.flip(1), b.flip(1), 1).flip(1), (1 - ODD.abs() / 4, ODD)),
     "several tiles": (lambda x: x.cumsum(1), (LONG,)),
     "bf16 of odd length": (lambda x: x.cumsum(-1), (ODD.bfloat16(),)),
+    "extremes of truths": (lambda x: tuple((x > 0.5).cummax(-1)), (normal(5, 12),)),
     "places of extremes": (lambda x: tuple(x.cummax(-1)), (extremes(),)),
     "log sum exp": (lambda x: x.logcumsumexp(-1), (infinities(),)),
     "reversed and another operand": (lambda x: x.flip(1).cumsum(1).flip(1) + x, (ODD,)),

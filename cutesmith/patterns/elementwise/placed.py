@@ -36,6 +36,8 @@ class PlacedKernel(ElementwiseKernel):
     sizes: list[str]
     wholes: list[str]
     reach: int
+    reads_apart: int
+    """Reads of single elements, for each of the result's."""
     instructions: int
     """Of a thread for one element, at the traced sizes."""
 
@@ -68,6 +70,7 @@ class PlacedWriter(ElementwiseWriter):
             sizes=self._fixed,
             wholes=list(self._wholes),
             reach=reach(self.graph),
+            reads_apart=self._reads_apart,
             instructions=self._instructions(),
         )
 
@@ -102,9 +105,12 @@ class PlacedWriter(ElementwiseWriter):
         sources = [node.inputs[0].shape[-1] for node in self._reads if id(node) in self._neighbours]
         vector = math.gcd(8, *self.shape[-1:], *sources, *numbers)
         own = [node for node in self.graph.nodes() if not self._is_shared(node)]
-        single = sum(node.op in READ_ANYWHERE for node in own) - len(ways)
         shared = 6 * len(self._coordinates) + 2 * len(self._vector.lines) + 20 * len(ways)
-        return instructions(own, fast=is_fast(self.graph)) + 5 * single + shared // vector
+        return instructions(own, fast=is_fast(self.graph)) + 5 * self._reads_apart + shared // vector
+
+    @cached_property
+    def _reads_apart(self) -> int:
+        return sum(not self._is_shared(node) for node in self._reads) - len(self._neighbours)
 
     @property
     def _reads(self) -> list[Node]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from cutesmith.patterns.graph.attributes import View
+from cutesmith.patterns.graph.node_table import IN_MEMORY
 from cutesmith.patterns.graph.nodes import Node
 from cutesmith.patterns.tracing.lowering.activations import softplus
 from cutesmith.patterns.tracing.lowering.dispatch import Lowering, lowers
@@ -104,13 +105,13 @@ def _row_weights(low: Lowering, x: Node, weight: Node | None, index: Node, ignor
     build, zero = low.build, low.build.constant(0, low.kind)
     if weight is None:
         return build("where", ignored, zero, build.constant(1, low.kind))
-    stretched = None
-    if weight.op == "input" and len(x.shape) > 1:
-        sizes = ", ".join(f"{{{at + 1}}}" for at in range(len(x.shape)))
-        code = View(f"{{0}}[:{', None' * (len(x.shape) - 2)}].expand({sizes})", x.shape)
-        stretched = build.view_in_memory(weight, code, lambda w: w.view(-1, *[1] * (len(x.shape) - 2)).expand(x.shape))
-    if stretched is None:
-        raise build.unmatched("weights the classes of a loss by numbers that are computed")
+    if len(x.shape) < 2:
+        raise build.unmatched("weights the classes of the loss of one sample")
+    held = weight if weight.op in IN_MEMORY else build.stored(weight)
+    sizes = ", ".join(f"{{{at + 1}}}" for at in range(len(x.shape)))
+    code = View(f"{{0}}[:{', None' * (len(x.shape) - 2)}].expand({sizes})", x.shape)
+    stretched = build.view_in_memory(held, code, lambda w: w.view(-1, *[1] * (len(x.shape) - 2)).expand(x.shape))
+    assert stretched is not None, "one dimension can always be stretched"
     picked = build.gather(stretched, build("where", ignored, build.constant(0, "int64"), index), dim)
     return build("where", ignored, zero, picked)
 

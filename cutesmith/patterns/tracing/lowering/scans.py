@@ -28,9 +28,12 @@ def _arithmetic(operation: str) -> Rule:
 
 def _extreme(operation: str) -> Rule:
     def extreme(low: Lowering, x: Node, dim: int) -> tuple[Node, Node]:
-        if x.dtype == "bool":
-            raise low.build.unmatched("scans booleans for an extreme")
-        return _scanned(low, operation, x, dim), _scanned(low, f"arg{operation}", x, dim, 1)
+        numbers = low.build.cast(x, "int32") if x.dtype == "bool" else x
+        places = _scanned(low, f"arg{operation}", numbers, dim, 1)
+        if numbers is x or not x.shape:
+            return _scanned(low, operation, x, dim), places
+        scan = low.build.node("scan", (numbers,), x.shape, "int32", Scan(dim % len(x.shape), operation))
+        return low.build("ne", scan, 0), places
 
     return extreme
 
