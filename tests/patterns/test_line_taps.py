@@ -70,16 +70,17 @@ def test_the_product_reads_boxes_of_channels(function, inputs, tmp_path):
     close(2e-3, of_largest=True)(ours, exactly(function, inputs)[0])
 
 
-def test_it_is_chosen_where_it_is_predicted_to_be_faster():
-    def launches(channels, size):
-        x, w = (
-            torch.empty(4, channels, size, size, size, device="meta"),
-            torch.empty(64, channels, 3, 5, 7, device="meta"),
-        )
-        return len(getattr(whole_or_cut(with_tf32(trace_function(F.conv3d, (x, w)))), "launches", [None]))
+def planned(size):
+    x, w = (torch.empty(shape, device="meta") for shape in ((16, 3, size, size, size), (64, 3, 3, 5, 7)))
+    return whole_or_cut(with_tf32(trace_function(F.conv3d, (x, w))))
 
-    assert launches(3, 64) == 3
-    assert launches(3, 8) < 3
+
+def test_it_is_chosen_where_it_is_predicted_to_be_faster():
+    """The tiles that an H200 measured as the best: 920 us, where 192 x 128, half of them outside, took 1325."""
+    assert [launch.plan.pattern for launch in planned(64).launches] == ["elementwise", "elementwise", "contraction"]
+    best = planned(64).configurations("sm_90a")[0]
+    assert (best.tile_m, best.tile_n, best.cluster_m) == (128, 64, 1)
+    assert not hasattr(planned(8), "launches")
 
 
 @pytest.mark.parametrize(

@@ -216,18 +216,21 @@ def _norm(parts: Iterable[float], exponent: float) -> float:
 
 
 def _load_cycles(problem: ContractionProblem, c: Tiles, rows: int, columns: int) -> float:
-    """Of a k-tile for a multiprocessor; lines outside of the matrices are those of the last tile, shared among all."""
+    """Of a k-tile for a multiprocessor; lines outside of the matrices are those of the last tile, shared among all.
+
+    Blocks of a cluster each load a part of a tile, and wait for the one whose part has these lines.
+    """
     bytes_of_line = c.tile_k * item_bytes(problem, c)
     boxes = math.ceil(c.tile_k * factor_bytes(problem, c) / 128) * (c.parts if c.ahead else 1)
     twice = 2 if c.dual else 1  # tiles of right factors, which are the left ones where the result is transposed
     down, across = (twice, 1) if c.swapped else (1, twice)
     load = (c.tile_m * down / c.cluster_n + c.tile_n * across / c.cluster_m) * bytes_of_line / LOADED_BYTES
-    load += OUTSIDE_CYCLES * boxes * _outside(columns, c.tile_n) / c.cluster_m
+    load += OUTSIDE_CYCLES * boxes * min(_outside(columns, c.tile_n), c.tile_n / c.cluster_m)
     if isinstance(problem.b, Seen):  # there is a position in each row, of another image or of none
         channels = problem.k // math.prod(problem.b.windows.taps)
         beyond = 1 / math.ceil(channels / c.tile_k) if channels % c.tile_k else 0.0  # of k-tiles: channels of no image
         return load + (WINDOW_CYCLES + OUTSIDE_CYCLES * beyond) * c.tile_m
-    return load + OUTSIDE_CYCLES * boxes * _outside(rows, c.tile_m) / c.cluster_n
+    return load + OUTSIDE_CYCLES * boxes * min(_outside(rows, c.tile_m), c.tile_m / c.cluster_n)
 
 
 def _outside(lines: int, tile: int) -> float:
