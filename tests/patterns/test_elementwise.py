@@ -397,3 +397,11 @@ def test_shifts_before_and_after_a_remainder_are_whole_vectors_each(tmp_path):
     with emulated_device("sm_90a"):
         kernel = first_kernel(plan_of(function, x), tmp_path)
         assert torch.equal(kernel.kernel_fn(move(x)).cpu(), function(x))
+
+
+def test_tanh_in_half_precision_is_right_for_all_sizes_of_numbers(tmp_path):
+    sizes = torch.cat((torch.logspace(-4, 1.2, 500, dtype=torch.float64), torch.tensor([0.0, 0.02, 60000.0])))
+    x = torch.cat((sizes, -sizes)).half()
+    with emulated_device("sm_90a"):
+        found = first_kernel(match(trace_function(torch.tanh, (x,))), tmp_path).kernel_fn(x.cuda()).cpu()
+    torch.testing.assert_close(found, x.double().tanh().half(), rtol=1e-3, atol=0)

@@ -15,6 +15,7 @@ from cutesmith.patterns.contraction.epilogue import Epilogue, FunctionWriter, Gi
 from cutesmith.patterns.graph.attributes import Constant, Iota, Reduction, Sized
 from cutesmith.patterns.graph.builder import GraphBuilder
 from cutesmith.patterns.graph.dtypes import is_float, widens
+from cutesmith.patterns.graph.instructions import instructions
 from cutesmith.patterns.graph.nodes import LEAVES, Graph, Node, with_nodes, with_values
 from cutesmith.patterns.graph.shapes import Shape, is_dense
 from cutesmith.patterns.graph.simplification import constant_value
@@ -30,7 +31,8 @@ NOT_ATTENTION = "there is no softmax between two products of matrices"
 class AttentionProblem:
     """softmax over keys of `score(q k^T)`, times v; sizes are the traced ones.
 
-    `score` is the function of each sum, `score_inside` the same where the band's conditions hold. Where all that a
+    `score` is the function of each sum, `score_inside` the same where the band's conditions hold, of so many
+    `instructions`. Where all that a
     score does is to be scaled by a positive number, and perhaps hidden, `scale` is that product as a function of the
     sum, and the other two leave it out: the softmax scales its exponents. `more` are keys and values behind those of
     `k` and `v`, as behind a cache. `sink` is one more score of each query, of
@@ -51,6 +53,7 @@ class AttentionProblem:
     more: tuple[Matrix, Matrix] | None
     score: Epilogue
     score_inside: Epilogue
+    instructions: int
     scale: Epilogue | None
     sink: Epilogue | None
     band: Band
@@ -118,7 +121,8 @@ def analyse(graph: Graph, reserved: Collection[str]) -> AttentionProblem:
     def score(node: Node, of: Node) -> Epilogue:
         return writer.function([node], {id(of): Given.of(of)})
 
-    written, inside = (score(node, scaled or sums) for node in (scores, _inside(scores, band)))
+    inside, given = _inside(scores, band), scaled or sums
+    written, written_inside = (score(node, given) for node in (scores, inside))
     sink = writer.function([parts.softmax.sink], {}) if parts.softmax.sink else None
     taken = {*reserved, *written.names, *(sink.names if sink else ())}
     q, k, v, *more = (matrix_of(node, names, rank) for node in parts.operands)
@@ -137,7 +141,8 @@ def analyse(graph: Graph, reserved: Collection[str]) -> AttentionProblem:
         v=v,
         more=(more[0], more[1]) if more else None,
         score=written,
-        score_inside=inside,
+        score_inside=written_inside,
+        instructions=_instructions(inside, given, fast=fast),
         scale=score(scaled, sums) if scaled else None,
         sink=sink,
         band=band,
@@ -223,6 +228,12 @@ def _inside(scores: Node, band: Band) -> Node:
         return made
 
     return _replaced(scores, known, simpler)
+
+
+def _instructions(scores: Node, given: Node, *, fast: bool) -> int:
+    """Of the function of a score, beside those of what it is given."""
+    known = {id(node) for node in _pointwise_cone(given)}
+    return instructions((node for node in _pointwise_cone(scores) if id(node) not in known), fast=fast)
 
 
 def _parts(graph: Graph) -> _Parts:

@@ -9,9 +9,16 @@ from cutesmith.devices import RESERVED_SMEM_PER_BLOCK, SmVersion, parse_arch
 from cutesmith.patterns.attention.analysis import AttentionProblem
 from cutesmith.patterns.configurations import HopperAttentionConfiguration
 from cutesmith.patterns.contraction.analysis import Matrix
+from cutesmith.patterns.contraction.epilogue import Operand
+from cutesmith.patterns.graph.dtypes import ITEM_BYTES
 
 TMA_ELEMENTS = 8
 """Addresses and strides of what TMA reads and writes are multiples of 16 bytes: so many 16-bit elements."""
+
+TMA_BYTES = 2 * TMA_ELEMENTS
+
+MOST_TILED_BYTES = 4
+"""Of an element of a mask: shared memory holds a tile of those beside the keys."""
 
 MOST_TMA_BATCH_DIMS = 3
 """A tensor map has at most five dimensions."""
@@ -92,7 +99,8 @@ def _query_bytes(problem: AttentionProblem, c: HopperAttentionConfiguration) -> 
 
 def _bytes_beside(problem: AttentionProblem, c: HopperAttentionConfiguration) -> int:
     rings = 2 * c.stages * c.keys * (padded(problem.width) + padded(problem.value_width))
-    return rings + BARRIER_BYTES + RESERVED_SMEM_PER_BLOCK
+    tiles = c.stages * c.keys * c.queries * sum(ITEM_BYTES[operand.dtype] for operand in tiled_operands(problem))
+    return rings + tiles + BARRIER_BYTES + RESERVED_SMEM_PER_BLOCK
 
 
 def refusals(problem: AttentionProblem, c: HopperAttentionConfiguration, sm: SmVersion) -> Iterator[str]:
@@ -111,6 +119,23 @@ def reads_in_parts(problem: AttentionProblem) -> bool:
     is_plain = not (problem.band.lower or problem.band.upper or problem.sink or problem.more)
     reads = problem.score.operands or problem.score_inside.operands or not problem.output.is_identity
     return is_plain and not reads and 2 * tiles <= SM_COUNT and problem.keys >= FEWEST_KEYS
+
+
+def tiled_operands(problem: AttentionProblem) -> list[Operand]:
+    """What scores read an element of for each query and key, as a mask in memory, in tiles that TMA brings with keys.
+
+    Read where it lies, a mask of 16 bits costs an H200 three times as long as all else (64 heads of 64, 4096 queries
+    and keys): a warp's scores lie in eight rows, and each load of two bytes a lane reads eight sectors.
+    """
+    return [operand for operand in problem.score.operands if _is_tiled(operand, problem.k.shape[-1])]
+
+
+def _is_tiled(operand: Operand, first_keys: int) -> bool:
+    """A box of TMA begins at 16 bytes: where keys have two parts, so does what belongs to the second."""
+    *steps, last = operand.strides
+    size = ITEM_BYTES[operand.dtype]
+    aligned = all(step * size % TMA_BYTES == 0 for step in (*steps, first_keys))
+    return operand.varies[-2:] == (True, True) and last == 1 and size <= MOST_TILED_BYTES and aligned
 
 
 def stores_by_tma(problem: AttentionProblem) -> bool:

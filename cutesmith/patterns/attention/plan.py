@@ -25,6 +25,7 @@ from cutesmith.patterns.attention.hopper import SM_COUNT, padded
 from cutesmith.patterns.attention.shared_keys import with_heads_as_rows
 from cutesmith.patterns.configurations import AttentionConfiguration, HopperAttentionConfiguration
 from cutesmith.patterns.contraction.epilogue import Epilogue, Operand, Output
+from cutesmith.patterns.graph.dtypes import ITEM_BYTES
 from cutesmith.patterns.graph.nodes import Graph
 from cutesmith.patterns.pattern_plan import GraphPlan
 from cutesmith.patterns.writing.naming import SHARED_NAMES, Parameter, ViewNames
@@ -50,6 +51,7 @@ _OWN = (
     "sink begin_rows first_keys first_tiles all_tiles behind part_end load_part copy_part transposed tma_K2 tma_V2 mK2 "
     "mV2 K2 V2 k2 v2 ring tiles halves count units waves resident sizes offset far most apart per_matrix tile_of part "
     "place load parts logarithms in_order part_of combine_kernel parts_of VALUES unit share p written "
+    "tiled tile_vector tiles_of as_scores copy_scores_tile beside reached "
     "store one begin mine lane barrier back tile sums mQ mK mV mO sQ sK sV tRcR tma_Q tma_K tma_V tma_O Q K V O"
 )
 Form = AttentionConfiguration | HopperAttentionConfiguration
@@ -82,6 +84,19 @@ EDGE_KEYS = 190
 """More for each row of queries: the first loads, the last stores, the mask's edge. With the rates above it is fitted to
 16 sizes on an H200 (evals/results/h200/patterns)."""
 
+INSTRUCTIONS = 132 * 128 * 1.755e9
+"""Of single lanes, a second."""
+
+READ_INSTRUCTIONS = 2
+"""To read what a score has an element of, and to convert it."""
+
+READ_APART = 1.1e-12
+"""Seconds more where each lane loads an element of another row: with a mask of 16 bits 64 heads of 64, 4096 queries and
+keys took an H200 1808 µs, where 584 are predicted without it."""
+
+L2_BYTES = 5.5e12
+"""A second."""
+
 BYTES_OF_ONE = 66e9
 """A second that one multiprocessor of an H200 reads: 8 heads of 16384 keys take 131 µs, of 131072 keys 1002."""
 
@@ -105,14 +120,35 @@ class AttentionPlan(GraphPlan):
         return sorted(fitting, key=lambda c: _predicted_cost(problem, c))
 
     def seconds(self, arch: str = "sm_90a") -> float:
-        """The time of the arithmetic that no mask lets the kernel leave out."""
+        """The time of what no mask lets the kernel leave out: products, scores, keys and masks from L2."""
         on_hopper = any(isinstance(c, HopperAttentionConfiguration) for c in self.configurations(arch))
         rate = min(HOPPER_FLOPS, self.problem.width * HOPPER_FLOPS_OF_WIDTH) if on_hopper else FLOPS_PER_SECOND
         queries, keys = self.problem.queries, self.problem.keys
-        share = seen_share(self.problem.band, queries, keys) + EDGE_KEYS / max(1, keys)
+        seen = seen_share(self.problem.band, queries, keys)
+        share = seen + EDGE_KEYS / max(1, keys)
         in_parts = on_hopper and hopper.reads_in_parts(self.problem)
         busy, more = (ENOUGH, PARTS_SECONDS) if in_parts else (min(ENOUGH, self._tiles), 0.0)
-        return max(self.algorithmic_flops * share / rate, self.algorithmic_bytes / busy / BYTES_OF_ONE + more)
+        arithmetic = self.algorithmic_flops * share / rate + seen * self._scores * self._seconds_of_a_score(on_hopper)
+        return max(arithmetic, seen * self._l2_bytes / L2_BYTES, self.algorithmic_bytes / busy / BYTES_OF_ONE + more)
+
+    def _seconds_of_a_score(self, on_hopper: bool) -> float:
+        """What the function of a score takes, and what it reads."""
+        read = [operand for operand in self.problem.score_inside.operands if operand.varies[-1]]
+        tiled = hopper.tiled_operands(self.problem) if on_hopper else []
+        apart = sum(operand not in tiled and operand.varies[-2] for operand in read)
+        return (self.problem.instructions + READ_INSTRUCTIONS * len(read)) / INSTRUCTIONS + apart * READ_APART
+
+    @property
+    def _scores(self) -> int:
+        return math.prod(self.problem.batch) * self.problem.queries * self.problem.keys
+
+    @property
+    def _l2_bytes(self) -> int:
+        """Of keys, values and masks, which each tile of queries reads."""
+        problem = self.problem
+        of_a_key = ITEM_BYTES[problem.dtype] * (problem.width + problem.value_width)
+        of_a_score = sum(ITEM_BYTES[o.dtype] for o in problem.score_inside.operands if all(o.varies[-2:]))
+        return self._tiles * problem.keys * of_a_key + self._scores * of_a_score
 
     @property
     def _tiles(self) -> int:
@@ -227,9 +263,11 @@ class _Context:
         operands = [self.views.name(o.passed) for o in self.operands]
         band = problem.band
         on_hopper = isinstance(configuration, HopperAttentionConfiguration)
-        acc = "row_scores[i]" if on_hopper else "tSrS[i]"
+        tiled = hopper.tiled_operands(problem) if on_hopper else []
+        acc = "scores[(v, r, x), 0, 0]" if on_hopper else "tSrS[i]"
         parts = ["first_keys", "first_tiles"] if problem.more else []
-        scores = [*parts, *(f"m_{o.name}" for o in problem.score.operands), *(number.name for number in self.numbers)]
+        read = [*(f"m_{o.name}" for o in problem.score.operands), *(f"tile_{o.name}" for o in tiled)]
+        scores = [*parts, *read, *(number.name for number in self.numbers)]
         return {
             "c": configuration,
             "p": problem,
@@ -239,6 +277,7 @@ class _Context:
             else "Float32(LOG2_E)",
             "stores_by_tma": hopper.stores_by_tma(problem),
             "parts": on_hopper and hopper.reads_in_parts(problem),
+            "tiled": tiled,
             "score_arguments": ["queries", "keys", *scores],
             **self._sink(),
             "by_keys": {o.name for function in (problem.score, problem.sink) if function for o in function.operands},

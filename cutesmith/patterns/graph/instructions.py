@@ -23,7 +23,7 @@ OF_FLOAT32 = {
 
 APPROXIMATE = {
     "exp": 2, "exp2": 1, "log": 2, "log2": 1, "log10": 5, "sqrt": 1, "sin": 2, "cos": 2, "normcdf": 13, "sigmoid": 4,
-    "reciprocal": 8, "div": 8,
+    "reciprocal": 8, "div": 8, "tanh": 7,
 }  # fmt: skip
 """Where approximate instructions are good enough."""
 

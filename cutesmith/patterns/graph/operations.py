@@ -117,7 +117,8 @@ def _trunc_div(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 _ROWS = (
     # Functions of one operand
-    *map(_math, "expm1 log1p rsqrt tan asin acos atan sinh cosh tanh asinh acosh atanh erf erfc".split()),
+    *map(_math, "expm1 log1p rsqrt tan asin acos atan sinh cosh asinh acosh atanh erf erfc".split()),
+    Pointwise("tanh", torch.tanh, aten=("tanh",), floats="cute.math.tanh({0})", fast="tanh_fast({0})"),
     *(_math(name, approximate=True) for name in "exp2 log log2 log10 sqrt sin cos".split()),
     Pointwise(
         "exp",
