@@ -73,7 +73,7 @@ def test_tiles_of_masks(name, keys, tmp_path):
 
 
 def test_a_mask_whose_rows_begin_anywhere_is_read_where_it_is(tmp_path):
-    """The same file serves other sizes: rows of 90 keys are no multiple of 16 bytes, a slice begins between them."""
+    """The same file serves other sizes: some rows of 90 keys, and of a slice, begin between units of 16 bytes."""
     plan = plan_kernel(trace_function(masked, (*heads(20, 96), normal(20, 96, dtype=BF16))), "sm_90a")
     module = load(plan.render(of_keys(plan, 80)), tmp_path)
     masks = normal(20, 90, dtype=BF16), normal(20, 104, dtype=BF16)[:, 3:99], normal(1, 96, dtype=BF16)
