@@ -8,6 +8,7 @@ import torch.nn.functional as F
 
 from cutesmith.patterns.chains.chain import ChainPlan
 from cutesmith.patterns.chains.parted import FEWEST_PARTS, MOST_PARTS, parts_of
+from cutesmith.patterns.cutting.machine import H200
 from cutesmith.patterns.match import plan_kernel
 from cutesmith.patterns.tracing.trace import trace_function
 from tests.patterns.running import as_list, emulated_hopper, exactly, first_kernel, move, normal
@@ -55,3 +56,16 @@ def test_parts_are_equal_and_whole_vectors_where_they_can_be():
     assert parts_of(LONG) == MOST_PARTS
     assert [parts_of(size) for size in (1000 * 1000, 6 * 1031, 131 * 3, 1 << 7)] == [1000, 1, 393, 128]
     assert all(size % parts_of(size) == 0 for size in range(1, 5000))
+
+
+@pytest.mark.parametrize(("shape", "dim"), [((0, 4), 1), ((0, 4096), 1), ((4, 0), 0)])
+def test_no_rows_take_the_time_of_a_launch(shape, dim):
+    plan = plan_kernel(trace_function(lambda x: x.sum(dim), [torch.empty(shape)]), "sm_90a")
+    assert H200.seconds(plan) == H200.launch_seconds
+
+
+def test_one_block_is_predicted_to_read_what_one_block_reads():
+    prime = 16_777_213
+    with torch.device("meta"):
+        plan = plan_kernel(trace_function(lambda x: x.sum(), [torch.empty(prime)]), "sm_90a")
+    assert H200.seconds(plan) > 4 * prime / H200.block_bytes_per_second

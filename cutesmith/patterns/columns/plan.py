@@ -72,7 +72,7 @@ class ColumnsPlan(GraphPlan):
     def blocks(self) -> float:
         """One for each tile of rows."""
         _, rows = self.tiling(self.configurations()[0]).tile
-        return math.ceil(self.analysis.rows / rows)
+        return max(1, math.ceil(self.analysis.rows / rows))
 
     def render(self, configuration: ColumnsConfiguration) -> str:
         """The kernel section: imports, device functions, kernel, launch, cached compile and `kernel_fn`."""

@@ -56,7 +56,7 @@ class RowsPlan(GraphPlan):
     @property
     def blocks(self) -> float:
         """One for each row, or a cluster."""
-        return self.analysis.rows * self.configurations()[0].max_cluster
+        return max(1, self.analysis.rows) * self.configurations()[0].max_cluster
 
     def configurations(self, arch: str = "sm_90a") -> list[RowsConfiguration]:
         """Ways to spread a row over threads, the best guess first."""
