@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from cutesmith.devices import RESERVED_SMEM_PER_BLOCK, SmVersion, parse_arch
 from cutesmith.patterns.attention.analysis import AttentionProblem
+from cutesmith.patterns.attention.band import seen_share
 from cutesmith.patterns.configurations import HopperAttentionConfiguration
 from cutesmith.patterns.contraction.analysis import Matrix
 from cutesmith.patterns.contraction.epilogue import Operand
@@ -114,11 +115,10 @@ def refusals(problem: AttentionProblem, c: HopperAttentionConfiguration, sm: SmV
 
 
 def reads_in_parts(problem: AttentionProblem) -> bool:
-    """Whether several blocks read the keys of one tile, as there are few tiles and many keys; of plain scores alone."""
+    """Whether several blocks read the keys of one tile, as there are few tiles and many keys that a query sees."""
     tiles = math.prod(problem.batch) * math.ceil(problem.queries / MOST_QUERIES)
-    is_plain = not (problem.band.lower or problem.band.upper or problem.sink or problem.more)
-    reads = problem.score.operands or problem.score_inside.operands or not problem.output.is_identity
-    return is_plain and not reads and 2 * tiles <= SM_COUNT and problem.keys >= FEWEST_KEYS
+    seen = problem.keys * seen_share(problem.band, problem.queries, problem.keys)
+    return problem.output.is_identity and 2 * tiles <= SM_COUNT and seen >= FEWEST_KEYS
 
 
 def tiled_operands(problem: AttentionProblem) -> list[Operand]:

@@ -263,6 +263,7 @@ class _Context:
         operands = [self.views.name(o.passed) for o in self.operands]
         band = problem.band
         on_hopper = isinstance(configuration, HopperAttentionConfiguration)
+        in_parts = on_hopper and hopper.reads_in_parts(problem)
         tiled = hopper.tiled_operands(problem) if on_hopper else []
         acc = "scores[(v, r, x), 0, 0]" if on_hopper else "tSrS[i]"
         parts = ["first_keys", "first_tiles"] if problem.more else []
@@ -276,7 +277,7 @@ class _Context:
             if problem.scale
             else "Float32(LOG2_E)",
             "stores_by_tma": hopper.stores_by_tma(problem),
-            "parts": on_hopper and hopper.reads_in_parts(problem),
+            "parts": in_parts,
             "tiled": tiled,
             "score_arguments": ["queries", "keys", *scores],
             **self._sink(),
@@ -285,6 +286,7 @@ class _Context:
             "along": [dim for _, dim in problem.matrices.values()],
             "operands": self.operands,
             "operand_tensors": operands,
+            "apart": list(dict.fromkeys(self.views.name(o.passed) for o in self.operands if o.rank > 2)),
             "numbers": self.numbers,
             "band_numbers": [n for n in self.numbers if n.name in self._band_names],
             "helpers": sorted({helper for epilogue in self.epilogues for helper in epilogue.helpers}),
@@ -302,7 +304,10 @@ class _Context:
                 *size_checks(problem.arguments, problem.graph, problem.graph.checked),
                 *broadcast_checks(problem.arguments, problem.graph),
             ],
-            "first_checks": [*type_check(problem.arguments, problem.graph), *self._fitting(matrices, output)],
+            "first_checks": [
+                *type_check(problem.arguments, problem.graph),
+                *self._fitting(matrices, "sums" if in_parts else output.name),
+            ],
             "key": launcher_key(list(dict.fromkeys([*matrices.values(), *operands]))),
             "allocated": self._allocated(matrices["q"], matrices["v"]),
             "returns": returned([self._returned(output)], as_tuple=problem.graph.returns_tuple),
@@ -315,13 +320,13 @@ class _Context:
         arguments = ["scale_log2", "queries", *(f"m_{o.name}" for o in sink.operands), *(n.name for n in sink.numbers)]
         return {"sink_call": self._call(sink, "", "sink"), "sink_arguments": arguments}
 
-    def _fitting(self, matrices: Mapping[str, str], output: Output) -> Iterator[str]:
-        """The statements that refuse what scores or results are broadcast to."""
+    def _fitting(self, matrices: Mapping[str, str], result: str) -> Iterator[str]:
+        """The statements that refuse what scores or `result`, which the first launch stores, are broadcast to."""
         keys = " + ".join(f"{matrices[name]}.shape[-1]" for name in ("k", "k2") if name in matrices)
-        of_keys, problem = f"(*{output.name}.shape[:-1], {keys})", self.problem
+        of_keys, problem = f"(*{result}.shape[:-1], {keys})", self.problem
         for epilogue in (problem.score, problem.sink, problem.output):
             if epilogue:
-                shape = f"{output.name}.shape" if epilogue is problem.output else of_keys
+                shape = f"{result}.shape" if epilogue is problem.output else of_keys
                 yield from fitting_checks([self.views.name(o.passed) for o in epilogue.operands], shape)
 
     @property
