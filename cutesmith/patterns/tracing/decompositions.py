@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from cutesmith.patterns.tracing import indexing, resampling, signals, small_matrices
+from cutesmith.patterns.tracing import indexing, resampling, signals, small_matrices, special_functions
 
 
 def decomposition_of(func: Any, *, composite: bool) -> Callable[..., Any] | None:
@@ -228,6 +228,7 @@ _OURS: dict[Any, Callable[..., Any]] = {
     **resampling.DECOMPOSITIONS,
     **signals.DECOMPOSITIONS,
     **small_matrices.DECOMPOSITIONS,
+    **special_functions.DECOMPOSITIONS,
     _LSTM: _lstm,
     torch.ops.aten._cdist_forward.default: _cdist,
     torch.ops.aten.cov.default: _cov,
