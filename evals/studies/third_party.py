@@ -127,7 +127,7 @@ def verified(line: Line, plan: Any, problem: Problem, folder: Path) -> Line:
     """The line with what its kernel gives on the emulated GPU."""
     try:
         if problem.tried is not None:
-            problem = replace(problem, inputs=problem.tried, tried=None)
+            problem = of_copies(problem.tried) if line.status == COPIES else problem.tried
             plan = plan_of(problem)
         elif problem.file is not None and not _is_small(plan):
             way, problem, plan = _smaller(problem, plan, folder)

@@ -28,7 +28,7 @@ KERNELBENCH_OWN = ("arch", "convolution", "fuse")
 
 @dataclass(frozen=True)
 class Problem:
-    """A function and its inputs, or a problem file that has been run; `tried` is what its kernel is compared on.
+    """A function and its inputs, or a problem file that has been run; `tried` is a smaller one to compare results of.
 
     `inputs` is called on CUDA tensors without storage, or within `cuda_as_cpu()`.
     """
@@ -37,7 +37,7 @@ class Problem:
     function: Function
     inputs: Callable[[], Sequence[Any]]
     file: LoadedFile | None = None
-    tried: Callable[[], Sequence[Any]] | None = None
+    tried: Problem | None = None
 
 
 def files_of_multikernelbench(checkout: Path) -> list[Path]:
@@ -196,7 +196,7 @@ def of_task(path: Path, folder: Path) -> Iterator[Problem]:
     large = drawn(lambda: called(task["benchmarks"][-1]))
     with cuda_as_cpu():
         small = called(task["tests"][0])
-    yield replace(large, tried=small.inputs)
+    yield replace(large, tried=small)
 
 
 @contextmanager

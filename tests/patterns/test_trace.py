@@ -500,3 +500,35 @@ def test_a_function_that_nests_too_deep_is_refused(tmp_path):
     with pytest.raises(UnmatchedError, match="deeper than Python's stack") as refusal:
         plan_problem(load_file(path), "sm_90a")
     assert "mask in place of slices" in refusal.value.hint
+
+
+def test_modules_that_the_function_makes_may_draw_weights_that_are_replaced():
+    def function(x, w, scale, shift):
+        norm, linear = torch.nn.LayerNorm(8), torch.nn.Linear(8, 4, bias=False)
+        norm.weight, norm.bias = torch.nn.Parameter(scale), torch.nn.Parameter(shift)
+        linear.weight = torch.nn.Parameter(w)
+        return linear(norm(x))
+
+    def with_its_own(x):
+        return torch.nn.Linear(8, 4, device=x.device)(x)
+
+    check(function, normal(5, 8), normal(4, 8), normal(8), normal(8))
+    with pytest.raises(UnmatchedError):
+        trace_function(with_its_own, [normal(5, 8)])
+    with pytest.raises(UnmatchedError, match="draws random numbers"):
+        trace_function(lambda x: x + torch.empty(8).normal_(), [normal(5, 8)])
+
+
+def test_a_parameter_made_of_an_argument_is_that_argument():
+    def changes(x):
+        torch.nn.Parameter(x, requires_grad=False).add_(1)
+        return x
+
+    with pytest.raises(UnmatchedError, match="changes argument x in place"):
+        trace_function(changes, [normal(5, 8)])
+
+
+@pytest.mark.parametrize("function", [lambda x: torch.linalg.svd(x).S, torch.linalg.qr, torch.linalg.inv])
+def test_factorisations_are_refused_with_what_is_computed(function):
+    with pytest.raises(UnmatchedError, match="factors or solves a matrix step by step"):
+        trace_function(function, [normal(8, 8)])

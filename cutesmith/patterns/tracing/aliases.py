@@ -111,7 +111,18 @@ class Aliases:
     def knows(self, tensor: torch.Tensor) -> bool:
         """Whether the tensor has a value."""
         alias = self._by_tensor.get(id(tensor))
-        return alias is not None and alias.tensor() is tensor
+        return (alias is not None and alias.tensor() is tensor) or self._adopts(tensor)
+
+    def _adopts(self, tensor: torch.Tensor) -> bool:
+        """Whether PyTorch made it of a known tensor without an operation, as `nn.Parameter` does: it has that value."""
+        if (memory := self._memory(tensor)) is None:
+            return False
+        for other, alias in memory.alive():
+            if _place_of(other) == _place_of(tensor):
+                twin = self._by_tensor[id(tensor)] = Alias(weakref.ref(tensor), alias.node)
+                memory.aliases.append(twin)
+                return True
+        return False
 
     def node_of(self, tensor: torch.Tensor) -> Node | None:
         """The value that the tensor has now; None for a tensor that is not known."""
@@ -182,3 +193,8 @@ def _region_in(sizes: Shape | None, tensor: torch.Tensor) -> Region | None:
     if sizes is None or tensor.untyped_storage().nbytes() != math.prod(sizes) * tensor.element_size():
         return None
     return region_of(sizes, tuple(tensor.shape), tuple(tensor.stride()), int(tensor.storage_offset()))
+
+
+def _place_of(tensor: torch.Tensor) -> tuple[object, ...]:
+    """Which elements of its storage a tensor has, and as what."""
+    return tensor.dtype, tuple(tensor.shape), tensor.stride(), tensor.storage_offset()

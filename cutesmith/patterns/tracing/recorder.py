@@ -90,8 +90,23 @@ CHOOSES_ROWS = (
     f"{SHAPE_DEPENDS}; compute all rows and choose by torch.where, or sort rows by group: "
     "torch.nn.functional.grouped_mm(x, weights, offs=ends)"
 )
+DRAWS = "draws random numbers"
+UNKNOWN = {"masked": CHOOSES_ROWS, "drawn": DRAWS}
+"""Operations of nodes that stand for what is not known, and why a function that returns it is refused."""
 _READS = frozenset({"aten._local_scalar_dense", "aten.is_nonzero", "aten.equal"})
-_REFUSED = {
+_FACTORS = frozenset(
+    f"aten.{name}"
+    for name in (
+        "_linalg_det _linalg_eigh _linalg_eigvals _linalg_slogdet _linalg_solve_ex _linalg_svd cholesky cholesky_solve "
+        "geqrf linalg_cholesky_ex linalg_eig linalg_inv_ex linalg_ldl_factor_ex linalg_ldl_solve linalg_lstsq "
+        "linalg_lu linalg_lu_factor_ex linalg_lu_solve linalg_qr linalg_solve_triangular lu_unpack triangular_solve"
+    ).split()
+)
+FACTORS = (
+    "factors or solves a matrix step by step, each by the one before; products alone are matched, determinants and "
+    "inverses up to 3 x 3, and triangular systems up to 4 x 4"
+)
+_REFUSED = dict.fromkeys(_FACTORS, FACTORS) | {
     "aten.nonzero": CHOOSES_ROWS,
     "aten.masked_select": CHOOSES_ROWS,
     "aten.unique_consecutive": SHAPE_DEPENDS,
@@ -125,7 +140,7 @@ class Recorder(LightMode):  # type: ignore[no-untyped-call,unused-ignore]
         self.track = self.aliases.track
         self.complex = ComplexNumbers()
         self.refusals: list[UnmatchedError] = []
-        self.stand_ins: list[UnmatchedError] = []  # of results whose shape depends on values
+        self.stand_ins: list[UnmatchedError] = []  # of results whose shape depends on values, and of random numbers
         self.assumes: list[str] = []  # as of `Graph`
 
     def node_of(self, value: torch.Tensor) -> Node:
@@ -162,7 +177,7 @@ class Recorder(LightMode):  # type: ignore[no-untyped-call,unused-ignore]
         if name in _READS:
             raise self.build.unmatched(READS_VALUE)
         if torch.Tag.nondeterministic_seeded in func.tags and rule_for(func) is None and not _drops_nothing(func, args):
-            raise self.build.unmatched("draws random numbers")
+            return self._drawn(func, args)
         if self.complex.concern(func, args, named):
             return self._of_parts(func, args, named)
         if name in _MOVES_STATISTICS and self._moves_statistics(args):
@@ -174,6 +189,16 @@ class Recorder(LightMode):  # type: ignore[no-untyped-call,unused-ignore]
                 self.refusals.append(refusal)
                 return named.get("out", args[0] if args else None)
         return self._functional(func, args, named)
+
+    def _drawn(self, func: Any, args: tuple[Any, ...]) -> Any:
+        """Random numbers are refused; those in a tensor that the function made, as weights of a module, if used."""
+        refusal = self.build.unmatched(DRAWS)
+        target = args[0] if args and func._schema.is_mutable else None
+        if not isinstance(target, torch.Tensor) or self.aliases.knows(target):
+            raise refusal
+        self.stand_ins.append(refusal)
+        self.track(target, self.build.node("drawn", (), tuple(target.shape), dtype_name(target.dtype)))
+        return target
 
     def _of_parts(self, func: Any, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
         """An operation on complex numbers as operations on their parts, which come here again."""
@@ -292,6 +317,10 @@ class Recorder(LightMode):  # type: ignore[no-untyped-call,unused-ignore]
             return self._decomposed(func, args, named)
         if name == "copy_":
             return self._copied(target, self.node_of(args[1]))
+        if name in ("fill_", "zero_") and not self.aliases.knows(target):
+            value = args[1] if len(args) > 1 else 0
+            number = self.scalars.node(self.build, value, dtype_name(target.dtype))
+            return self._copied(target, self.node_of(value) if isinstance(value, torch.Tensor) else number)
         value = self._functional(functional, args, named)
         return self._assign(target, self.node_of(value))
 

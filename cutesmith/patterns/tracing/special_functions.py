@@ -20,10 +20,10 @@ MOST_STEPS = 256
 """Of a recurrence, which is unrolled."""
 
 
-def _in_floats(function: Callable[..., Values]) -> Callable[..., Values]:
+def _in_floats(function: Callable[..., Any]) -> Callable[..., Any]:
     """The function of float32 or float64; its result has the type that PyTorch's has."""
 
-    def computed(x: Values, *more: Any) -> Values:
+    def computed(x: Values, *more: Any) -> Any:
         result = x.dtype if x.is_floating_point() else torch.get_default_dtype()
         found = function(x.to(torch.float64 if result == torch.float64 else torch.float32), *more)
         return found if found is NotImplemented else found.to(result)
@@ -55,16 +55,18 @@ def _amplitude(order: int, part: int, t: Values) -> Values:
     x = 16 / (t + 1)
     j, y = (getattr(torch.special, f"bessel_{kind}{order}")(x) for kind in "jy")
     phase = x - math.pi * (0.25 + 0.5 * order)
-    rotated = (j * phase.cos() + y * phase.sin(), y * phase.cos() - j * phase.sin())[part]
-    return rotated * (x * (math.pi / 2)).sqrt()
+    rotated: Values = (j * phase.cos() + y * phase.sin(), y * phase.cos() - j * phase.sin())[part]
+    scale: Values = (x * (math.pi / 2)).sqrt()
+    return rotated * scale
 
 
 def _by_powers(order: int, t: Values) -> Values:
     """J_0(x), or J_1(x) / x, for x² = 32 (t + 1): PyTorch's own is off by 2e-7 there, in float64, too."""
-    quarter, found = 8 * (t + 1), torch.zeros_like(t)
+    quarter: Values = 8 * (t + 1)
+    found = torch.zeros_like(t)
     for k in reversed(range(30)):
         found = found * -quarter / ((k + 1) * (k + 1 + order)) + 1
-    return found / 2**order
+    return found / float(2**order)
 
 
 _SMOOTH: dict[str, Callable[[Values], Values]] = {
@@ -90,7 +92,7 @@ def _scaled_i(order: int, x: Values) -> Values:
     return torch.where(size <= 8, near * x, far * x.sign()) if order else torch.where(size <= 8, near, far)
 
 
-def _bessel(order: int, x: Values) -> Values:
+def _bessel(order: int, x: Values) -> Any:
     """J_0 or J_1 of float32: its series in x² up to 8, an amplitude and a phase beyond (A&S 9.2.5)."""
     if x.dtype == torch.float64:
         return NotImplemented
@@ -146,7 +148,7 @@ def _of_cotangent(order: int, x: Values) -> Values:
     return value * math.pi ** (order + 1)
 
 
-def _polynomial(kind: str, x: Values, degree: int) -> Values:
+def _polynomial(kind: str, x: Values, degree: int) -> Any:
     """An orthogonal polynomial by its recurrence from the two first ones."""
     if not isinstance(degree, int) or degree > MOST_STEPS:
         return NotImplemented

@@ -25,7 +25,7 @@ from cutesmith.patterns.graph.nodes import Argument, Graph, Node, nodes_of, with
 from cutesmith.patterns.graph.views import once_scanned
 from cutesmith.patterns.tracing.frames import line_raised, where_raised
 from cutesmith.patterns.tracing.made_tensors import MadeTensors
-from cutesmith.patterns.tracing.recorder import CHOOSES_ROWS, READS_VALUE, FunctionFailedError, Recorder
+from cutesmith.patterns.tracing.recorder import READS_VALUE, UNKNOWN, FunctionFailedError, Recorder
 from cutesmith.patterns.tracing.scalars import CountedInt, Scalars, untraceable
 from cutesmith.patterns.tracing.sizes import follow_sizes, holding_sizes
 from cutesmith.patterns.tracing.study import PRIMES, TRACES
@@ -209,7 +209,7 @@ class _Run:
             values = [self._value(index, argument) for index, argument in enumerate(self.arguments)]
         result = self._call(values)
         outputs = list(result) if isinstance(result, (tuple, list)) else [result]
-        if refusals := [*self.recorder.refusals, *self._of_unknown_shape(outputs)]:
+        if refusals := [*self.recorder.refusals, *self._of_unknown(outputs)]:
             raise _all_of(refusals)
         nodes = tuple(self._output(value, index) for index, value in enumerate(outputs))
         strides = tuple(tuple(value.stride()) for value in outputs)
@@ -264,13 +264,13 @@ class _Run:
             hint=hint,
         )
 
-    def _of_unknown_shape(self, outputs: Sequence[Any]) -> Iterator[UnmatchedError]:
-        """Of the elements at a mask's places that outputs are made of and that were not written back through it."""
+    def _of_unknown(self, outputs: Sequence[Any]) -> Iterator[UnmatchedError]:
+        """Of what outputs are made of: random weights, elements at a mask's places that were not written back to it."""
         known = (self.recorder.aliases.node_of(value) for value in outputs if isinstance(value, torch.Tensor))
         for node in nodes_of(tuple(node for node in known if node is not None)):
-            if node.op == "masked":
+            if node.op in UNKNOWN:
                 self.build.origin = node.origin
-                yield self.build.unmatched(CHOOSES_ROWS)
+                yield self.build.unmatched(UNKNOWN[node.op])
 
     def _output(self, value: Any, index: int) -> Node:
         if not isinstance(value, torch.Tensor):
