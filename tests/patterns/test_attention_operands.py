@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -106,6 +108,7 @@ CASES = {  # a function, its inputs, the launches before and after attention
 }  # fmt: skip
 
 
+@functools.cache
 def plan_of(name):
     function, inputs, _ = CASES[name]
     return plan_kernel(trace_function(function, inputs), "sm_90a")
@@ -120,10 +123,7 @@ def test_attention_is_one_launch(name):
 
 @pytest.mark.parametrize(
     "name",
-    [
-        pytest.param(n, marks=[pytest.mark.slow] * (n not in ("rotary, shared heads", "tokens first by einsum")))
-        for n in CASES
-    ],
+    [pytest.param(n, marks=[pytest.mark.slow] * (n != "rotary, shared heads")) for n in CASES],
 )
 def test_results(name, tmp_path):
     function, inputs, _ = CASES[name]

@@ -26,8 +26,11 @@ FORMS = {  # whether warpgroups take turns, whether rows are columns of tiles, t
     "shared tile and rows": (False, False, 1, 2),
     "transposed": (False, True, 1, 1),
 }
-FAST = {"turns", "transposed"}
-FORMS_AND_SPEED = [pytest.param(form, marks=[] if form in FAST else pytest.mark.slow) for form in FORMS]
+
+
+def and_slow(fast: str):
+    """All forms: one at once, the others in `make test-all`; the two forms that differ most have a test each."""
+    return [pytest.param(form, marks=[] if form == fast else pytest.mark.slow) for form in FORMS]
 
 
 def of_form(plan, form: str) -> HopperConfiguration:
@@ -50,7 +53,7 @@ def exact(x, w, ends):
     return torch.cat((products, products.new_zeros(len(x) - len(products), w.shape[-1])))
 
 
-@pytest.mark.parametrize("form", FORMS_AND_SPEED)
+@pytest.mark.parametrize("form", and_slow("turns"))
 def test_tiles_hold_rows_of_one_group(form, tmp_path):
     """Three blocks take many tiles each; k and n end within a tile."""
     inputs = factors(72, 200)
@@ -77,7 +80,7 @@ def gated(x, gate, up, bias, weights, rest, ends):
     return hidden * weights + rest
 
 
-@pytest.mark.parametrize("form", FORMS_AND_SPEED)
+@pytest.mark.parametrize("form", and_slow("transposed"))
 def test_two_products_of_the_same_rows_and_operands_are_one_kernel(form, tmp_path):
     x, gate, ends = factors(40, 136, torch.float16)
     others = ((len(ENDS), 40, 136), (136,), (300, 1), (300, 136))
@@ -112,17 +115,18 @@ def test_results_of_several_types_and_lines_that_tma_cannot_address(form, tmp_pa
 
 
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
-@pytest.mark.parametrize("ends", [[80, 20, 500], [-5, 90, 90], [0, 0, 0]], ids=["reach out", "negative", "no rows"])
-def test_wrong_ends_reach_no_other_memory(ends, arch, tmp_path):
+def test_wrong_ends_reach_no_other_memory(arch, tmp_path):
     """PyTorch leaves undefined what they give; the emulated GPU reports accesses outside of a tensor, and races."""
-    inputs = normal(90, 16, dtype=BF16), normal(3, 16, 24, dtype=BF16, seed=1), torch.tensor(ends, dtype=torch.int32)
-    plan = plan_kernel(trace_function(grouped, inputs), arch, free_sizes=True)
+    x, w = normal(90, 16, dtype=BF16), normal(3, 16, 24, dtype=BF16, seed=1)
+    plan = plan_kernel(trace_function(grouped, (x, w, torch.zeros(3, dtype=torch.int32))), arch, free_sizes=True)
     with emulated(arch):
-        actual = load(plan.render(plan.configurations(arch)[0]), tmp_path).kernel_fn(*map(move, inputs)).cpu()
-    first = max(ends[0], 0)
-    wanted = inputs[0][:first].double() @ inputs[1][0].double()
-    torch.testing.assert_close(actual[:first].double(), wanted, rtol=2**-7, atol=0.1)
-    assert any(ends) or not actual.any()
+        kernel = load(plan.render(plan.configurations(arch)[0]), tmp_path)
+        for ends in ([80, 20, 500], [-5, 90, 90], [0, 0, 0]):  # some reach out, one is negative, none has rows
+            actual = kernel.kernel_fn(*map(move, (x, w, torch.tensor(ends, dtype=torch.int32)))).cpu()
+            first = max(ends[0], 0)
+            wanted = x[:first].double() @ w[0].double()
+            torch.testing.assert_close(actual[:first].double(), wanted, rtol=2**-7, atol=0.1)
+            assert any(ends) or not actual.any()
 
 
 def test_what_is_predicted_counts_tiles_that_groups_leave_half_empty():

@@ -63,7 +63,7 @@ CASES = {
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=[pytest.mark.slow] * (n in ("heads", "image", "strided"))) for n in CASES]
+    "name", [pytest.param(n, marks=[pytest.mark.slow] * (n in ("gates", "heads", "image", "strided"))) for n in CASES]
 )
 def test_one_kernel_serves_other_sizes(name, tmp_path):
     function, shapes = CASES[name]
