@@ -21,6 +21,8 @@ CASES = {
     "largest": (lambda x: (x.amax(), x.amin()), [(LONG, 1)]),
     "over_its_norm": (lambda x: x / x.norm(), [(LONG,)]),
     "scaled": (lambda x, y: x / x.abs().amax(-1, keepdim=True) * y, [(2, LONG), (LONG,)]),
+    "softmax": (lambda x, y: x.softmax(-1) * y, [(2, LONG), (LONG,)]),
+    "logarithm": (lambda x: x.double().float().logsumexp(0), [(LONG,)]),
     "deviation": (lambda x: (x - x.mean(-1, keepdim=True)) / x.std(-1, keepdim=True), [(2, LONG)]),
     "mean_of_columns": (lambda x: x.mean(0), [(LONG, 4)]),
 }
@@ -32,7 +34,10 @@ def traced(name):
         return plan_kernel(trace_function(function, [torch.empty(shape) for shape in shapes]), "sm_90a")
 
 
-@pytest.mark.parametrize("name", CASES)
+SLOW = {"norm", "largest", "scaled", "softmax", "logarithm"}
+
+
+@pytest.mark.parametrize("name", [pytest.param(each, marks=[pytest.mark.slow] * (each in SLOW)) for each in CASES])
 def test_parts_have_blocks_of_their_own_and_come_to_the_whole(name, tmp_path):
     function, shapes = CASES[name]
     plan = traced(name)
@@ -43,6 +48,19 @@ def test_parts_have_blocks_of_their_own_and_come_to_the_whole(name, tmp_path):
         found = as_list(first_kernel(plan, tmp_path).kernel_fn(*map(move, inputs)))
     for ours, exact in zip(found, exactly(function, inputs), strict=True):
         torch.testing.assert_close(ours.cpu(), exact, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["softmax", pytest.param("log_softmax", marks=pytest.mark.slow), "logsumexp"])
+def test_parts_that_are_masked_as_a_whole_have_nothing_of_the_sum(name, tmp_path):
+    x = normal(3, SHORT)
+    x[0, :64] = x[1] = -torch.inf
+    x[2, 70] = torch.inf
+    with torch.device("meta"):
+        plan = plan_kernel(trace_function(lambda x: getattr(x, name)(-1), [torch.empty(3, LONG)]), "sm_90a")
+    assert plan.pattern == "split_rows"
+    with emulated_hopper():
+        found = first_kernel(plan, tmp_path).kernel_fn(move(x)).cpu()
+    torch.testing.assert_close(found, getattr(x, name)(-1), rtol=1e-5, atol=1e-5, equal_nan=True)
 
 
 def test_a_length_that_has_no_such_parts_is_refused_with_what_it_needs(tmp_path):

@@ -118,9 +118,9 @@ REFUSED = {
         normal(1).expand(FEW_ROWS + 1, 2, 2, LONG_ROW // 4),
         "many or short",
     ),
-    "one dimension": (lambda x: x.softmax(-1), normal(2, LONG_ROW), "no outer dimension"),
+    "a prime dimension": (lambda x: x.softmax(-1), normal(2, 262147), "does not come in parts"),
     "elementwise": (lambda x: x + 1, IMAGES, "no reduction"),
-    "logarithm": (lambda x: x.logsumexp(DIMS), IMAGES, "is not split from its maximum"),
+    "place": (lambda x: x.flatten(1).argmax(1), IMAGES, "is not split"),
 }
 
 
