@@ -45,7 +45,7 @@ class Tensor:
 class ElementwiseKernel:
     """Statements and names for the places of a template.
 
-    `transposes`: a thread has a tile of vectors, as an input is contiguous along another dimension than the result, or
+    `has_tiles`: a thread has a tile of vectors, as an input is contiguous along another dimension than the result, or
     (`pairs`) as each input is smaller than the result, and read for many elements.
     """
 
@@ -56,7 +56,7 @@ class ElementwiseKernel:
     scalars: list[Parameter]
     helpers: list[str]
     body: list[str]
-    transposes: bool
+    has_tiles: bool
     pairs: bool
     checks: list[str]
     whole: str
@@ -99,7 +99,7 @@ class ElementwiseWriter:
             scalars=self.parameters(),
             helpers=[SPECIAL_FUNCTIONS[name].strip("\n") for name in sorted(self.helpers)],
             body=body,
-            transposes=self._transposes or self._pairs,
+            has_tiles=self._transposes or self._pairs,
             pairs=self._pairs and not self._transposes,
             checks=self._checks(),
             whole=self._whole.name if self._whole else "",

@@ -154,7 +154,7 @@ class LanesWriter(ElementwiseWriter):
         """The kernel."""
         kernel, nodes = super().kernel(), replace(self.graph, outputs=sum(self.lanes, ())).nodes()
         return LanesKernel(
-            **{**{each.name: getattr(kernel, each.name) for each in fields(kernel)}, "transposes": False},
+            **{**{each.name: getattr(kernel, each.name) for each in fields(kernel)}, "has_tiles": False},
             lanes=len(self.lanes),
             joined=[self._is_joined(tensor.node) for tensor in self.inputs],
             instructions=instructions(nodes, fast=is_fast(self.graph)) // len(self.lanes),

@@ -96,7 +96,7 @@ class ElementwisePlan(GraphPlan):
     @property
     def _sectors_apart(self) -> float:
         """Of 32 bytes that a warp asks for beside those of whole vectors, for each 32 elements of the result."""
-        if self.kernel.transposes and not self.kernel.pairs:
+        if self.kernel.has_tiles and not self.kernel.pairs:
             return 0
         nodes = [each.node for each in self.kernel.inputs if each.node.shape[-1:] != (1,) and each.node.shape]
         apart = [ITEM_BYTES[node.dtype] * Input.of(node).stride[-1] for node in nodes if Input.of(node).stride[-1] > 1]
