@@ -45,7 +45,7 @@ from cutesmith.patterns.contraction.proposals import BYTES_PER_SECOND  # noqa: E
 from cutesmith.patterns.cutting.machine import H200  # noqa: E402
 from cutesmith.patterns.generation.planning import plan_problem  # noqa: E402
 from cutesmith.patterns.match import plan_kernel  # noqa: E402
-from cutesmith.patterns.tracing.trace import trace_function  # noqa: E402
+from cutesmith.patterns.tracing.trace import drawn, trace_function  # noqa: E402
 from cutesmith.problems.smaller_sizes import WHOLE, smaller_sources  # noqa: E402
 from cutesmith.recording.facade import cuda_as_cpu  # noqa: E402
 from evals.studies.fuzz.checks import ARCH, FAILED, HELD, REFUSED, WRONG, results_of, told  # noqa: E402
@@ -81,8 +81,9 @@ def plan_of(problem: Problem) -> Any:
     """As `generate` plans it."""
     if problem.file is not None and problem.function is problem.file.reference_fn:
         return plan_problem(problem.file, ARCH)
+    inputs = drawn(problem.inputs)
     with cuda_as_cpu(fake=True):
-        return plan_kernel(trace_function(problem.function, problem.inputs()), ARCH)
+        return plan_kernel(trace_function(problem.function, inputs), ARCH)
 
 
 def of_copies(problem: Problem) -> Problem:
