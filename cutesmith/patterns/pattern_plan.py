@@ -52,6 +52,9 @@ class PatternPlan(Protocol[C]):
     def pattern(self) -> str: ...
 
     @property
+    def graph(self) -> Graph: ...
+
+    @property
     def algorithmic_bytes(self) -> int: ...
 
     @property

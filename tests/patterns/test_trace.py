@@ -15,6 +15,7 @@ from cutesmith.errors import ContractError, UnmatchedError
 from cutesmith.patterns.generation.planning import plan_problem
 from cutesmith.patterns.graph.attributes import View
 from cutesmith.patterns.graph.builder import GraphBuilder
+from cutesmith.patterns.graph.equality import same_graph
 from cutesmith.patterns.graph.nodes import Argument
 from cutesmith.patterns.tracing.trace import trace_function, trace_problem
 from cutesmith.problems.loading import load_file
@@ -304,20 +305,26 @@ def test_what_is_read_modified_and_written_in_turn_stays_small():
 
 WEIGHT = normal(6)
 DECIDES = {
-    "branch": (lambda x, n: x * 2 if n > 1 else x, 3, "scalar argument n"),
-    "math": (lambda x, n: x * math.sqrt(n), 3, "scalar argument n"),
-    "loop": (lambda x, n: sum(x * i for i in range(n)), 3, "scalar argument n"),
-    "rounding": (lambda x, n: x * round(n), 3, "scalar argument n"),
-    "flag": (lambda x, flag: x * 2 if flag else x, True, "scalar argument flag"),
-    "global": (lambda x, n: x * WEIGHT.to(x.device), 3, "not an argument"),
+    "branch": (lambda x, n: x * 2 if n > 1 else x, 3),
+    "math": (lambda x, n: x * math.sqrt(n), 3),
+    "loop": (lambda x, n: sum(x * i for i in range(n)), 3),
+    "rounding": (lambda x, n: x * round(n), 3),
+    "flag": (lambda x, flag: x * 2 if flag else x, True),
 }
 
 
 @pytest.mark.parametrize("name", DECIDES)
-def test_what_decides_in_python_or_is_no_argument_is_refused(name):
-    function, number, message = DECIDES[name]
-    with pytest.raises(UnmatchedError, match=message):
-        trace_function(function, (normal(4, 6), number))
+def test_a_number_that_decides_in_python_is_held(name):
+    function, number = DECIDES[name]
+    x = normal(4, 6)
+    graph = trace_function(function, (x, number))
+    assert graph.call.held == ((1, repr(number)),) and [each.name for each in graph.arguments] == ["x"]
+    assert same_graph(graph, trace_function(lambda x: function(x, number), (x,)))
+
+
+def test_a_tensor_that_is_not_an_argument_is_refused():
+    with pytest.raises(UnmatchedError, match="not an argument"):
+        trace_function(lambda x, n: x * WEIGHT.to(x.device), (normal(4, 6), 3))
 
 
 def test_outputs_must_be_tensors():

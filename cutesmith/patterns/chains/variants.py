@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from cutesmith.errors import UnmatchedError
 from cutesmith.patterns.chains.chain import ChainPlan, SinglePlan
 from cutesmith.patterns.configurations import AnyConfiguration
+from cutesmith.patterns.graph.nodes import Graph
 from cutesmith.patterns.graph.size_laws import place_code
 from cutesmith.patterns.writing.naming import safe_names
 from cutesmith.patterns.writing.sections import join_sections
@@ -28,6 +29,11 @@ class VariantsPlan:
     def first(self) -> SinglePlan | ChainPlan:
         """That of `get_inputs()`."""
         return next(iter(self.plans.values()))
+
+    @property
+    def graph(self) -> Graph:
+        """That of the first plan."""
+        return self.first.graph
 
     @property
     def pattern(self) -> str:

@@ -14,6 +14,7 @@ from typing import Any, cast
 from cutesmith.errors import CandidateError, ContractError, UnmatchedError
 from cutesmith.patterns.configurations import AnyConfiguration, BlackwellConfiguration, HopperConfiguration
 from cutesmith.patterns.pattern_plan import C, PatternPlan
+from cutesmith.patterns.writing.calling import called_as
 from cutesmith.patterns.writing.kernel_file import assemble_kernel
 from cutesmith.problems.contract import hold, inspect
 from cutesmith.runtime.tiling import Tiling
@@ -219,7 +220,7 @@ def render_valid(plan: PatternPlan[C], arch: str, limit: int) -> tuple[list[Draf
         if refusals := tiling.validate(plan.tiled_shape(), arch):
             skipped.append(Drafted(configuration, tiling, refusals=refusals))
         else:
-            rendered.append(Drafted(configuration, tiling, plan.render(configuration)))
+            rendered.append(Drafted(configuration, tiling, called_as(plan.render(configuration), plan.graph.call)))
     if skipped and not rendered:
         why = skipped[0].refusals[0]
         raise UnmatchedError(f"no configuration of {plan.pattern} runs on {arch}: {why}", operation=plan.pattern)

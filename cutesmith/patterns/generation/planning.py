@@ -46,6 +46,8 @@ def _plan(loaded: LoadedFile, arch: str, precision: Precision) -> PatternPlan[An
             return _plan_of_variants(loaded, arch, precision)
         except UnmatchedError:
             raise refusal from None
+    if graph.call is not None and _names_more_sizes(loaded):
+        return _plan_of_variants(loaded, arch, precision, graph)  # other sets may have other options
     if graph.checked:
         with contextlib.suppress(UnmatchedError):  # the other sets of inputs have no kernel
             return _plan_of_variants(loaded, arch, precision, graph)

@@ -52,6 +52,7 @@ from cutesmith.patterns.graph.attributes import (
     View,
     Viewed,
 )
+from cutesmith.patterns.graph.call import Call
 from cutesmith.patterns.graph.dtypes import ITEM_BYTES
 from cutesmith.patterns.graph.operations import POINTWISE
 from cutesmith.patterns.graph.shapes import Shape
@@ -159,6 +160,8 @@ class Graph:
     """A kernel has to serve other sizes than the traced ones, as far as the graph does."""
     assumes: tuple[str, ...] = ()
     """What it takes for granted of the values of its arguments, as clauses for the head of the kernel's file."""
+    call: Call | None = None
+    """How the kernel is called, where that is not with the arguments."""
 
     def nodes(self) -> Iterator[Node]:
         """Every node once, inputs before users."""

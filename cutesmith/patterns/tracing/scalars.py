@@ -110,7 +110,7 @@ def _untraceable(name: str, how: str) -> UnmatchedError:
     return UnmatchedError(
         f"scalar argument {name} is used {how}: the kernel would be right for one value of it only",
         operation=f"scalar argument {name}",
-        hint="Use it in tensor arithmetic alone, or make it a constant of the problem; else a model is needed.",
+        hint="A kernel may hold it, but the function cannot be traced with its value either: a model is needed.",
     )
 
 

@@ -7,10 +7,9 @@ Python numbers among the inputs are followed through Python arithmetic (`scalars
 
 from __future__ import annotations
 
-import inspect
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -28,8 +27,10 @@ from cutesmith.patterns.tracing.made_tensors import MadeTensors
 from cutesmith.patterns.tracing.recorder import READS_VALUE, UNKNOWN, FunctionFailedError, Recorder
 from cutesmith.patterns.tracing.scalars import CountedInt, Scalars, untraceable
 from cutesmith.patterns.tracing.sizes import follow_sizes, holding_sizes
+from cutesmith.patterns.tracing.specialising import numbers_of, specialised
 from cutesmith.patterns.tracing.study import PRIMES, TRACES
 from cutesmith.problems import contract
+from cutesmith.problems.arguments import names_of
 from cutesmith.recording.facade import ValuesNeeded, active_facade, cuda_as_cpu, wants_values
 
 if TYPE_CHECKING:
@@ -37,6 +38,9 @@ if TYPE_CHECKING:
 
 MOST_OPERATIONS = 6000
 """Of a trace on larger arguments, where a loop has more steps then: two seconds."""
+
+MOST_FREED = 8
+"""Numbers that are tried one by one, whether the kernel has to hold them: each takes a trace."""
 
 NEEDS_MODEL = "a model is needed for this function"
 
@@ -68,7 +72,7 @@ def drawn(draw: Callable[[], Any]) -> Any:
 
 
 def trace_function(function: Callable[..., Any], inputs: Sequence[Any]) -> Graph:
-    """The graph of any function on these inputs (tensors and Python numbers); only their metadata is read."""
+    """The graph of any function on these inputs, as a problem may have them; only metadata of tensors is read."""
     return _trace(function, inputs, "")
 
 
@@ -92,7 +96,7 @@ def arguments_of(function: Callable[..., Any], inputs: Sequence[Any]) -> tuple[A
     """What a graph says of a function's inputs: tensors and Python numbers, by the names of its parameters."""
     if not any(isinstance(value, torch.Tensor) for value in inputs):
         raise UnmatchedError("no argument is a tensor", hint="A kernel computes something of tensors on the GPU.")
-    names = _parameter_names(function, len(inputs))
+    names = names_of(function, inputs, unnamed="x")
     return tuple(_argument(name, value) for name, value in zip(names, inputs, strict=True))
 
 
@@ -101,6 +105,30 @@ def _integers(arguments: Sequence[Argument]) -> tuple[int, ...]:
 
 
 def _trace(function: Callable[..., Any], inputs: Sequence[Any], path: str) -> Graph:
+    """The graph of the function, options held; where that cannot be, with as few numbers held as can be found."""
+
+    def holding(places: Collection[int]) -> Graph:
+        special = specialised(function, inputs, places)
+        return replace(_trace_free(special.function, special.inputs, path), call=special.call)
+
+    numbers = numbers_of(inputs)
+    try:
+        return holding(())
+    except UnmatchedError as refusal:
+        if not numbers:
+            raise
+        try:
+            graph, held = holding(numbers), set(numbers)
+        except UnmatchedError:
+            raise refusal from None
+    for place in numbers if 1 < len(numbers) <= MOST_FREED else ():
+        with suppress(UnmatchedError):
+            graph, held = holding(held - {place}), held - {place}
+    return graph
+
+
+def _trace_free(function: Callable[..., Any], inputs: Sequence[Any], path: str) -> Graph:
+    """The graph of a function of tensors and numbers, which stay free."""
     arguments = arguments_of(function, inputs)
     integers = _integers(arguments)
     try:
@@ -155,18 +183,6 @@ def _most_operations(run: _Run) -> int:
     return longer if longer <= MOST_OPERATIONS else count + count // 2
 
 
-def _parameter_names(function: Callable[..., Any], count: int) -> list[str]:
-    """The parameters' names; `x0`, `x1`, … where the signature gives none (or a `*args`)."""
-    try:
-        parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):
-        parameters = {}.values()
-    named = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    taken = set(named)
-    spare = (name for number in range(10**6) if (name := f"x{number}") not in taken)
-    return [named[at] if at < len(named) else next(spare) for at in range(count)]
-
-
 def _argument(name: str, value: Any) -> Argument:
     if isinstance(value, torch.Tensor):
         dtype = dtype_name(value.dtype)
@@ -175,7 +191,7 @@ def _argument(name: str, value: Any) -> Argument:
         return Argument(name, "tensor", dtype, tuple(value.shape), tuple(value.stride()))
     if isinstance(value, (bool, int, float)):
         return Argument(name, "scalar", type(value).__name__, value=value)
-    raise ContractError(f"argument {name} is {type(value).__name__}; inputs are tensors and Python numbers")
+    raise ContractError(f"argument {name} is {type(value).__name__}", hint=contract.INPUTS_MAY_BE)
 
 
 class _Run:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from cutesmith.errors import UnmatchedError
 from cutesmith.patterns.graph.nodes import Argument, Graph
 from cutesmith.patterns.graph.size_laws import Place
 from cutesmith.patterns.tracing.sizes import holding_sizes
+from cutesmith.patterns.tracing.specialising import specialised
 from cutesmith.patterns.tracing.trace import arguments_of, drawn, trace_fixed
 from cutesmith.recording.facade import cuda_as_cpu
 
@@ -50,7 +51,14 @@ def variants_of(
 
     `first` is a graph of the first set, of those that `trace_function` gives.
     """
-    first_set, *others = ((list(inputs), arguments_of(function, list(inputs))) for inputs in sets)
+    held = [place for place, _ in first.call.held] if first is not None and first.call is not None else []
+    specials = [specialised(function, inputs, held) for inputs in sets]
+    if any(special.call != specials[0].call for special in specials):  # numbers may choose a variant
+        specials, first = [specialised(function, inputs) for inputs in sets], None if held else first
+    function, call = specials[0].function, specials[0].call
+    if any(special.call != call for special in specials):
+        raise UnmatchedError("the options of this function have other values in other sets of inputs")
+    first_set, *others = ((special.inputs, arguments_of(function, special.inputs)) for special in specials)
     # Of sets with the same sizes that decide one is traced: where a size is 1 a graph may be wrong for larger ones.
     asked = [first_set, *sorted(others, key=lambda other: sum(argument.shape.count(1) for argument in other[1]))]
     if len({tuple(len(argument.shape) for argument in arguments) for _, arguments in asked}) > 1:
@@ -65,7 +73,8 @@ def variants_of(
         places, found = _by_sizes([trace_fixed(function, inputs, path) for inputs, _ in asked])
     if len(found) > MOST_VARIANTS:
         raise UnmatchedError(f"the function does other operations for each of {len(found)} sizes")
-    return Variants(places, found)
+    called = {sizes: graph if graph.call == call else replace(graph, call=call) for sizes, graph in found.items()}
+    return Variants(places, called)
 
 
 def _serves(graph: Graph, arguments: Sequence[Argument]) -> bool:
