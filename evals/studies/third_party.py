@@ -79,7 +79,7 @@ class Line:
 
 def plan_of(problem: Problem) -> Any:
     """As `generate` plans it."""
-    if problem.file is not None and problem.function is problem.file.reference_fn:
+    if problem.file is not None and not problem.copied:
         return plan_problem(problem.file, ARCH)
     inputs = drawn(problem.inputs)
     with cuda_as_cpu(fake=True):
@@ -92,7 +92,7 @@ def of_copies(problem: Problem) -> Problem:
     def function(*inputs: Any) -> Any:
         return problem.function(*(v.clone() if isinstance(v, torch.Tensor) else v for v in inputs))
 
-    return replace(problem, function=function)
+    return replace(problem, function=function, copied=True)
 
 
 def drafted(problem: Problem, *, copied: bool = False) -> tuple[Line, Any, Problem]:
@@ -150,13 +150,12 @@ def verified(line: Line, plan: Any, problem: Problem, folder: Path) -> Line:
 def _smaller(problem: Problem, plan: Any, folder: Path) -> tuple[str, Problem, Any]:
     """The first smaller sizes at which a problem file is drafted and small; the file itself where there are none."""
     assert problem.file is not None
-    copied = problem.function is not problem.file.reference_fn
     for number, (way, source) in enumerate(smaller_sources(problem.file.contract.source)):
         path = folder / f"smaller_{number}.py"
         path.write_text(source, "utf-8")
         try:
             smaller = next(as_they_are(path, folder))
-            smaller = of_copies(smaller) if copied else smaller
+            smaller = of_copies(smaller) if problem.copied else smaller
             plan_of_smaller = plan_of(smaller)
         except Exception:  # noqa: BLE001 - such sizes do not go together
             continue

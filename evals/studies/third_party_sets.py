@@ -38,6 +38,7 @@ class Problem:
     inputs: Callable[[], Sequence[Any]]
     file: LoadedFile | None = None
     tried: Problem | None = None
+    copied: bool = False  # the function is of copies of its arguments
 
 
 def files_of_multikernelbench(checkout: Path) -> list[Path]:
