@@ -84,6 +84,17 @@ def test_a_launch_of_a_chain_has_lanes_too(rotate, tmp_path):
             torch.testing.assert_close(kernel.kernel_fn(*map(move, inputs)).cpu(), exact, rtol=1e-5, atol=1e-5)
 
 
+def test_a_stored_value_may_have_more_dimensions_of_size_1(tmp_path):
+    """What a reduction stores keeps its dimension: (1, 40, 16)."""
+    function = lambda x: torch.stack((x.amax(0), -x.amax(0)), -1)  # noqa: E731
+    inputs = [normal(3, 40, 16)]
+    plan = plan_kernel(trace_function(function, inputs), "sm_90a")
+    assert isinstance(plan.launches[-1].plan.kernel, LanesKernel)
+    with emulated_device("sm_90a"):
+        found = first_kernel(plan, tmp_path).kernel_fn(*map(move, inputs)).cpu()
+    torch.testing.assert_close(found, function(*inputs))
+
+
 def test_neighbours_that_lie_a_lane_apart_are_one_tensor():
     kernel = plan_kernel(trace_function(slices, (X, *TABLES)), "sm_90a").kernel
     assert [tensor.name for tensor in kernel.inputs] == ["x_lanes", "cos", "sin"]

@@ -117,7 +117,8 @@ def with_phases(graph: Graph, *, for_tma: bool = False, in_order: bool = False) 
         elif node.op == "reshape":
             result = build.reshape(node.inputs[0], node.shape)
         elif node.is_pointwise:
-            result = before_order(build, build.materialise(build(node.op, *node.inputs, dtype=node.dtype)))
+            value = build.expand(build(node.op, *node.inputs, dtype=node.dtype), node.shape)
+            result = before_order(build, build.materialise(value))
         else:
             return node
         changed.add(id(result))

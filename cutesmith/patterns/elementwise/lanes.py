@@ -109,11 +109,19 @@ class _Lane:
         source, *places = node.inputs
         *others, last = map(self.of, places)
         if _are_own([*others, last], source.shape):
-            return source
+            return self._lower(source, node)
         is_inside = last.op == "constant" and 0 <= Constant.of(last).value < source.shape[-1]
         if not is_inside or not _are_own(others, source.shape[:-1]):
             raise _HasPlacesError
-        return _selected(self.build, source, int(Constant.of(last).value))
+        return self._lower(_selected(self.build, source, int(Constant.of(last).value)), node)
+
+    def _lower(self, source: Node, node: Node) -> Node:
+        """The source without leading dimensions of size 1 that the result has not."""
+        while len(source.shape) >= len(node.shape):
+            found = self.build.view_in_memory(source, View("{0}.select(0, 0)"), lambda base: base.select(0, 0))
+            assert found is not None
+            source = found
+        return source
 
 
 def _are_own(places: Sequence[Node], shape: Sequence[int]) -> bool:
