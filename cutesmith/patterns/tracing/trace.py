@@ -114,13 +114,10 @@ def _trace(function: Callable[..., Any], inputs: Sequence[Any], path: str) -> Gr
     numbers = numbers_of(inputs)
     try:
         return holding(())
-    except UnmatchedError as refusal:
+    except UnmatchedError:
         if not numbers:
             raise
-        try:
-            graph, held = holding(numbers), set(numbers)
-        except UnmatchedError:
-            raise refusal from None
+        graph, held = holding(numbers), set(numbers)  # what it raises is not about numbers
     for place in numbers if 1 < len(numbers) <= MOST_FREED else ():
         with suppress(UnmatchedError):
             graph, held = holding(held - {place}), held - {place}
