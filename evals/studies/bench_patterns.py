@@ -55,6 +55,7 @@ from cutesmith.patterns.graph.attributes import Contraction  # noqa: E402
 from cutesmith.patterns.graph.nodes import Graph  # noqa: E402
 from cutesmith.patterns.match import whole_or_cut  # noqa: E402
 from cutesmith.patterns.tracing.trace import trace_function, trace_problem  # noqa: E402
+from cutesmith.patterns.writing.calling import called_as  # noqa: E402
 
 ARCH = "sm_90a"
 EXAMPLES = ROOT / "examples_index" / "kernels"
@@ -120,7 +121,8 @@ def build(number: int, folder: Path, more: dict[str, Path], general: bool) -> Bu
             built.predicted_us = H200.seconds(plan) * 1e6
             for configuration in plan.configurations(ARCH)[: case.configurations]:
                 key = str(tuple(configuration.to_dict().values()))
-                built.files[key] = _written(plan.render(configuration), case, folder)
+                source = called_as(plan.render(configuration), plan.graph.call)
+                built.files[key] = _written(source, case, folder)
             if general and isinstance(plan, ContractionPlan):
                 tiles = [c for c in plan.configurations(ARCH) if isinstance(c, HopperConfiguration)]
                 if tiles and tiles[0].ahead and (split := next((c for c in tiles if c.splits), None)):

@@ -46,6 +46,7 @@ from cutesmith.patterns.cutting.machine import H200  # noqa: E402
 from cutesmith.patterns.generation.planning import plan_problem  # noqa: E402
 from cutesmith.patterns.match import plan_kernel  # noqa: E402
 from cutesmith.patterns.tracing.trace import drawn, trace_function  # noqa: E402
+from cutesmith.patterns.writing.calling import called_as  # noqa: E402
 from cutesmith.problems.smaller_sizes import WHOLE, smaller_sources  # noqa: E402
 from cutesmith.recording.facade import cuda_as_cpu  # noqa: E402
 from evals.studies.fuzz.checks import ARCH, FAILED, HELD, REFUSED, WRONG, results_of, told  # noqa: E402
@@ -138,7 +139,7 @@ def verified(line: Line, plan: Any, problem: Problem, folder: Path) -> Line:
             return replace(line, verified=LEFT_OUT, why=size)
         with cuda_as_cpu():
             inputs = [_plain(value) for value in problem.inputs()]
-        kernel = plan.render(plan.configurations(ARCH)[0])
+        kernel = called_as(plan.render(plan.configurations(ARCH)[0]), plan.graph.call)
         found = results_of(kernel, inputs, folder, "emulator")
         with cuda_as_cpu():
             why = differences(problem.function, inputs, found, _coarsest([*inputs, *found]))

@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from cutesmith.emulator.device import emulated_device
-from cutesmith.errors import UnmatchedError
 from cutesmith.patterns.match import plan_kernel
 from cutesmith.patterns.selection.plan import match
 from cutesmith.patterns.tracing.trace import trace_function
+from cutesmith.patterns.writing.calling import called_as
 from tests.patterns.running import as_list, emulated_hopper, exactly, load, move, normal
 
 ODD, CUBE = normal(3, 131), normal(2, 37, 5)
@@ -85,14 +85,19 @@ def test_one_kernel_keeps_as_many_as_it_is_told_to(tmp_path):
             kernel_fn(move(normal(5, 9)), 10)
 
 
-def test_a_number_that_counts_rounds_is_refused():
+def test_a_number_that_counts_rounds_is_held(tmp_path):
     def rounds(x, count):
         for _ in range(count):
             x = torch.sin(x)
         return x
 
-    with pytest.raises(UnmatchedError, match="scalar argument count"):
-        trace_function(rounds, (ODD, 3))
+    plan = plan_kernel(trace_function(rounds, (ODD, 3)), "sm_90a")
+    with emulated_device("sm_90a"):
+        source = called_as(plan.render(plan.configurations()[0]), plan.graph.call)
+        kernel_fn = load(source, tmp_path).kernel_fn
+        torch.testing.assert_close(kernel_fn(move(ODD), 3).cpu(), rounds(ODD, 3))
+        with pytest.raises(ValueError, match="written for count=3; generate another for count=4"):
+            kernel_fn(move(ODD), 4)
 
 
 def test_what_is_around_a_sort_is_launches_of_its_own():
