@@ -185,6 +185,17 @@ def test_a_loss_has_the_type_of_its_first_operand(loss, reduction):
     check(lambda x, target: loss(x, target, reduction=reduction), x, target)
 
 
+def test_the_exponential_of_a_soft_margin_overflows_as_pytorchs_does():
+    margin = lambda x, y: F.soft_margin_loss(x, y, reduction="none")  # noqa: E731
+    x = torch.tensor([-1000.0, -30.0, 30.0], dtype=FP64)
+    ((ours,), theirs) = (
+        interpret(trace_function(margin, (x, x.new_ones(3))), [x, x.new_ones(3)]),
+        margin(x, x.new_ones(3)),
+    )
+    assert theirs.isinf().tolist() == [True, False, False]
+    torch.testing.assert_close(ours, theirs)
+
+
 @pytest.mark.parametrize("order", [1, 2])
 def test_a_norm_drops_dimensions_of_size_1_that_pytorch_2_11_keeps(order):
     with mock.patch.object(torch._prims_common, "canonicalize_dims", lambda rank, dims: dims):

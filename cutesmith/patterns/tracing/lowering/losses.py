@@ -47,8 +47,10 @@ def _huber(low: Lowering, x: Node, target: Node, reduction: int = MEAN, delta: f
 
 @lowers("soft_margin_loss")
 def _soft_margin(low: Lowering, x: Node, target: Node, reduction: int = MEAN) -> Node:
-    product = low.build("mul", *low.operands(x, target))
-    return _reduce(low, softplus(low, low.build("neg", product)), reduction)
+    """PyTorch does not guard its exponential, whose infinity is one of the loss."""
+    build = low.build
+    product = build("mul", *low.operands(x, target))
+    return _reduce(low, build("log1p", build("exp", build("neg", product))), reduction)
 
 
 @lowers("binary_cross_entropy")
