@@ -102,9 +102,9 @@ def test_instructions_are_counted():
 def test_a_long_function_gets_a_launch_of_its_own_where_that_takes_less_time():
     function, image, *_ = RECORDED["2/7 "]
     plan = whole_or_cut(convolved(function, image, (40, 8, 3, 3, 3), (40,), (40, 1, 1, 1)))
-    assert isinstance(plan, ChainPlan) and [type(each.plan).__name__ for each in plan.launches] == [
-        "ContractionPlan", "ElementwisePlan"
-    ]  # fmt: skip
+    assert isinstance(plan, ChainPlan)
+    *_, product, after = (type(each.plan).__name__ for each in plan.launches)  # taps may become channels before them
+    assert (product, after) == ("ContractionPlan", "ElementwisePlan")
     for name in ("2/1 ", "2/7 "):  # a tile of 32 columns has few sums
         assert isinstance(whole_or_cut(convolved(*RECORDED[name])), ContractionPlan)
     small = convolved(RECORDED["2/7 "][0], (1, 8, 8, 8, 8), *RECORDED["2/7 "][2:])
