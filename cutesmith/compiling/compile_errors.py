@@ -46,8 +46,6 @@ def describe_error(error: BaseException, path: Path, *, compiling: bool) -> Comp
     """
     from cutlass.base_dsl.common import DSLBaseError
 
-    from cutesmith.recording.facade import wants_values
-
     # What the file itself raised: a loader wraps it and keeps it as the cause.
     cause = error.__cause__ if isinstance(error, LoadError) and error.__cause__ is not None else error
     if isinstance(cause, ContractError):
@@ -70,7 +68,7 @@ def describe_error(error: BaseException, path: Path, *, compiling: bool) -> Comp
             code=code,
             message=message,
             line=line,
-            wants_values=wants_values(cause),
+            wants_values=_wants_values(cause),
         )
     trace = cause.__traceback__  # from the file's first frame on; all of it when no frame is the file's
     while trace is not None and trace.tb_frame.f_code.co_filename not in {str(path), str(path.resolve())}:
@@ -84,7 +82,7 @@ def describe_error(error: BaseException, path: Path, *, compiling: bool) -> Comp
         code=code,
         message=message,
         line=_line(cause, path, ""),
-        wants_values=wants_values(cause),
+        wants_values=_wants_values(cause),
     )
 
 
@@ -94,6 +92,15 @@ def _nests_differently(error: BaseException) -> bool:
 
     raised = [frame.f_code for frame, _ in traceback.walk_tb(error.__traceback__)][-1:]
     return isinstance(error, TypeError) and raised == [inspect.unwrap(transform_leaf).__code__]
+
+
+def _wants_values(error: BaseException) -> bool:
+    """Whether torch names the meta device, or the facade says so, also as a cause."""
+    from cutesmith.recording.facade import ValuesNeeded
+
+    cause = error.__cause__ or error.__context__
+    wanted = isinstance(error, (ValuesNeeded, NotImplementedError)) or "meta" in str(error)
+    return wanted or (cause is not None and _wants_values(cause))
 
 
 def _line(error: BaseException, path: Path, message: str) -> int:

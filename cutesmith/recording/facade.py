@@ -50,13 +50,6 @@ class ValuesNeeded(RuntimeError):
     """The code copies values off a tensor that has none: run it again with `fake=False`."""
 
 
-def wants_values(error: BaseException) -> bool:
-    """Whether code failed because its tensors have no storage: torch names the meta device, or the facade says so."""
-    cause = error.__cause__ or error.__context__
-    wanted = isinstance(error, (ValuesNeeded, NotImplementedError)) or "meta" in str(error)
-    return wanted or (cause is not None and wants_values(cause))
-
-
 @contextmanager
 def cuda_as_cpu(*, fake: bool = False, arch: str = DEFAULT_ARCH) -> Iterator[Facade]:
     """Within it, `device="cuda"` means CPU tensors (or, with `fake`, tensors without storage); undone at exit.

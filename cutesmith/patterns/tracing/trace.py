@@ -31,7 +31,7 @@ from cutesmith.patterns.tracing.specialising import numbers_of, specialised
 from cutesmith.patterns.tracing.study import PRIMES, TRACES
 from cutesmith.problems import contract
 from cutesmith.problems.arguments import names_of
-from cutesmith.recording.facade import ValuesNeeded, active_facade, cuda_as_cpu, wants_values
+from cutesmith.recording.facade import ValuesNeeded, active_facade, cuda_as_cpu
 
 if TYPE_CHECKING:
     from cutesmith.problems.loading import LoadedFile
@@ -61,13 +61,9 @@ def trace_problem(loaded: LoadedFile) -> Graph:
 
 def drawn(draw: Callable[[], Any]) -> Any:
     """What `draw` returns: tensors without storage, or with values where it reads some of what it draws."""
-    try:
-        with cuda_as_cpu(fake=True):
-            return draw()
-    except Exception as error:
-        if not wants_values(error):
-            raise
-    with cuda_as_cpu():
+    with suppress(Exception), cuda_as_cpu(fake=True):
+        return draw()
+    with cuda_as_cpu():  # what it raises here is its own fault
         return draw()
 
 
