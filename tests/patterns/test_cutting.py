@@ -144,8 +144,8 @@ def test_alike_launches_share_one_kernel():
 def test_a_value_is_freed_once_no_launch_needs_it():
     plan = plan_of(*CASES["attention"])
     source = plan.render(plan.configurations()[0])
-    lines = [line.strip() for line in source[source.rindex("def kernel_fn") :].split("\n")]
-    assert lines[lines.index("rows_out = rows(product_2_out)") + 1] == "del product_2_out"
+    lines = [line.strip() for line in source[source.rindex("def launches") :].split("\n")]
+    assert lines[lines.index("rows_out = rows(note, product_2_out)") + 1] == "del product_2_out"
     assert "del product_1_out, rows_out" in lines
 
 

@@ -24,9 +24,10 @@ from cutesmith.patterns.scans.plan import ScansPlan
 from cutesmith.patterns.scatters.plan import ScattersPlan
 from cutesmith.patterns.selection.plan import SelectionPlan
 from cutesmith.patterns.windows.plan import WindowsPlan
-from cutesmith.patterns.writing.naming import ViewNames, fresh_name, safe_names
+from cutesmith.patterns.writing.naming import KERNEL_NAME, ViewNames, fresh_name, safe_names
+from cutesmith.patterns.writing.noting import noting
 from cutesmith.patterns.writing.sections import join_sections
-from cutesmith.patterns.writing.templating import broadcast_checks, returned, size_checks
+from cutesmith.patterns.writing.templating import broadcast_checks, render_template, returned, size_checks
 from cutesmith.runtime.tiling import TiledShape, Tiling
 
 SinglePlan = (
@@ -44,6 +45,10 @@ SinglePlan = (
 """The plan of one kernel."""
 Source = int | SizeLaw
 """What a launch is passed: the place of a value, or a number that follows the sizes of the function's arguments."""
+
+LAUNCHES_OF_TAPE = 4
+"""From so many on a call repeats what the first one noted: 1 us of Python a launch, in place of 4 to 40."""
+_OF_TAPES = "span apart Value Tape TAPES tape launches inputs note math torch".split()
 
 
 @dataclass(frozen=True)
@@ -137,9 +142,18 @@ class ChainPlan:
         for launch in self.launches:
             if launch.name not in sections:
                 sections[launch.name] = self._section(launch, configuration)
-        names = safe_names([argument.name for argument in self.graph.arguments], frozenset(sections))
+        reserved = {*sections, *(_OF_TAPES if self.is_noted else ())}
+        names = safe_names([argument.name for argument in self.graph.arguments], reserved)
         body = "\n".join(f"    {line}" for line in self._lines(names))
-        return f"{join_sections(sections)}\n\ndef kernel_fn({', '.join(names)}):\n{body}\n"
+        if not self.is_noted:
+            return f"{join_sections(sections)}\n\ndef kernel_fn({', '.join(names)}):\n{body}\n"
+        noted = {name: noting(section) for name, section in sections.items()}
+        return join_sections({**noted, KERNEL_NAME: render_template("tape.py.j2", {"names": names, "body": body})})
+
+    @property
+    def is_noted(self) -> bool:
+        """Whether a call repeats what the first one for such inputs noted; numbers may differ from call to call."""
+        return len(self.launches) >= LAUNCHES_OF_TAPE and all(each.kind == "tensor" for each in self.graph.arguments)
 
     def _section(self, launch: Launch, configuration: AnyConfiguration) -> str:
         """Equal launches and all row reductions share the tuned configuration; others have their own best guess."""
@@ -156,7 +170,8 @@ class ChainPlan:
         for number, launch in enumerate(self.launches):
             places = range(launch.returns) if launch.returns > 1 else [""]
             results = [fresh_name(f"{launch.name}_out{place}", known) for place in places]
-            passed = [known[s] if isinstance(s, int) else s.host_code(known) for s in launch.sources]
+            passed = ["note"] if self.is_noted else []
+            passed += [known[s] if isinstance(s, int) else s.host_code(known) for s in launch.sources]
             call = f"{launch.name}({', '.join(passed)})"
             places_given = range(len(known), len(known) + launch.returns)
             known += results

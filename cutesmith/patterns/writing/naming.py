@@ -16,7 +16,7 @@ SHARED_NAMES = frozenset(
     "torch cutlass cute math functools NamedTuple const_expr range_constexpr "
     "BFloat16 Boolean Float16 Float32 Float64 Float8E4M3FN Float8E5M2 Int8 Int16 Int32 Int64 Uint8 "
     "plan layouts stream key found launch thread block at c v kernel_fn reference_fn get_inputs specialise Plan "
-    "TYPES".split()
+    "TYPES LAUNCHERS note".split()
 ) | frozenset(SPECIAL_FUNCTIONS)
 """What every template imports or binds, so that an argument of the problem needs another name."""
 
