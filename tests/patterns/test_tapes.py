@@ -71,7 +71,7 @@ def test_a_call_repeats_what_the_first_one_noted(tmp_path):
         lambda x: x[:3],
         lambda x: x.double(),
         lambda x: x.t().contiguous().t(),
-        lambda x: torch.cat((x.flatten()[:1], x.flatten()))[1:].view(x.shape),  # its address is no multiple of 16
+        lambda x: torch.cat((x.flatten()[:1], x.flatten()))[1:].view(x.shape),  # an address between multiples of 16
         lambda x: x.expand(2, *x.shape)[1],
         lambda x: x[:1],
         lambda x: x[:0],
