@@ -21,6 +21,7 @@ from cutesmith.patterns.cutting.dual_products import with_dual_products
 from cutesmith.patterns.cutting.line_taps import with_taps_as_channels
 from cutesmith.patterns.cutting.machine import H200
 from cutesmith.patterns.cutting.owners import with_owners
+from cutesmith.patterns.cutting.partial_sums import with_partial_sums
 from cutesmith.patterns.cutting.phase_reductions import with_reductions_of_phases
 from cutesmith.patterns.cutting.phases import with_phases
 from cutesmith.patterns.cutting.rewriting import (
@@ -105,6 +106,7 @@ def whole_or_cut(graph: Graph, arch: str = "sm_90a", *, free_sizes: bool = False
     """
     graph = replace(graph if free_sizes else with_scales(graph), free_sizes=free_sizes)
     said_otherwise = with_tables(graph), with_short_reductions(graph), with_owners(graph), with_counts(graph)
+    said_otherwise = *said_otherwise, with_partial_sums(graph)
     others = [other for other in said_otherwise if other is not graph]
     if not any(node.op == "contract" for node in graph.nodes()):
         return with_shared_kernels(_fastest(_one_or_cut(graph), others))

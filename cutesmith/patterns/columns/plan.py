@@ -122,6 +122,8 @@ def match(graph: Graph) -> ColumnsPlan:
 
 def _match(graph: Graph) -> ColumnsPlan:
     analysis = analysed(graph)
+    if analysis.partial_sums:
+        raise UnmatchedError("rows that lie side by side are not summed up", operation="partial_sums")
     if _neighbours(analysis) < 2:
         raise UnmatchedError("the rows do not lie side by side in memory", operation="")
     return ColumnsPlan(graph, analysis, write_kernel(graph, analysis, ACROSS_ROWS))

@@ -131,17 +131,14 @@ class _Cover:
 
     def _cover_together(self, targets: list[Node]) -> None:
         """One launch for all targets that need the same products, where a pattern takes them; else one for each."""
-        groups: dict[frozenset[int], list[Node]] = {}
+        groups: dict[frozenset[object], list[Node]] = {}
         for node in targets:
-            groups.setdefault(self._products_before(node), []).append(node)
+            groups.setdefault(_launches_before(node), []).append(node)
         for group in groups.values():
             if len(group) > 1 and self._matched(group, self.matchers):
                 continue
             for node in group:
                 self._cover(node)
-
-    def _products_before(self, node: Node) -> frozenset[int]:
-        return frozenset(id(each) for each in nodes_of((node,)) if each.op == "contract")
 
     def _cover(self, target: Node) -> None:
         """Launches that leave the target in memory; what they store in between is theirs alone."""
@@ -280,6 +277,12 @@ class _Cover:
         if base.op == "input":
             return Result(Input.of(base).index, Input.of(base).views)
         return Result(places[id(base)], seen_from(base, node).views)
+
+
+def _launches_before(node: Node) -> frozenset[object]:
+    """What tells launches before a value apart that pieces do not: products, and the shapes of rows that are summed."""
+    products = {id(each) for each in nodes_of((node,)) if each.op == "contract"}
+    return frozenset({*products, *(each.inputs[0].shape for each in nodes_of(node.inputs) if each.op == "partial_sums")})
 
 
 def _read_by(node: Node) -> set[int]:

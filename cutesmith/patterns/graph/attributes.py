@@ -416,6 +416,13 @@ class Reduction(Attributes):
 
 
 @dataclass(frozen=True)
+class Groups(Attributes):
+    """How many groups the rows of partial sums are in."""
+
+    count: int
+
+
+@dataclass(frozen=True)
 class Reshaping(Attributes):
     """How a dense tensor is viewed in the shape of a `reshape`."""
 

@@ -29,6 +29,8 @@ The other operations are the leaves and
 - `scatter`: inputs (index, x), which broadcast: what is combined of the elements of x that have one index (`Scatter`);
 - `search`: inputs (x in memory, value, a coordinate for each dimension of x but the last): how many elements of a
   sorted line of x lie before the value (`Search`);
+- `partial_sums`: the sums of x over its rows in groups, one after another (count, *columns), float32 (`Groups`): a row
+  kernel that works on x anyway makes them, and decides which rows are a group;
 - `contract`: the batched product of (…, m, k) and (…, k, n), whose leading dimensions broadcast; it is (…, m, n);
 - `masked`: inputs (x, mask), the elements of x at the places of a mask, in a shape that holds all of x: only while a
   function is traced, which writes them back through the same mask or is refused;
@@ -238,7 +240,7 @@ def _flops(node: Node) -> int:
         return 2 * math.prod(node.shape) * node.inputs[0].shape[-1]
     if node.op == "pool":
         return math.prod(node.inputs[0].shape)
-    if node.is_reduction or node.op in ("scan", "sort", "scatter"):
+    if node.is_reduction or node.op in ("scan", "sort", "scatter", "partial_sums"):
         return max(math.prod(each.shape) for each in node.inputs)
     return math.prod(node.shape) if node.is_pointwise else 0
 

@@ -116,6 +116,11 @@ class RowsAnalysis:
         """Whether a reshape of values of rows changes along no column, or is an output, which is not read again."""
         return self.is_row_shape(node.shape) or any(node is output for output in self.outputs)
 
+    @property
+    def partial_sums(self) -> list[Node]:
+        """The outputs that are sums over groups of rows."""
+        return [node for node in self.outputs if node.op == "partial_sums"]
+
     def is_row_shape(self, shape: Sequence[int]) -> bool:
         """Whether a shape has size 1 in every column dimension that it has."""
         return all(size == 1 for size in self.sizes(shape, self.reduced))
@@ -242,7 +247,7 @@ def _variance(
 def _full_shape(nodes: Sequence[Node], rank: int) -> tuple[int, ...]:
     shape = [1] * rank
     for node in nodes:
-        if len(node.shape) == rank and not node.is_reduction and node.op != "reshape":
+        if len(node.shape) == rank and not node.is_reduction and node.op not in ("reshape", "partial_sums"):
             for axis, size in enumerate(node.shape):
                 shape[axis] = size if shape[axis] == 1 else shape[axis]
     return tuple(shape)
@@ -291,7 +296,12 @@ def _collect(analysis: RowsAnalysis) -> None:
 
 
 def _walked_from(analysis: RowsAnalysis, node: Node) -> Node:
-    """An output that is reshaped at the very end, as group_norm's, is walked from the rows and columns inside."""
+    """An output that is reshaped at the very end, as group_norm's, is walked from the rows and columns inside.
+
+    So are sums over rows.
+    """
+    if node.op == "partial_sums":
+        return node.inputs[0]
     reshaped = node.op == "reshape" and node.inputs[0].shape == analysis.shape
     return node.inputs[0] if reshaped and not analysis.is_row_shape(analysis.shape) else node
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from cutesmith.errors import UnmatchedError
-from cutesmith.patterns.graph.attributes import Input, Reshaping, Scalar, TensorCode
+from cutesmith.patterns.graph.attributes import Groups, Input, Reshaping, Scalar, TensorCode
 from cutesmith.patterns.graph.dtypes import COMPUTE_TYPE, ITEM_BYTES
 from cutesmith.patterns.graph.nodes import Graph, nodes_of
 from cutesmith.patterns.rows.analysis import RowsAnalysis, TensorUse, output_space
@@ -49,6 +49,8 @@ class RowsKernel:
     prologue: list[str]
     vectors: list[Tensor]
     stores: list[Tensor]
+    sums: list[Tensor]
+    groups: int
     early: list[Tensor]
     gathers: list[str]
     stages: list[Stage]
@@ -111,7 +113,7 @@ class _Writer:
             matrices=self._are_matrices(tensors),
             several=len(self.inputs) > 1,
             whole=self._whole(),
-            rows_code=self._rows_code(outputs[-1]),
+            rows_code=self._rows_code(outputs),
             partials=partials,
             helpers=[function.strip("\n") for function in functions],
             levels=[stage for stage in stages if stage.accumulators],
@@ -120,6 +122,8 @@ class _Writer:
             prologue=writer.prologue,
             vectors=[t for t in self.inputs if t.role in ("element", "column")],
             stores=[t for t in outputs if t.role == "element"],
+            sums=[t for t in outputs if t.role == "sum"],
+            groups=next((Groups.of(node).count for node in self.analysis.partial_sums), 0),
             early=early,
             gathers=writer.gathers,
             stages=stages,
@@ -147,7 +151,7 @@ class _Writer:
     def _are_matrices(self, tensors: list[Tensor]) -> bool:
         """Whether each tensor is rows x columns as the kernel takes it, or one of both, and none is broadcast."""
         analysis = self.analysis
-        shapes = {"element": analysis.shape, "row": analysis.rows_shape, "column": analysis.columns_shape}
+        shapes = {"element": analysis.shape, "row": analysis.rows_shape, "column": analysis.columns_shape, "sum": ()}
         fitting = all(shapes.get(t.role) == t.shape for t in self.inputs) and all(t.role in shapes for t in tensors)
         return (analysis.kept, analysis.reduced) == ((0,), (1,)) and fitting and self._whole() is not None
 
@@ -200,7 +204,8 @@ class _Writer:
         for place, node in enumerate(self.analysis.outputs):
             name = fresh_name("out" if len(self.analysis.outputs) == 1 else f"out_{place}", self._names())
             element = self.analysis.is_element(root_of(node), output_space(self.analysis, node))
-            outputs.append(Output(name, "element" if element else "row", node))
+            role = "sum" if node.op == "partial_sums" else "element" if element else "row"
+            outputs.append(Output(name, role, node))
         return outputs
 
     def _names(self) -> set[str]:
@@ -257,15 +262,20 @@ class _Writer:
 
     def _role_of(self, output: Output) -> str:
         """That of an output as it is allocated: a row value with or without the reduced dimensions."""
-        if output.role == "element":
-            return "element"
+        if output.role != "row":
+            return output.role
         node, rows = output.node, self.analysis.rows_shape
         reshaped = node.op == "reshape" and node.shape != rows  # what is viewed in another shape is allocated as it was
         shape = node.inputs[0].shape if reshaped else node.shape
         return "kept row" if shape == self._kept_shape != rows else "row"
 
-    def _rows_code(self, output: Tensor) -> str:
-        """Code of the number of rows, of an output's shape."""
+    def _rows_code(self, outputs: list[Tensor]) -> str:
+        """Code of the number of rows, of the last output's shape, or of the whole input's beside sums over rows alone."""
+        output = next((t for t in reversed(outputs) if t.role != "sum"), None)
+        if output is None:
+            output = next((t for t in self.inputs if t.name == self._whole()), None)
+        if output is None:
+            raise UnmatchedError("no input has all elements of the rows that are summed up", operation="partial_sums")
         if output.role != "element":
             return f"math.prod({output.name}.shape)"
         if self.analysis.is_trailing:
@@ -288,6 +298,9 @@ class _Writer:
             return (
                 f"{output.name} = torch.empty_like({twin.name}, dtype={dtype}, memory_format=torch.contiguous_format)"
             )
+        if output.role == "sum":
+            columns = f"*{self._shape_code()}[{self.analysis.rows_rank}:]"
+            return f"{output.name} = torch.empty((GROUPS, {columns}), dtype={dtype}, device={any_input}.device)"
         shape = self._shape_code() if output.role == "element" else self._rows_shape_code(output)
         return f"{output.name} = torch.empty({shape}, dtype={dtype}, device={any_input}.device)"
 
@@ -306,6 +319,8 @@ class _Writer:
     def _result(self, output: Output) -> str:
         code = f"{output.name}.view(torch.bool)" if output.node.dtype == "bool" else output.name
         shape, as_allocated = output.node.shape, self.analysis.shape
+        if output.role == "sum":
+            return code
         if output.role == "row":
             as_allocated = self._kept_shape if self._role_of(output) == "kept row" else self.analysis.rows_shape
         if shape == as_allocated:

@@ -117,6 +117,7 @@ class Stage:
     phases: list[Phase] = field(default_factory=list)
     accumulators: list[Accumulator] = field(default_factory=list)
     stores: list[Output] = field(default_factory=list)
+    sums: list[Output] = field(default_factory=list)
     reload: list[Tensor] = field(default_factory=list)
     kept: list[Tensor] = field(default_factory=list)
     fresh: list[Tensor] = field(default_factory=list)
@@ -130,7 +131,7 @@ class Stage:
 
 @dataclass
 class Output:
-    """One output tensor: its name and role (`element` or `row`)."""
+    """One output tensor: its name and role (`element`, `row`, or `sum`: over groups of rows)."""
 
     name: str
     role: str

@@ -38,9 +38,10 @@ _DENSE = {
         "column": '"column": Layout(((max(columns, 1),),), ((1,),))',
         "row": '"row": Layout(((0,),), ((1,),))',
         "kept row": '"kept row": Layout(((0,),), ((1,),))',
+        "sum": '"sum": Layout(((GROUPS,), (max(columns, 1),)), ((columns,), (1,)))',
     },
-    "matrix_shapes": {"element": "(rows, columns)", "column": "(columns,)", "row": "(rows,)"},
-    "counts": {"element": "rows * columns", "column": "columns", "row": "rows", "kept row": "rows"},
+    "matrix_shapes": {"element": "(rows, columns)", "column": "(columns,)", "row": "(rows,)", "sum": "(GROUPS, columns)"},
+    "counts": {"element": "rows * columns", "column": "columns", "row": "rows", "kept row": "rows", "sum": "GROUPS * columns"},
 }
 """What the template says of a dense tensor in each role: layout for any number of rows, shape, number of elements."""
 
@@ -129,6 +130,10 @@ def _nearest(analysis: RowsAnalysis, use: TensorUse) -> int:
 
 
 def _check_output(analysis: RowsAnalysis, node: Node) -> None:
+    if node.op == "partial_sums":
+        if node.inputs[0].shape != analysis.shape or node.shape[1:] != analysis.columns_shape or not analysis.is_trailing:
+            raise UnmatchedError(f"{node.where} goes over other dimensions than the rows", operation=node.op)
+        return
     if analysis.is_element(root_of(node), output_space(analysis, node)):
         if math.prod(node.shape) != math.prod(analysis.shape):
             raise UnmatchedError(f"{node.where} returns {node.shape}, rows are {analysis.shape}", operation=node.op)

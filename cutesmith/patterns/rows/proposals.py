@@ -23,6 +23,9 @@ WIDE_BYTES = 200_000
 CLUSTER, CLUSTER_BLOCK_BYTES = 8, 200_000
 """Blocks that share a wide row, and what each of them keeps of it at most: one such block fits an SM."""
 
+SUMMED_ELEMENTS = 16
+"""Of a thread whose rows are summed up."""
+
 FULL = 2048
 """Threads an SM: every one that it can hold, so more rows in flight for at most 32 registers a thread."""
 
@@ -46,6 +49,8 @@ def proposals(analysis: RowsAnalysis, kept_bytes: int, sm: SmVersion) -> list[Ro
     sizes, writes = item_bytes(analysis), _written(analysis)
     base = RowsConfiguration(vector=max(1, 16 // max(2, min(sizes, default=4))))
     width = max(1, sum(u.role == "element" for u in analysis.uses)) * max(2, max(sizes, default=2)) // 2
+    if analysis.partial_sums:
+        return _summed_rows(base)
     if analysis.columns * width > 16384:
         row_bytes = analysis.columns * kept_bytes
         clusters, fits = sm.max_cluster >= CLUSTER, WIDE_BYTES < row_bytes <= CLUSTER * CLUSTER_BLOCK_BYTES
@@ -60,6 +65,13 @@ def proposals(analysis: RowsAnalysis, kept_bytes: int, sm: SmVersion) -> list[Ro
         found = _short_rows(base, analysis.columns, bool(writes), width, weighted)
     # sm_86, sm_89 and sm_120 hold 1536 threads: asking for more would not limit anything.
     return [replace(c, threads_per_sm=min(c.threads_per_sm, sm.threads_per_sm)) for c in found]
+
+
+def _summed_rows(base: RowsConfiguration) -> list[RowsConfiguration]:
+    """Rows that are summed up as well: a thread has a sum for each of its elements, whichever row it works on."""
+    counts = (SUMMED_ELEMENTS, SUMMED_ELEMENTS // 2, 2 * SUMMED_ELEMENTS)
+    plain = [replace(base, elements_per_thread=max(count, base.vector)) for count in counts]
+    return [*plain, replace(plain[0], hints="last"), replace(plain[0], threads_per_sm=1024)]
 
 
 def _short_rows(

@@ -52,12 +52,13 @@ class StageWriter:
 
     def write(self, outputs: list[Output]) -> tuple[list[Stage], list[str], list[RowStore]]:
         """All stages, the row statements that follow the last one, and the stores of the row outputs."""
-        elements = [output for output in outputs if output.role == "element"]
+        elements = [output for output in outputs if output.role in ("element", "sum")]
         stages = []
         for level, reductions in enumerate(self.analysis.reductions):
             ready = [output for output in elements if self.analysis.level(output.node) == level]
             stages.append(self._reduction_stage(level, reductions, ready))
-        last = [output for output in elements if not any(output in stage.stores for stage in stages)]
+        done = [output for stage in stages for output in (*stage.stores, *stage.sums)]
+        last = [output for output in elements if output not in done]
         if last:
             stages.append(self._output_stage(last))
         rows = [self._row_output(output) for output in outputs if output.role == "row"]
@@ -181,7 +182,8 @@ class StageWriter:
         return stage
 
     def _output_stage(self, outputs: list[Output]) -> Stage:
-        stage = Stage("write " + ", ".join(output.name for output in outputs), len(self.analysis.reductions) + 1)
+        names = ", ".join(output.name for output in outputs if output.role == "element")
+        stage = Stage(f"write {names}" if names else "sum up rows", len(self.analysis.reductions) + 1)
         emitter = self._element_emitter(stage)
         self._store(emitter, outputs, stage)
         self._phase(stage, emitter)
@@ -246,9 +248,18 @@ class StageWriter:
     def _store(self, emitter: Emitter, outputs: list[Output], stage: Stage) -> None:
         for output in outputs:
             kind = store_type(output.node.dtype)
+            if output.role == "sum":
+                self._add_row(emitter, output, stage)
+                continue
             waits = self.visit.stored(output.name, is_last=not stage.accumulators)
             emitter.lines.append(f"{waits} = {emitter.as_type(root_of(output.node), kind)}")
             stage.stores.append(output)
+
+    def _add_row(self, emitter: Emitter, output: Output, stage: Stage) -> None:
+        """Adds a row to the sums of its thread, but for one that is repeated past the last."""
+        value, total = emitter.as_type(output.node.inputs[0], "Float32"), f"a_{output.name}[v, b * plan.chunks + c]"
+        emitter.lines.append(f"{total} = {total} + ({value} if row < rows else Float32(0.0))")
+        stage.sums.append(output)
 
     def _column(self, stage: Stage) -> str:
         return self.visit.column.format(index=f"index_{stage.number}")

@@ -1,0 +1,78 @@
+"""Norms' backward passes: sums over rows in the launch that reduces each row, against float64 on the emulated GPU."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch.func import vjp
+
+from cutesmith.emulator.device import emulated_device
+from cutesmith.patterns.chains.chain import ChainPlan
+from cutesmith.patterns.match import plan_kernel
+from cutesmith.patterns.tracing.trace import trace_function
+from tests.patterns.running import as_list, load, move, normal
+
+BF16 = torch.bfloat16
+TOLERANCE = {BF16: 2**-7, torch.float32: 1e-5}
+
+
+def rms_norm(x, w, gradient):
+    return vjp(lambda x, w: F.rms_norm(x, (x.shape[-1],), w, 1e-6), x, w)[1](gradient)
+
+
+def layer_norm(x, w, b, gradient):
+    return vjp(lambda x, w, b: F.layer_norm(x, (x.shape[-1],), w, b), x, w, b)[1](gradient)
+
+
+def normed_images(x, w, gradient):
+    return vjp(lambda x, w: F.layer_norm(x, x.shape[1:], w), x, w)[1](gradient)
+
+
+def by_hand(x, w, gradient):
+    """As kernels for training return it: the gradient of the input in its own type, the weight's in float32."""
+    x, gradient = x.float(), gradient.float()
+    scale = torch.rsqrt(x.square().mean(-1, keepdim=True) + 1e-6)
+    normed, scaled = x * scale, gradient * w.float()
+    given = scale * (scaled - normed * (scaled * normed).mean(-1, keepdim=True))
+    return given.to(torch.bfloat16), (gradient * normed).sum((0, 1))
+
+
+CASES = {
+    "rms norm": (rms_norm, lambda rows, t: [normal(rows, 384, dtype=t), normal(384, dtype=t), normal(rows, 384, dtype=t)]),
+    "layer norm": (
+        layer_norm,
+        lambda rows, t: [normal(rows, 72, dtype=t), normal(72, dtype=t), normal(72, dtype=t), normal(rows, 72, dtype=t)],
+    ),
+    "images": (
+        normed_images,
+        lambda rows, t: [normal(rows, 3, 5, 7, dtype=t), normal(3, 5, 7, dtype=t), normal(rows, 3, 5, 7, dtype=t)],
+    ),
+    "by hand": (
+        by_hand,
+        lambda rows, t: [normal(2, rows, 64, dtype=t), normal(64, dtype=t), normal(2, rows, 64, dtype=t)],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [("rms norm", BF16), ("layer norm", torch.float32), ("images", torch.float32), ("by hand", BF16)],
+)
+def test_a_norm_and_the_sums_over_its_rows_are_one_launch(name, dtype, tmp_path):
+    function, drawn = CASES[name]
+    inputs = drawn(600, dtype)
+    plan = plan_kernel(trace_function(function, inputs), "sm_90a", free_sizes=True)
+    assert isinstance(plan, ChainPlan)
+    assert [launch.plan.pattern for launch in plan.launches] == ["rows", "columns"]
+    source = plan.render(plan.configurations("sm_90a")[0])
+    with emulated_device("sm_90a"):
+        kernel_fn = load(source, tmp_path).kernel_fn
+        for rows in (600, 5, 0):
+            given = drawn(rows, dtype)
+            results = [out.cpu() for out in as_list(kernel_fn(*map(move, given)))]
+            exact = as_list(function(*(x.double() for x in given)))
+            for ours, theirs, expected in zip(results, as_list(function(*given)), exact, strict=True):
+                assert (ours.shape, ours.dtype) == (theirs.shape, theirs.dtype)
+                spread = TOLERANCE[dtype] * max(1.0, float(expected.abs().max())) if expected.numel() else 0.0
+                torch.testing.assert_close(ours.double(), expected.double(), rtol=TOLERANCE[dtype], atol=spread)
