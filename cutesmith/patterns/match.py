@@ -35,6 +35,7 @@ from cutesmith.patterns.cutting.scores import with_joined_factors, with_plain_sc
 from cutesmith.patterns.cutting.sharing import with_shared_kernels
 from cutesmith.patterns.cutting.short_reductions import with_short_reductions
 from cutesmith.patterns.cutting.small_products import with_small_products
+from cutesmith.patterns.cutting.stored_reductions import with_stored_reductions
 from cutesmith.patterns.cutting.tables import with_tables
 from cutesmith.patterns.elementwise import plan as elementwise
 from cutesmith.patterns.graph.block_scales import with_block_scales
@@ -82,6 +83,17 @@ SINGLE: tuple[LaunchMatcher, ...] = (windows.match, contraction.match, *AROUND_P
 """Every pattern that can take a whole graph, the first that takes it is the best."""
 
 
+SAID_OTHERWISE = (
+    with_tables,
+    with_short_reductions,
+    with_owners,
+    with_counts,
+    with_partial_sums,
+    with_stored_reductions,
+)
+"""Rewritings of any graph, each of which may take less time."""
+
+
 def plan_kernel(graph: Graph, arch: str, *, free_sizes: bool = False) -> PatternPlan[Any]:
     """The plan of the first pattern that takes the graph and has a configuration for an architecture such as "sm_90a".
 
@@ -105,9 +117,7 @@ def whole_or_cut(graph: Graph, arch: str = "sm_90a", *, free_sizes: bool = False
     `free_sizes`: of the ways that hold for other sizes as far as the graph does.
     """
     graph = replace(graph if free_sizes else with_scales(graph), free_sizes=free_sizes)
-    said_otherwise = with_tables(graph), with_short_reductions(graph), with_owners(graph), with_counts(graph)
-    said_otherwise = *said_otherwise, with_partial_sums(graph)
-    others = [other for other in said_otherwise if other is not graph]
+    others = [other for change in SAID_OTHERWISE if (other := change(graph)) is not graph]
     if not any(node.op == "contract" for node in graph.nodes()):
         return with_shared_kernels(_fastest(_one_or_cut(graph), others))
     plan, sm, dual = _one_or_cut(graph), parse_arch(arch).sm, with_dual_products(graph)

@@ -21,7 +21,7 @@ from cutesmith.patterns.cutting.pieces import Piece, Plan, has_order, without_un
 from cutesmith.patterns.cutting.regions import Regions, base_of, is_pointwise_on_arguments, names_of
 from cutesmith.patterns.cutting.sharing import CUT
 from cutesmith.patterns.cutting.stored_values import first_stored, is_among, nodes_between, reading, seen_from
-from cutesmith.patterns.graph.attributes import Input, Sort
+from cutesmith.patterns.graph.attributes import Input, Reduction, Sort
 from cutesmith.patterns.graph.builder import GraphBuilder
 from cutesmith.patterns.graph.dtypes import ITEM_BYTES
 from cutesmith.patterns.graph.nodes import LEAVES, Graph, Node, nodes_of
@@ -137,8 +137,10 @@ class _Cover:
         for group in groups.values():
             if len(group) > 1 and self._matched(group, self.matchers):
                 continue
-            for node in group:
-                self._cover(node)
+            for part in _of_same_rows(group):
+                if len(part) == 1 or not self._matched(part, self.matchers):
+                    for node in part:
+                        self._cover(node)
 
     def _cover(self, target: Node) -> None:
         """Launches that leave the target in memory; what they store in between is theirs alone."""
@@ -282,7 +284,17 @@ class _Cover:
 def _launches_before(node: Node) -> frozenset[object]:
     """What tells launches before a value apart that pieces do not: products, and the shapes of rows that are summed."""
     products = {id(each) for each in nodes_of((node,)) if each.op == "contract"}
-    return frozenset({*products, *(each.inputs[0].shape for each in nodes_of(node.inputs) if each.op == "partial_sums")})
+    sums = {each.inputs[0].shape for each in nodes_of(node.inputs) if each.op == "partial_sums"}
+    return frozenset({*products, *sums})
+
+
+def _of_same_rows(targets: Sequence[Node]) -> list[list[Node]]:
+    """Reductions of the same rows together, every other target alone."""
+    groups: dict[object, list[Node]] = {}
+    for node in targets:
+        key = (node.inputs[0].shape, Reduction.of(node).dims) if node.is_reduction else id(node)
+        groups.setdefault(key, []).append(node)
+    return list(groups.values())
 
 
 def _read_by(node: Node) -> set[int]:

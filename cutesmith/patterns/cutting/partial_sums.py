@@ -23,7 +23,7 @@ THREADS = 128
 
 
 def with_partial_sums(graph: Graph) -> Graph:
-    """The graph with each sum over all rows as one of the partial sums of blocks that reduce these rows; else itself."""
+    """The graph with each sum over rows as one of the partial sums of blocks that reduce these rows; else itself."""
     rows = {(node.inputs[0].shape, Reduction.of(node).dims) for node in graph.nodes() if node.is_reduction}
     if not any(_beside(node, rows) for node in graph.nodes()):
         return graph

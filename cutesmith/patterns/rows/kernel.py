@@ -270,7 +270,7 @@ class _Writer:
         return "kept row" if shape == self._kept_shape != rows else "row"
 
     def _rows_code(self, outputs: list[Tensor]) -> str:
-        """Code of the number of rows, of the last output's shape, or of the whole input's beside sums over rows alone."""
+        """Code of the number of rows: of an output's shape, or of the whole input's beside nothing but sums of rows."""
         output = next((t for t in reversed(outputs) if t.role != "sum"), None)
         if output is None:
             output = next((t for t in self.inputs if t.name == self._whole()), None)

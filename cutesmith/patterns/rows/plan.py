@@ -40,8 +40,19 @@ _DENSE = {
         "kept row": '"kept row": Layout(((0,),), ((1,),))',
         "sum": '"sum": Layout(((GROUPS,), (max(columns, 1),)), ((columns,), (1,)))',
     },
-    "matrix_shapes": {"element": "(rows, columns)", "column": "(columns,)", "row": "(rows,)", "sum": "(GROUPS, columns)"},
-    "counts": {"element": "rows * columns", "column": "columns", "row": "rows", "kept row": "rows", "sum": "GROUPS * columns"},
+    "matrix_shapes": {
+        "element": "(rows, columns)",
+        "column": "(columns,)",
+        "row": "(rows,)",
+        "sum": "(GROUPS, columns)",
+    },
+    "counts": {
+        "element": "rows * columns",
+        "column": "columns",
+        "row": "rows",
+        "kept row": "rows",
+        "sum": "GROUPS * columns",
+    },
 }
 """What the template says of a dense tensor in each role: layout for any number of rows, shape, number of elements."""
 
@@ -131,7 +142,8 @@ def _nearest(analysis: RowsAnalysis, use: TensorUse) -> int:
 
 def _check_output(analysis: RowsAnalysis, node: Node) -> None:
     if node.op == "partial_sums":
-        if node.inputs[0].shape != analysis.shape or node.shape[1:] != analysis.columns_shape or not analysis.is_trailing:
+        whole = node.inputs[0].shape == analysis.shape and node.shape[1:] == analysis.columns_shape
+        if not (whole and analysis.is_trailing):
             raise UnmatchedError(f"{node.where} goes over other dimensions than the rows", operation=node.op)
         return
     if analysis.is_element(root_of(node), output_space(analysis, node)):
