@@ -91,3 +91,12 @@ def test_reductions_that_several_launches_read_are_visited_once(tmp_path):
         results = [out.cpu() for out in load(source, tmp_path).kernel_fn(*map(move, inputs))]
     for ours, expected in zip(results, channels(*(x.double() for x in inputs)), strict=True):
         torch.testing.assert_close(ours.double(), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_sums_that_follow_from_other_sums_of_the_same_rows_wait_for_them():
+    def batch_norm(x, w, gradient):
+        return vjp(lambda x, w: F.relu(F.batch_norm(x, None, None, w, training=True)), x, w)[1](gradient)
+
+    x = torch.empty(64, 128, 56, 56, device="meta")
+    graph = trace_function(batch_norm, [x, torch.empty(128, device="meta"), x])
+    assert plan_kernel(graph, "sm_90a").graph.outputs == graph.outputs

@@ -196,6 +196,20 @@ def test_the_exponential_of_a_soft_margin_overflows_as_pytorchs_does():
     torch.testing.assert_close(ours, theirs)
 
 
+def test_gradients_are_those_of_pytorch_where_a_function_enters_inference_mode():
+    """As all of a trace is inference mode in PyTorch 2.11, whose gradients are 0 there."""
+
+    def gradient(x, given):
+        def function(x):
+            with torch.inference_mode():
+                constant = x.exp()
+            return x * x + constant.sum()
+
+        return torch.func.vjp(function, x)[1](given)[0]
+
+    check(gradient, normal(3, 7), normal(3, 7, seed=1))
+
+
 @pytest.mark.parametrize("order", [1, 2])
 def test_a_norm_drops_dimensions_of_size_1_that_pytorch_2_11_keeps(order):
     with mock.patch.object(torch._prims_common, "canonicalize_dims", lambda rank, dims: dims):

@@ -289,10 +289,11 @@ def _launches_before(node: Node) -> frozenset[object]:
 
 
 def _of_same_rows(targets: Sequence[Node]) -> list[list[Node]]:
-    """Reductions of the same rows together, every other target alone."""
+    """First reductions of the same rows together, every other target alone."""
     groups: dict[object, list[Node]] = {}
     for node in targets:
-        key = (node.inputs[0].shape, Reduction.of(node).dims) if node.is_reduction else id(node)
+        is_first = node.is_reduction and not any(each.is_reduction for each in nodes_of(node.inputs))
+        key = (node.inputs[0].shape, Reduction.of(node).dims) if is_first else id(node)
         groups.setdefault(key, []).append(node)
     return list(groups.values())
 

@@ -14,23 +14,31 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import _disable_current_modes
 
 _MAKERS = (torch.tensor, torch.as_tensor, torch.scalar_tensor, torch.asarray)
+_DIFFERENTIATE = (torch._C._functorch.TransformType.Grad, torch._C._functorch.TransformType.Jvp)
 _INDEXING = (torch.Tensor.__getitem__, torch.Tensor.__setitem__)
+
+
+class Differentiated(Exception):
+    """A function is differentiated by torch.func in inference mode, where torch before 2.13 finds gradients of 0."""
 
 
 class MadeTensors(TorchFunctionMode):
     """Gives each tensor that is made of numbers to `constant(tensor on the CPU)`, which returns its stand-in.
 
-    `y[truth] = value` becomes a choice at every place.
+    `y[truth] = value` becomes a choice at every place. `whole`: the function runs in inference mode, which leaves
+    composite operations whole; raises `Differentiated` there.
     """
 
-    def __init__(self, constant: Callable[[Any, torch.Tensor], torch.Tensor]) -> None:
+    def __init__(self, constant: Callable[[Any, torch.Tensor], torch.Tensor], *, whole: bool) -> None:
         super().__init__()
-        self._constant = constant
+        self._constant, self._whole = constant, whole
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         named = dict(kwargs or {})
+        if self._whole and torch.is_inference_mode_enabled() and _is_differentiated():
+            raise Differentiated
         if func is torch.Tensor.__setitem__ and _is_truth(args[1]):
             return _write_where(*args)
         if func in _INDEXING:
@@ -48,6 +56,11 @@ class MadeTensors(TorchFunctionMode):
             return index
         with _disable_current_modes():
             return self._constant(index, torch.tensor(index, dtype=torch.int64))
+
+
+def _is_differentiated() -> bool:
+    transform = torch._C._functorch.peek_interpreter_stack()
+    return transform is not None and transform.key() in _DIFFERENTIATE
 
 
 def _of_numbers(data: Any) -> bool:

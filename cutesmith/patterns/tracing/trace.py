@@ -23,7 +23,7 @@ from cutesmith.patterns.graph.equality import same_graph, with_numbers
 from cutesmith.patterns.graph.nodes import Argument, Graph, Node, nodes_of, with_values
 from cutesmith.patterns.graph.views import once_scanned
 from cutesmith.patterns.tracing.frames import line_raised, where_raised
-from cutesmith.patterns.tracing.made_tensors import MadeTensors
+from cutesmith.patterns.tracing.made_tensors import Differentiated, MadeTensors
 from cutesmith.patterns.tracing.recorder import READS_VALUE, UNKNOWN, FunctionFailedError, Recorder
 from cutesmith.patterns.tracing.scalars import CountedInt, Scalars, untraceable
 from cutesmith.patterns.tracing.sizes import follow_sizes, holding_sizes
@@ -203,10 +203,16 @@ class _Run:
     ) -> None:
         self.function, self.arguments, self.path, self.sizes = function, arguments, path, sizes
         self.follow, self.known, self.most = follow, known, most
+        self.whole = True
+        """Whether composite operations stay whole, as inference mode leaves them."""
 
     def graph(self) -> Graph:
         """The graph; rounds that do not end in a whole recurrence are what they are."""
-        graph = self._recorded(joins_rounds=True)
+        try:
+            graph = self._recorded(joins_rounds=True)
+        except Differentiated:
+            self.whole = False
+            graph = self._recorded(joins_rounds=True)
         is_open = any(node.op == "scan" and Scan.of(node).window for node in graph.nodes())
         return self._recorded(joins_rounds=False) if is_open else graph
 
@@ -241,14 +247,14 @@ class _Run:
         return tensor
 
     def _call(self, values: Sequence[Any]) -> Any:
-        made = MadeTensors(self.recorder.constant)
-        with torch.inference_mode(), warnings.catch_warnings(), made, self.recorder:
+        made = MadeTensors(self.recorder.constant, whole=self.whole)
+        with torch.inference_mode() if self.whole else torch.no_grad(), warnings.catch_warnings(), made, self.recorder:
             warnings.simplefilter("ignore")
             try:
                 return self.function(*values)
             except UnmatchedError as error:
                 raise _all_of([*self.recorder.refusals, error]) from error
-            except (CutesmithError, RecursionError):
+            except (CutesmithError, Differentiated, RecursionError):
                 raise
             except ValuesNeeded as error:
                 where = line_raised(error, self.path)
