@@ -354,14 +354,16 @@ class WindowsConfiguration(Configuration):
 
 @dataclass(frozen=True)
 class SelectionConfiguration(Configuration):
-    """Threads a block, which has one line, and the elements that a thread loads before the first is used.
+    """Threads a block, which has one line, and how it is sorted: by digits of the keys (`radix`), or by a network.
 
-    A buffer of up to `shared_bytes` lies in shared memory.
+    The network has a thread load so many elements before the first is used; by digits it holds so many of a tile. A
+    buffer of up to `shared_bytes` lies in shared memory.
     """
 
     threads: int
     loads: int
     shared_bytes: int
+    radix: bool = False
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -40,6 +41,8 @@ SLOW_CASES = {
     "places alone": (lambda x: x.argsort(stable=True), (ODD,)),
     "bf16": (lambda x: ordered(x, dim=1), (CUBE.bfloat16(),)),
     "float64": (lambda x: ordered(x), (specials().double(),)),
+    "fp16": (lambda x: ordered(x, descending=True), (specials().half(),)),
+    "bf16 with ties": (lambda x: ordered(x), (specials().bfloat16(),)),
     "uint8 falling": (lambda x: ordered(x, descending=True), (INTS.abs().to(torch.uint8),)),
     "bool": (lambda x: ordered(x), (ODD > 0,)),
     "smallest": (lambda x: torch.topk(x, 5, largest=False).values, (ODD,)),
@@ -52,25 +55,48 @@ SLOW_CASES = {
 }
 
 
-def check(function, inputs, folder):
+def first_shape(plan, **wanted):
+    """The best guess of those with these fields."""
+    return next(each for each in plan.configurations() if wanted.items() <= each.to_dict().items())
+
+
+def check(function, inputs, folder, *, radix, **changed):
     plan = match(trace_function(function, inputs))
+    shape = replace(first_shape(plan, radix=radix), **changed)
     expected = as_list(function(*inputs))
-    with emulated_device("sm_90a"):
-        ours = as_list(load(plan.render(plan.configurations()[0]), folder).kernel_fn(*map(move, inputs)))
+    with emulated_hopper():
+        ours = as_list(load(plan.render(shape), folder).kernel_fn(*map(move, inputs)))
         found = [each.cpu() for each in ours]
     for our, their in zip(found, expected, strict=True):
         torch.testing.assert_close(our, their, rtol=0, atol=0, equal_nan=True)
 
 
+@pytest.mark.parametrize("radix", [False, True], ids=["network", "digits"])
 @pytest.mark.parametrize("name", CASES)
-def test_is_sorted_as_pytorch_does(name, tmp_path):
-    check(*CASES[name], tmp_path)
+def test_is_sorted_as_pytorch_does(name, radix, tmp_path):
+    check(*CASES[name], tmp_path, radix=radix)
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("radix", [False, True], ids=["network", "digits"])
 @pytest.mark.parametrize("name", SLOW_CASES)
-def test_is_sorted_in_every_layout(name, tmp_path):
-    check(*SLOW_CASES[name], tmp_path)
+def test_is_sorted_in_every_layout(name, radix, tmp_path):
+    check(*SLOW_CASES[name], tmp_path, radix=radix)
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int16, torch.float16])
+def test_a_line_of_several_tiles_goes_through_memory(dtype, tmp_path):
+    """One turn ends in the other half of the scratch than two."""
+    x = (40 * normal(2, 2000)).abs().to(dtype)
+    check(lambda x: ordered(x), (x,), tmp_path, radix=True, threads=256, loads=3)
+
+
+def test_bytes_take_one_turn_and_few_long_lines_are_sorted_by_digits():
+    long, bytes_ = (
+        match(trace_function(ordered, [torch.empty(64, 32000, dtype=d)])) for d in (torch.float32, torch.int8)
+    )
+    assert first_shape(long).radix
+    assert bytes_.warp_instructions < long.warp_instructions / 2
 
 
 @pytest.mark.slow
@@ -135,7 +161,7 @@ def test_a_warp_alone_keeps_the_first_of_a_long_line(tmp_path):
     steps = torch.arange(700.0)
     x = torch.stack([steps, -steps, steps % 7, torch.zeros(700)])
     plan = match(trace_function(lambda x: x.topk(5), [x]))
-    shape = next(each for each in plan.configurations() if each.threads == 32)
+    shape = first_shape(plan, threads=32)
     with emulated_hopper():
         values, places = load(plan.render(shape), tmp_path).kernel_fn(move(x))
     theirs = x.sort(dim=-1, descending=True, stable=True)

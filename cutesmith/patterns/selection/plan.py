@@ -1,8 +1,9 @@
 """The selection pattern: each line sorted along one dimension, or its first elements in that order, and their places.
 
-A block has a line. Where the whole line is wanted, it is sorted in shared memory by a bitonic network, or in a scratch
-of global memory where it is too long. Where few elements of a long line are wanted, the block reads the line once and
-keeps those that come before the last of the best so far; when the buffer is full it is sorted. Elements are ordered by
+A block has a line. Where the whole line is wanted, it is sorted in shared memory, or in a scratch of global memory
+where it is too long: by a bitonic network, or by eight bits of the keys a turn from the lowest (radix), where equal
+digits keep their order. Where few elements of a long line are wanted, the block reads the line once and keeps those
+that come before the last of the best so far; when the buffer is full the network sorts it. Elements are ordered by
 their value, then their place, so that no two are equal and the result does not depend on who comes first.
 """
 
@@ -15,7 +16,7 @@ from cutesmith.devices import parse_arch
 from cutesmith.errors import UnmatchedError
 from cutesmith.patterns.configurations import SelectionConfiguration
 from cutesmith.patterns.graph.attributes import Input, Sort
-from cutesmith.patterns.graph.dtypes import STORAGE_TYPE, is_float
+from cutesmith.patterns.graph.dtypes import ITEM_BYTES, STORAGE_TYPE, is_float
 from cutesmith.patterns.graph.nodes import Graph, Node
 from cutesmith.patterns.graph.size_laws import size_code
 from cutesmith.patterns.pattern_plan import GraphPlan
@@ -25,6 +26,8 @@ from cutesmith.runtime.tiling import TiledShape, Tiling
 
 _OWN = (
     "SmemAllocator THREADS LOADS DIM SHARED_BYTES LAST_KEY LAUNCHERS key_of exchange sort_buffer select_kernel "
+    "Key DIGITS WARPS digit_of lanes_with rank keep kept starts_of_digits start_warps clear move_in_place move_on "
+    "scratch_size "
     "launch_selection compile_selection is_shared place_type x_lines values_lines places_lines keys places "
     "counter count sizes values scratch line length row_layout"
 )
@@ -34,9 +37,20 @@ RESERVED = SHARED_NAMES | set(_OWN.split())
 SHAPES = ((512, 4), (256, 4), (128, 4), (64, 4), (32, 4), (1024, 4), (512, 8), (1024, 8))
 """(threads, loads): predicted times order them, no GPU has yet."""
 
+RADIX_SHAPES = ((1024, 32), (512, 63), (256, 63))
+"""Those that sort by digits: registers hold a key, a place and a rank of each element, and 64 loads are too many to
+unroll."""
+
 PASS_INSTRUCTIONS, GROUP_INSTRUCTIONS = 6, (28, 85, 220)
 """Of a warp in a pass over the buffer, and beside those for 32 groups of 2, 4 and 8 elements, which take one, two and
 three steps of the network at once. Eight were counted in machine code for sm_90a; the others are estimates by it."""
+
+TURN_INSTRUCTIONS, ELEMENT_INSTRUCTIONS, DIGITS_INSTRUCTIONS, WARP_INSTRUCTIONS = 80, 60, 1000, 60
+"""Of a warp for 32 elements that are sorted by eight bits, and what loads and stores them; of a block for the sums of
+256 digits, and for each warp that counts them. They are counted in machine code, half rates and bank conflicts as more
+of them; not measured."""
+SCATTERED_INSTRUCTIONS = 220
+"""Beside those of a turn where it goes through global memory: 32 elements are ranked again, and stored apart."""
 
 COUNTER_BYTES = 1024
 """Of a block's shared memory beside its buffer, and what its alignment takes."""
@@ -89,6 +103,8 @@ class SelectionPlan(GraphPlan):
         count, warps = self.sorts[0].shape[Sort.of(self.sorts[0]).dim], shape.threads // 32
         if self._length == 0:
             return 0, 0
+        if shape.radix:
+            return self._radix_work(shape)
         whole, some = (1 << (n - 1).bit_length() for n in (self._length, 2 * max(count, shape.threads * shape.loads)))
         size = min(whole, some)
         looks = math.ceil(max(0, self._length - size) / 32)
@@ -105,6 +121,17 @@ class SelectionPlan(GraphPlan):
             sorts * alone + LOOK_INSTRUCTIONS * math.ceil(looks / warps),
         )
 
+    def _radix_work(self, shape: SelectionConfiguration) -> tuple[int, int]:
+        """Instructions of all warps of a block that sorts by digits, and of one of them."""
+        key_bytes, groups, warps = ITEM_BYTES[self.source.dtype], math.ceil(self._length / 32), shape.threads // 32
+        size = shape.threads * min(shape.loads, math.ceil(self._length / shape.threads))
+        held = size * (key_bytes + 2) + 1024 * warps
+        fits = self._length <= size and held <= shape.shared_bytes
+        turn = TURN_INSTRUCTIONS + (0 if fits else SCATTERED_INSTRUCTIONS)
+        work = groups * (key_bytes * turn + ELEMENT_INSTRUCTIONS)
+        work += key_bytes * (DIGITS_INSTRUCTIONS + WARP_INSTRUCTIONS * warps)
+        return work, work // warps
+
     def _cycles(self, shape: SelectionConfiguration) -> float:
         """Predicted on an H200: many blocks wait for the issue of instructions, few for each instruction's result."""
         work, alone = self._work(shape)
@@ -115,7 +142,9 @@ class SelectionPlan(GraphPlan):
     def configurations(self, arch: str = "sm_90a") -> list[SelectionConfiguration]:
         """Sizes of a block, the best guess first; every one is right for every size and layout."""
         room = parse_arch(arch).sm.smem_per_block - COUNTER_BYTES
-        return sorted((SelectionConfiguration(threads, loads, room) for threads, loads in SHAPES), key=self._cycles)
+        shapes = [SelectionConfiguration(threads, loads, room) for threads, loads in SHAPES]
+        shapes += [SelectionConfiguration(threads, loads, room, radix=True) for threads, loads in RADIX_SHAPES]
+        return sorted(shapes, key=self._cycles)
 
     def tiled_shape(self) -> TiledShape:
         """The length of a line; every edge is guarded."""
@@ -152,7 +181,7 @@ class SelectionPlan(GraphPlan):
             "is_float": is_float(source.dtype),
             "float_type": "Float64" if wide else "Float32",
             "key": "Int64" if wide else "Int32",
-            "bits": 63 if wide else 31,
+            "held_key": f"Int{8 * ITEM_BYTES[source.dtype]}",
             "checks": size_checks(self.arguments, self.graph, self.graph.checked),
             "first_checks": first_checks(self.arguments, self.graph),
             "launcher_key": launcher_key([passed]),
