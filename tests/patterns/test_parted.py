@@ -25,6 +25,10 @@ CASES = {
     "logarithm": (lambda x: x.double().float().logsumexp(0), [(LONG,)]),
     "deviation": (lambda x: (x - x.mean(-1, keepdim=True)) / x.std(-1, keepdim=True), [(2, LONG)]),
     "mean_of_columns": (lambda x: x.mean(0), [(LONG, 4)]),
+    "place": (lambda x: x.argmax(), [(LONG,)]),
+    "largest_and_its_place": (lambda x: tuple(x.max(-1)), [(2, LONG)]),
+    "place_in_an_image": (lambda x: x.argmin(), [(512, LONG)]),
+    "places_of_columns": (lambda x: x.argmin(0), [(LONG, 4)]),
 }
 
 
@@ -34,7 +38,16 @@ def traced(name):
         return plan_kernel(trace_function(function, [torch.empty(shape) for shape in shapes]), "sm_90a")
 
 
-SLOW = {"norm", "largest", "scaled", "softmax", "logarithm"}
+SLOW = {
+    "largest_and_its_place",
+    "place_in_an_image",
+    "places_of_columns",
+    "norm",
+    "largest",
+    "scaled",
+    "softmax",
+    "logarithm",
+}
 
 
 @pytest.mark.parametrize("name", [pytest.param(each, marks=[pytest.mark.slow] * (each in SLOW)) for each in CASES])
@@ -61,6 +74,20 @@ def test_parts_that_are_masked_as_a_whole_have_nothing_of_the_sum(name, tmp_path
     with emulated_hopper():
         found = first_kernel(plan, tmp_path).kernel_fn(move(x)).cpu()
     torch.testing.assert_close(found, getattr(x, name)(-1), rtol=1e-5, atol=1e-5, equal_nan=True)
+
+
+def test_the_first_of_equal_elements_is_found_in_the_parts_and_nan_before_all(tmp_path):
+    x = torch.randint(0, 4, (4, SHORT), generator=torch.Generator().manual_seed(0)).float()
+    x[0, [4000, 17, 3000]] = 9.0
+    x[1, [1500, 2500]], x[1, 5] = torch.nan, torch.inf
+    x[2], x[3] = -torch.inf, 0.0
+    with torch.device("meta"):
+        plan = plan_kernel(trace_function(lambda x: tuple(x.max(-1)), [torch.empty(4, LONG)]), "sm_90a")
+    assert plan.pattern == "split_rows"
+    with emulated_hopper():
+        values, places = first_kernel(plan, tmp_path).kernel_fn(move(x))
+    torch.testing.assert_close(values.cpu(), x.max(-1).values, rtol=0, atol=0, equal_nan=True)
+    assert places.tolist() == [17, 1500, 0, 0]
 
 
 def test_a_length_that_has_no_such_parts_is_refused_with_what_it_needs(tmp_path):

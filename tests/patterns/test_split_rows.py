@@ -120,7 +120,7 @@ REFUSED = {
     ),
     "a prime dimension": (lambda x: x.softmax(-1), normal(2, 262147), "does not come in parts"),
     "elementwise": (lambda x: x + 1, IMAGES, "no reduction"),
-    "place": (lambda x: x.flatten(1).argmax(1), IMAGES, "is not split"),
+    "place": (lambda x: x.argmax(), normal(8, LONG_ROW // 8), "parts in several dimensions"),
 }
 
 

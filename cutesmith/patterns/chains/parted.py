@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from fractions import Fraction
 
 import torch
 
@@ -50,14 +51,14 @@ def _in_parts(at: int, count: int) -> View:
     return View(f"{{0}}.unflatten({at}, ({count}, -1))")
 
 
-def sizes_of(argument: Node, dims: Sequence[int]) -> tuple[float, tuple[Place, ...]] | None:
+def sizes_of(argument: Node, dims: Sequence[int]) -> tuple[Fraction, tuple[Place, ...]] | None:
     """The product of these sizes of an argument, whole or in parts: a factor and its own sizes; None of a view."""
     seen, shape = Input.of(argument), argument.shape
     cuts = [at for at in range(len(shape) - 1) if seen.views == (_in_parts(at, shape[at]),)]
     if seen.views and not cuts:
         return None
     cut = cuts[0] if cuts else len(shape)
-    factor = (shape[cut] if cut in dims else 1) / (shape[cut] if cut + 1 in dims else 1) if cuts else 1.0
+    factor = Fraction(shape[cut] if cut in dims else 1, shape[cut] if cut + 1 in dims else 1) if cuts else Fraction(1)
     return factor, tuple((seen.index, dim - (dim > cut)) for dim in dims if dim != cut)
 
 
@@ -97,7 +98,7 @@ class _Parted:
             return build.iota(shape, Iota.of(node).dim + (Iota.of(node).dim > at))
         if node.is_pointwise:
             return build.with_inputs(node, [self.of(each) for each in node.inputs], shape)
-        if node.is_reduction and node.op not in ("argmax", "argmin"):
+        if node.is_reduction:
             dims = [each + (each > at) for each in Reduction.of(node).dims]
             both = sorted({*dims, at + 1} if at in dims else dims)
             attrs = replace(Reduction.of(node), dims=tuple(both))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from fractions import Fraction
 
 from cutesmith.errors import UnmatchedError
 from cutesmith.patterns.chains.chain import ChainPlan, Launch, chain_of, part_of_chain, passed_on, returning
@@ -33,6 +34,12 @@ Measured on an H200: 58 GB/s a block, a layer norm of 16 rows of 4 million, read
 
 LOWEST = -3.0e38
 """What takes part in an exponential at least: a part that is -inf as a whole has 0 of the sum, not NaN."""
+
+EXTREMES = {"argmax": "max", "argmin": "min"}
+"""Places, and the reductions that find the values there."""
+
+LAST_PLACE = 2**63 - 1
+"""What no element has."""
 
 ENOUGH_PARTS = 512
 """Four blocks for each of 132 SMs, about."""
@@ -77,20 +84,22 @@ def _divided(build: GraphBuilder, analysis: RowsAnalysis, node: Node) -> Node:
     return build("div", node.inputs[0], build("maximum", count, 0.0), dtype=node.dtype)
 
 
-def _size(build: GraphBuilder, analysis: RowsAnalysis, dims: Sequence[int], offset: float = 0.0) -> Node:
+def _size(
+    build: GraphBuilder, analysis: RowsAnalysis, dims: Sequence[int], offset: float = 0.0, dtype: str = "float32"
+) -> Node:
     """The number of elements in `dims` of the rows and columns, plus `offset`: for whatever sizes, or those traced."""
     if analysis.graph.fixed_shapes:
-        return build.constant(math.prod(analysis.shape[dim] for dim in dims) + offset, "float32")
+        return build.constant(math.prod(analysis.shape[dim] for dim in dims) + offset, dtype)
     whole = _whole(analysis, dims)
     if whole is None:
         raise UnmatchedError("no argument has the shape of what is reduced", operation="")
     factor, places = whole
-    law = SizeLaw(offset, factor, places, 1.0)
+    law = SizeLaw(offset, float(factor) if dtype == "float32" else factor, places, 1.0)
     value = law.value([argument.sizes for argument in analysis.graph.arguments])
-    return build.node("sized", (), (), "float32", Sized(law, value))
+    return build.node("sized", (), (), dtype, Sized(law, value))
 
 
-def _whole(analysis: RowsAnalysis, dims: Sequence[int]) -> tuple[float, tuple[Place, ...]] | None:
+def _whole(analysis: RowsAnalysis, dims: Sequence[int]) -> tuple[Fraction, tuple[Place, ...]] | None:
     """The product of sizes of an argument, as it is or in parts, that has the shape of what is reduced."""
     uses = (use.node for use in analysis.uses if use.node.shape == analysis.shape)
     return next(filter(None, (sizes_of(node, dims) for node in uses)), None)
@@ -129,6 +138,8 @@ class _Split:
     def _parts_of(self, node: Node) -> list[Node]:
         """The reduction of each part; of deviations from a mean or maximum, the part's own and those from that."""
         first = self.analysis.partners.get(id(node))
+        if node.op in EXTREMES:
+            return [self._reduced(node, node.inputs[0], self.inner), self._extreme(node, node.inputs[0], self.inner)]
         if first is None:
             if node.op not in SPLIT:
                 raise UnmatchedError(f"{node.where} is not split", operation=node.op)
@@ -144,6 +155,8 @@ class _Split:
         """The reduction of the parts' results; deviations from parts' means move to the mean of all (Chan et al.)."""
         if len(parts) == 1:
             return self._reduced(node, parts[0], self.outer)
+        if node.op in EXTREMES:
+            return self._first_place(node, *parts)
         first, (own, sums) = self.analysis.partners[id(node)], parts
         found = self._reduced(first, own, self.outer)
         if first.op == "max":
@@ -151,6 +164,21 @@ class _Split:
         moved = self._reduced(node, self._squared(own, found), self.outer)
         within = self._reduced(node, sums, self.outer)
         return self.build("add", within, self.build("mul", moved, _size(self.build, self.analysis, self.inner)))
+
+    def _extreme(self, node: Node, x: Node, dims: Dims) -> Node:
+        """The value that an argmax or argmin is the place of, as a reduction for it alone would give it."""
+        return self._reduced(replace(node, op=EXTREMES[node.op], dtype=x.dtype), x, dims)
+
+    def _first_place(self, node: Node, within: Node, values: Node) -> Node:
+        """The first place of an extreme, from its place within each of the parts that hold it, or NaN."""
+        if len(self.outer) > 1:
+            raise UnmatchedError(f"{node.where} has parts in several dimensions", operation=node.op)
+        build, part = self.build, self.build.iota(values.shape, *self.outer)
+        before = build("mul", part, _size(build, self.analysis, self.inner, dtype="int64"))
+        most = self._extreme(node, values, self.outer)
+        holds = build("logical_or", build("eq", values, most), build("ne", values, values))
+        places = build("where", holds, build("add", within, before), LAST_PLACE)
+        return self._reduced(replace(node, op="min"), places, self.outer)
 
     def _exponential(self, x: Node, most: Node) -> Node:
         dtype = compute_dtype(x.dtype)
