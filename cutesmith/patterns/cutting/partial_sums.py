@@ -13,13 +13,10 @@ from cutesmith.patterns.graph.builder import GraphBuilder
 from cutesmith.patterns.graph.dtypes import compute_dtype
 from cutesmith.patterns.graph.nodes import Graph, Node, with_nodes
 from cutesmith.patterns.graph.shapes import Shape
-from cutesmith.patterns.rows.proposals import SUMMED_ELEMENTS
+from cutesmith.patterns.rows.proposals import SUMMED_ELEMENTS, SUMMING_THREADS
 
-BLOCKS = 2 * 132
-"""Two for each multiprocessor of an H200."""
-
-THREADS = 128
-"""Of a block at least: short rows share one, and each has sums of its own."""
+MULTIPROCESSORS = 132
+"""Of an H200."""
 
 
 def with_partial_sums(graph: Graph) -> Graph:
@@ -43,8 +40,8 @@ def _beside(node: Node, reduced: set[tuple[Shape, tuple[int, ...]]]) -> bool:
 def _in_groups(build: GraphBuilder, node: Node) -> Node:
     (x,), rank = node.inputs, len(Reduction.of(node).dims)
     columns = x.shape[rank:]
-    threads = -(-math.prod(columns) // SUMMED_ELEMENTS)
-    count = min(BLOCKS * max(1, THREADS // threads), math.prod(x.shape[:rank]))
+    at_once = MULTIPROCESSORS * max(1, SUMMING_THREADS * SUMMED_ELEMENTS // math.prod(columns))
+    count = min(at_once, math.prod(x.shape[:rank]))
     build.origin = node.origin
     partial = build.node("partial_sums", (x,), (count, *columns), "float32", Groups(count))
     total = build.node("sum", (build.stored(partial),), (1, *columns), node.dtype, Reduction((0,)))

@@ -23,8 +23,8 @@ WIDE_BYTES = 200_000
 CLUSTER, CLUSTER_BLOCK_BYTES = 8, 200_000
 """Blocks that share a wide row, and what each of them keeps of it at most: one such block fits an SM."""
 
-SUMMED_ELEMENTS = 16
-"""Of a thread whose rows are summed up."""
+SUMMED_ELEMENTS, SUMMING_THREADS = 8, 1024
+"""Of a thread whose rows are summed up, and such threads of an SM: 64 registers each."""
 
 FULL = 2048
 """Threads an SM: every one that it can hold, so more rows in flight for at most 32 registers a thread."""
@@ -69,9 +69,9 @@ def proposals(analysis: RowsAnalysis, kept_bytes: int, sm: SmVersion) -> list[Ro
 
 def _summed_rows(base: RowsConfiguration) -> list[RowsConfiguration]:
     """Rows that are summed up as well: a thread has a sum for each of its elements, whichever row it works on."""
-    counts = (SUMMED_ELEMENTS, SUMMED_ELEMENTS // 2, 2 * SUMMED_ELEMENTS)
-    plain = [replace(base, elements_per_thread=max(count, base.vector)) for count in counts]
-    return [*plain, replace(plain[0], hints="last"), replace(plain[0], threads_per_sm=1024)]
+    few = replace(base, elements_per_thread=SUMMED_ELEMENTS, threads_per_sm=SUMMING_THREADS)
+    more = replace(base, elements_per_thread=2 * SUMMED_ELEMENTS, threads_per_sm=SUMMING_THREADS // 2)
+    return [few, more, replace(few, hints="last"), replace(more, hints="last"), replace(few, hints="stream")]
 
 
 def _short_rows(
