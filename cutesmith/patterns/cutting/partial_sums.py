@@ -18,6 +18,9 @@ from cutesmith.patterns.rows.proposals import SUMMED_ELEMENTS, SUMMING_THREADS
 MULTIPROCESSORS = 132
 """Of an H200."""
 
+THREADS = 128
+"""Of a block at least."""
+
 
 def with_partial_sums(graph: Graph) -> Graph:
     """The graph with each sum over rows as one of the partial sums of blocks that reduce these rows; else itself."""
@@ -40,9 +43,9 @@ def _beside(node: Node, reduced: set[tuple[Shape, tuple[int, ...]]]) -> bool:
 def _in_groups(build: GraphBuilder, node: Node) -> Node:
     (x,), rank = node.inputs, len(Reduction.of(node).dims)
     columns = x.shape[rank:]
-    at_once = MULTIPROCESSORS * max(1, SUMMING_THREADS * SUMMED_ELEMENTS // math.prod(columns))
+    at_once = MULTIPROCESSORS * max(1, SUMMING_THREADS // max(THREADS, math.prod(columns) // SUMMED_ELEMENTS))
     count = min(at_once, math.prod(x.shape[:rank]))
     build.origin = node.origin
     partial = build.node("partial_sums", (x,), (count, *columns), "float32", Groups(count))
-    total = build.node("sum", (build.stored(partial),), (1, *columns), node.dtype, Reduction((0,)))
-    return build.reshape(total, node.shape)
+    stored = build.reshape(build.stored(partial), (count, *[1] * (rank - 1), *columns))
+    return build.node("sum", (stored,), node.shape, node.dtype, node.attrs)
