@@ -12,7 +12,8 @@ from typing import NamedTuple
 import pytest
 
 from cutesmith.errors import ContractError
-from cutesmith.patterns.writing.kernel_file import assemble_kernel, rename_clashes, renamed, split_futures
+from cutesmith.patterns.writing.kernel_file import assemble_kernel, rename_clashes, split_futures
+from cutesmith.patterns.writing.renaming import pieces_of, renamed
 from cutesmith.problems.contract import inspect
 
 SECTION = """\
@@ -193,3 +194,41 @@ def counted():
         assert each["of"](7).rows == 7 and each["total"](each["Plan"](5)) == 11 and each["local"]()() == 4
         each["counted"]()
     assert after["sizes_1_rows"] == before["rows"] == 4
+
+
+def test_pieces_are_cut_before_statements_of_the_module_and_nowhere_else():
+    section = """\
+import math
+
+# said of the loop
+for each in range(2):
+    SCALE = each
+else:
+    SCALE = 3
+TEXT = f(
+    1,
+)
+
+@decorated
+def scaled(x):
+    x = x
+
+    return x
+"""
+    pieces = pieces_of(section)
+    assert [piece.split("\n")[0] for piece in pieces] == [
+        "import math",
+        "for each in range(2):",
+        "TEXT = f(",
+        "@decorated",
+    ]
+    assert "".join(pieces) == section
+
+
+@pytest.mark.parametrize(
+    "end", ["TEXT = '''\nscale\n'''\n", "@decorated(\n    1\n)\ndef f(): ...\n", "x = 1 + \\\nscale\n"]
+)
+def test_a_section_is_one_piece_where_a_line_of_a_statement_looks_like_another(end):
+    section = f"scale = 1\n{end}"
+    assert pieces_of(section) == (section,)
+    assert renamed(section, {"scale": "one"}).startswith("one = 1\n")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from cutesmith.patterns.graph.call import Call
-from cutesmith.patterns.writing.kernel_file import renamed
 from cutesmith.patterns.writing.naming import KERNEL_NAME
+from cutesmith.patterns.writing.renaming import renamed
 
 INNER = "run_kernel"
 

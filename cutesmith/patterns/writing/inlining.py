@@ -7,13 +7,15 @@ where nothing but other such names stands in between, so that the order of loads
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
+from cutesmith.patterns.writing.renaming import KEPT, pieces_of
 from cutesmith.patterns.writing.wrapping import WIDTH
 from cutesmith.problems.contract import parse
-from cutesmith.syntax import Walks
+from cutesmith.syntax import Walks, walk
 
 _BINDING: dict[type[ast.operator], int] = {ast.Add: 1, ast.Sub: 1, ast.Mult: 2, ast.Div: 2}  # how tightly
 _GENERATED = re.compile(r"\w+(_\d+|_v)$")
@@ -24,7 +26,12 @@ _SCOPES = (ast.IfExp, ast.BoolOp, ast.Lambda, ast.ListComp, ast.SetComp, ast.Dic
 
 def inlined(section: str) -> str:
     """The section without the generated names that one expression reads, lines up to WIDTH columns."""
-    lines, tree, walks = section.split("\n"), parse(section, "kernel section"), Walks()
+    return "".join(map(_inlined, pieces_of(section)))
+
+
+@functools.lru_cache(maxsize=KEPT)
+def _inlined(piece: str) -> str:
+    lines, tree, walks = piece.split("\n"), parse(piece, "piece"), Walks()
     for function in walks.below(tree):
         if isinstance(function, ast.FunctionDef):
             names = [node for node in walks.below(function) if isinstance(node, ast.Name)]
@@ -94,14 +101,14 @@ def _replaceable(statement: ast.stmt) -> Iterator[ast.Name]:
 
 
 def _branches(statement: ast.stmt) -> bool:
-    return any(isinstance(node, _SCOPES) for node in ast.walk(statement))
+    return any(isinstance(node, _SCOPES) for node in walk(statement))
 
 
 def _needs_parentheses(value: ast.expr, node: ast.Name, statement: ast.stmt) -> bool:
     """Whether an expression must be enclosed where the name stands."""
     if isinstance(value, _ATOMS):
         return False
-    parent = next(each for each in ast.walk(statement) if node in ast.iter_child_nodes(each))
+    parent = next(each for each in walk(statement) if node in ast.iter_child_nodes(each))
     if isinstance(parent, ast.BinOp) and isinstance(value, ast.BinOp):
         outer, inner = _BINDING.get(type(parent.op)), _BINDING.get(type(value.op))
         return outer is None or inner is None or not (inner > outer or (inner == outer and node is parent.left))

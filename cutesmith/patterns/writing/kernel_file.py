@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ast
 import json
-import re
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -19,8 +18,10 @@ from cutesmith.errors import ContractError
 from cutesmith.patterns.writing.inlining import inlined
 from cutesmith.patterns.writing.naming import KERNEL_NAME
 from cutesmith.patterns.writing.pruning import prune
+from cutesmith.patterns.writing.renaming import renamed
 from cutesmith.patterns.writing.wrapping import wrapped
 from cutesmith.problems.contract import defined_names, module_scope, parse
+from cutesmith.syntax import walk
 
 PROBLEM_MARK = "# ---- The problem, as it was given: what to compute, and on which inputs."
 HEADER = '''\
@@ -107,7 +108,7 @@ def rename_clashes(section: str, problem_tree: ast.Module) -> str:
     clashes = [name for name in ours if name in theirs and (ours[name] != theirs[name] or ours[name] is None)]
     taken = {*ours, *theirs, *_identifiers(tree), *_identifiers(problem_tree)}
     renames = {name: _free_name(name, taken) for name in clashes if name != KERNEL_NAME}
-    return _replace(section, tree, renames) if renames else section
+    return renamed(section, renames)
 
 
 def _bindings(tree: ast.Module) -> dict[str, str | None]:
@@ -132,7 +133,7 @@ def _imported(statement: ast.stmt, name: str) -> str | None:
 
 
 def _identifiers(tree: ast.Module) -> Iterator[str]:
-    return (node.id for node in ast.walk(tree) if isinstance(node, ast.Name))
+    return (node.id for node in walk(tree) if isinstance(node, ast.Name))
 
 
 def _free_name(name: str, taken: Iterable[str]) -> str:
@@ -142,114 +143,3 @@ def _free_name(name: str, taken: Iterable[str]) -> str:
         number += 1
         candidate = f"kernel{number}_{name}"
     return candidate
-
-
-def renamed(section: str, renames: Mapping[str, str]) -> str:
-    """The section with its module-level names replaced, wherever they are bound or read as such."""
-    return _replace(section, parse(section, "kernel section"), renames)
-
-
-def _replace(section: str, tree: ast.Module, renames: Mapping[str, str]) -> str:
-    """Rename at the places that the AST gives, from the last to the first; columns are in UTF-8 bytes."""
-    lines = [line.encode() for line in section.split("\n")]
-    for line, column, old, new in sorted(set(_places(tree, lines, renames)), reverse=True):
-        text = lines[line - 1]
-        assert text[column : column + len(old)] == old.encode()
-        lines[line - 1] = text[:column] + new.encode() + text[column + len(old) :]
-    return "\n".join(line.decode() for line in lines)
-
-
-Place = tuple[int, int, str, str]
-"""Line, column, the name that stands there and the one that is to."""
-
-
-def _places(node: ast.AST, lines: list[bytes], renames: Mapping[str, str]) -> Iterator[Place]:
-    """Where the module's names stand below a node; a function's own names and a class's fields are others."""
-    if isinstance(node, (ast.FunctionDef, ast.Lambda)):
-        yield from _function_places(node, lines, renames)
-        return
-    if isinstance(node, ast.ClassDef):
-        yield from _class_places(node, lines, renames)
-        return
-    if isinstance(node, ast.Name) and node.id in renames:
-        yield node.lineno, node.col_offset, node.id, renames[node.id]
-    elif isinstance(node, ast.Global):
-        yield from _global_places(node, lines, renames)
-    elif isinstance(node, (ast.Import, ast.ImportFrom)):
-        yield from _import_places(node, renames)
-    for child in ast.iter_child_nodes(node):
-        yield from _places(child, lines, renames)
-
-
-def _function_places(
-    node: ast.FunctionDef | ast.Lambda, lines: list[bytes], renames: Mapping[str, str]
-) -> Iterator[Place]:
-    parameters = [each for each in ast.walk(node.args) if isinstance(each, ast.arg)]
-    outside: list[ast.AST] = [*node.args.defaults, *filter(None, node.args.kw_defaults)]
-    outside += [each.annotation for each in parameters if each.annotation]
-    body: list[ast.AST] = [node.body] if isinstance(node, ast.Lambda) else list(node.body)
-    if isinstance(node, ast.FunctionDef):
-        yield from _name_place(node, lines, renames)
-        outside += [*node.decorator_list, *filter(None, [node.returns])]
-    own = {each.arg for each in parameters} | {name for each in body for name in _stored(each)}
-    own -= {name for each in body for inner in ast.walk(each) if isinstance(inner, ast.Global) for name in inner.names}
-    inside = {old: new for old, new in renames.items() if old not in own}
-    for each in outside:
-        yield from _places(each, lines, renames)
-    for each in body:
-        yield from _places(each, lines, inside)
-
-
-def _class_places(node: ast.ClassDef, lines: list[bytes], renames: Mapping[str, str]) -> Iterator[Place]:
-    """Of methods too, which do not see the fields."""
-    yield from _name_place(node, lines, renames)
-    fields = {name for each in node.body for name in _stored(each)}
-    inside = {old: new for old, new in renames.items() if old not in fields}
-    for each in (*node.decorator_list, *node.bases, *node.keywords):
-        yield from _places(each, lines, renames)
-    for each in node.body:
-        yield from _places(each, lines, renames if isinstance(each, ast.FunctionDef) else inside)
-
-
-def _stored(node: ast.AST) -> Iterator[str]:
-    """The names that a statement binds in its own scope; those of a comprehension are renamed as they are read."""
-    if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
-        yield node.name
-    elif isinstance(node, (ast.Import, ast.ImportFrom)):
-        yield from (alias.asname or alias.name.partition(".")[0] for alias in node.names)
-    elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-        yield node.id
-    elif not isinstance(node, (ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)):
-        for child in ast.iter_child_nodes(node):
-            yield from _stored(child)
-
-
-def _name_place(
-    node: ast.FunctionDef | ast.ClassDef, lines: list[bytes], renames: Mapping[str, str]
-) -> Iterator[Place]:
-    if node.name in renames:
-        column = _name_column(lines[node.lineno - 1], node.name, node.col_offset)
-        yield node.lineno, column, node.name, renames[node.name]
-
-
-def _name_column(line: bytes, name: str, start: int) -> int:
-    found = re.compile(rb"\b" + re.escape(name.encode()) + rb"\b").search(line, start)
-    assert found is not None
-    return found.start()
-
-
-def _global_places(node: ast.Global, lines: list[bytes], renames: Mapping[str, str]) -> Iterator[Place]:
-    for name in node.names:
-        if name in renames:
-            column = _name_column(lines[node.lineno - 1], name, node.col_offset)
-            yield node.lineno, column, name, renames[name]
-
-
-def _import_places(node: ast.Import | ast.ImportFrom, renames: Mapping[str, str]) -> Iterator[Place]:
-    """`import a` and `import a as c` become `import a as b`; `import a.b` binds a and is left alone."""
-    for alias in node.names:
-        bound = alias.asname or alias.name
-        if bound not in renames:
-            continue
-        whole = f"{alias.name} as {alias.asname}" if alias.asname else alias.name
-        yield alias.lineno, alias.col_offset, whole, f"{alias.name} as {renames[bound]}"

@@ -15,7 +15,7 @@ from cutesmith.patterns.writing.constants import Constants, Value, known, simpli
 from cutesmith.patterns.writing.inlining import blocks
 from cutesmith.patterns.writing.naming import KERNEL_NAME
 from cutesmith.problems.contract import defined_names, module_scope, parse
-from cutesmith.syntax import Walks
+from cutesmith.syntax import Walks, walk
 
 _PURE = (
     ast.Name, ast.Constant, ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Compare, ast.Attribute, ast.IfExp, ast.Tuple,
@@ -325,4 +325,4 @@ def _is_unread(statement: ast.Assign, read: set[str]) -> bool:
 
 
 def _is_pure(expression: ast.expr) -> bool:
-    return all(isinstance(node, _PURE) for node in ast.walk(expression))
+    return all(isinstance(node, _PURE) for node in walk(expression))

@@ -7,12 +7,11 @@ import functools
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 
-from cutesmith.patterns.writing.kernel_file import renamed
 from cutesmith.patterns.writing.naming import KERNEL_NAME
+from cutesmith.patterns.writing.renaming import KEPT, pieces_of, renamed
 from cutesmith.problems.contract import defined_names, module_scope, parse
+from cutesmith.syntax import walk
 
-KEPT = 256
-"""Sections whose statements are remembered: a network has 50 launches."""
 Meaning = int
 """Equal for statements of the same text whose module-level names have equal meanings."""
 
@@ -45,7 +44,7 @@ class _File:
             names |= self.known[meaning]
         self.taken |= set(names.values())
         renames = {old: new for old, new in names.items() if new != old} | {KERNEL_NAME: function}
-        return _renamed(section if is_first else "\n\n\n".join(kept), tuple(renames.items()))
+        return renamed(section, renames) if is_first else "\n\n\n".join(renamed(text, renames) for text in kept)
 
     def _free(self, name: str, function: str) -> str:
         return name if name not in self.taken else _own_name(name, function)
@@ -62,19 +61,19 @@ class _Statement:
     is_state: bool
 
 
-@functools.lru_cache(maxsize=KEPT)
 def statements_of(section: str) -> tuple[_Statement, ...]:
-    """The statements of a section; candidates differ in one launch, and have the sections of all others in common."""
-    parts = [part for each in parse(section, "section").body for part in _parts(each)]
+    """The statements of a section."""
+    return tuple(statement for piece in pieces_of(section) for statement in statements_in(piece))
+
+
+@functools.lru_cache(maxsize=KEPT)
+def statements_in(piece: str) -> tuple[_Statement, ...]:
+    """The statements of a piece of a section."""
+    parts = [part for each in parse(piece, "piece").body for part in _parts(each)]
     return tuple(
-        _Statement(_text(part, section), ast.unparse(part), _bound(part), _read_names(part), _is_state(part))
+        _Statement(_text(part, piece), ast.unparse(part), _bound(part), _read_names(part), _is_state(part))
         for part in parts
     )
-
-
-@functools.lru_cache(maxsize=KEPT)
-def _renamed(section: str, renames: tuple[tuple[str, str], ...]) -> str:
-    return renamed(section, dict(renames))
 
 
 class _Meanings:
@@ -113,7 +112,7 @@ def _is_state(statement: ast.stmt) -> bool:
 
 
 def _read_names(statement: ast.stmt) -> frozenset[str]:
-    return frozenset(node.id for node in ast.walk(statement) if isinstance(node, ast.Name))
+    return frozenset(node.id for node in walk(statement) if isinstance(node, ast.Name))
 
 
 def _parts(statement: ast.stmt) -> list[ast.stmt]:

@@ -6,12 +6,15 @@ Templates and the graph write statements whole, as what works on them needs it; 
 from __future__ import annotations
 
 import ast
+import functools
 import re
 import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from cutesmith.patterns.writing.renaming import KEPT, pieces_of
 from cutesmith.problems.contract import parse
+from cutesmith.syntax import walk
 
 WIDTH = 120
 STEP = 4
@@ -32,10 +35,15 @@ _WORDS = re.compile(r"(?:\{[^{}]*\}|[^ {])*(?: +|$)")
 
 def wrapped(section: str) -> str:
     """The section, whose lines have up to WIDTH columns; strings of several lines are left, but for docstrings."""
-    lines = section.split("\n")
+    return "".join(map(_wrapped, pieces_of(section)))
+
+
+@functools.lru_cache(maxsize=KEPT)
+def _wrapped(piece: str) -> str:
+    lines = piece.split("\n")
     if max(map(len, lines)) <= WIDTH:
-        return section
-    tree = parse(section, "kernel section")
+        return piece
+    tree = parse(piece, "piece")
     docstrings = {line for node in _docstrings(tree) for line in _lines_of(node)}
     strings = {line for node in _strings(tree) if len(_lines_of(node)) > 1 for line in _lines_of(node)}
     found, depth = list[str](), 0
@@ -52,13 +60,13 @@ def wrapped(section: str) -> str:
 
 def _docstrings(tree: ast.Module) -> Iterator[ast.Expr]:
     """Strings that are statements."""
-    for node in ast.walk(tree):
+    for node in walk(tree):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
             yield node
 
 
 def _strings(tree: ast.Module) -> Iterator[ast.expr]:
-    return (node for node in ast.walk(tree) if isinstance(node, ast.Constant | ast.JoinedStr))
+    return (node for node in walk(tree) if isinstance(node, ast.Constant | ast.JoinedStr))
 
 
 def _lines_of(node: ast.stmt | ast.expr) -> range:
