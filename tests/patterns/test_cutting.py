@@ -128,10 +128,8 @@ def test_what_follows_a_product_is_its_epilogue():
     assert launches("swiglu") == [("contraction", "contract"), ("contraction", "mul"), ("contraction", "contract")]
 
 
-def test_attention_takes_five_launches():
-    assert [pattern for pattern, _ in launches("attention")] == [
-        *["contraction"] * 2, "rows", "contraction", "elementwise",
-    ]  # fmt: skip
+def test_attention_takes_four_launches():
+    assert [pattern for pattern, _ in launches("attention")] == [*["contraction"] * 2, "rows", "contraction"]
 
 
 def test_alike_launches_share_one_kernel():
@@ -146,7 +144,7 @@ def test_a_value_is_freed_once_no_launch_needs_it():
     source = plan.render(plan.configurations()[0])
     lines = [line.strip() for line in source[source.rindex("def launches") :].split("\n")]
     assert lines[lines.index("rows_out = rows(note, product_2_out)") + 1] == "del product_2_out"
-    assert "del product_1_out, rows_out" in lines
+    assert not any("product_1_out" in line for line in lines if line.startswith("del"))  # the last launch reads it
 
 
 def test_a_view_of_a_result_is_no_launch():

@@ -9,7 +9,6 @@ from functools import partial
 
 from cutesmith.errors import UnmatchedError
 from cutesmith.patterns.attention.band import Band, band_of, is_minus_infinity
-from cutesmith.patterns.attention.result import Result, result_of
 from cutesmith.patterns.contraction.analysis import Matrix, matrix_of
 from cutesmith.patterns.contraction.epilogue import Epilogue, FunctionWriter, Given, write_epilogue
 from cutesmith.patterns.graph.attributes import Constant, Iota, Reduction, Sized
@@ -17,6 +16,7 @@ from cutesmith.patterns.graph.builder import GraphBuilder
 from cutesmith.patterns.graph.dtypes import is_float, widens
 from cutesmith.patterns.graph.instructions import instructions
 from cutesmith.patterns.graph.nodes import LEAVES, Graph, Node, with_nodes, with_values
+from cutesmith.patterns.graph.results import Result, result_of
 from cutesmith.patterns.graph.shapes import Shape, is_dense
 from cutesmith.patterns.graph.simplification import constant_value
 from cutesmith.patterns.writing.naming import safe_names

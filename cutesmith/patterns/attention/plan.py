@@ -337,12 +337,11 @@ class _Context:
 
     def _allocated(self, queries: str, values: str) -> tuple[str, str]:
         """The code of the sizes of the result as it lies in memory, and of its view with the dimensions in order."""
-        order, rank = self.problem.result.order, len(self.problem.batch)
         if not self.problem.result.is_reordered:
             return f"(*batch, {queries}.shape[-2], {values}.shape[-1])", ""
-        sizes = [*(f"batch[{dim}]" for dim in range(rank)), f"{queries}.shape[-2]", f"{values}.shape[-1]"]
-        back = ", ".join(str(order.index(dim)) for dim in range(rank + 2))
-        return f"({', '.join(sizes[dim] for dim in order)})", f".permute({back})"
+        batch = [f"batch[{dim}]" for dim in range(len(self.problem.batch))]
+        sizes, view = self.problem.result.laid_out([*batch, f"{queries}.shape[-2]", f"{values}.shape[-1]"])
+        return f"({sizes})", view
 
     def _returned(self, output: Output) -> str:
         code = output.name

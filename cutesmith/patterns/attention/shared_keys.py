@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from cutesmith.patterns.attention.analysis import AttentionProblem
-from cutesmith.patterns.attention.result import Result
 from cutesmith.patterns.contraction.analysis import Matrix
 from cutesmith.patterns.contraction.epilogue import Epilogue
 from cutesmith.patterns.graph.attributes import View
+from cutesmith.patterns.graph.results import Result
 
 SWAPPED = "{0}.transpose(-3, -2)"
 

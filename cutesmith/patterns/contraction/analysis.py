@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from cutesmith.errors import UnmatchedError
 from cutesmith.patterns.contraction.computed import Computed, computed_of
-from cutesmith.patterns.contraction.epilogue import Epilogue, write_epilogue
+from cutesmith.patterns.contraction.epilogue import Epilogue, turned_of, value_of, write_epilogue
 from cutesmith.patterns.graph.attributes import (
     TRANSPOSED,
     Blocks,
@@ -23,7 +23,7 @@ from cutesmith.patterns.graph.attributes import (
 from cutesmith.patterns.graph.dtypes import COMPUTE_TYPE, ITEM_BYTES, STORAGE_TYPE
 from cutesmith.patterns.graph.instructions import instructions
 from cutesmith.patterns.graph.nodes import LEAVES, Graph, Node, in_memory, nodes_of
-from cutesmith.patterns.graph.shapes import Shape
+from cutesmith.patterns.graph.shapes import Shape, is_dense
 from cutesmith.patterns.writing.expressions import is_fast
 from cutesmith.patterns.writing.naming import safe_names
 
@@ -222,17 +222,17 @@ def analyse(graph: Graph, reserved: Collection[str]) -> ContractionProblem:
     for other in others:
         _check_dual(product, other)
     factors = [side for each in products for side in each.inputs]
-    for node in nodes_of(graph.outputs, map(id, factors)):
-        _check_node(graph, products, node)
+    for node in nodes_of(tuple(map(value_of, graph.outputs)), map(id, factors)):
+        _check_node(products, node)
     for given in itertools.chain.from_iterable(map(in_memory, factors)):
         if given.op != "input":
             raise UnmatchedError(f"{given.where} is computed before the product", operation=given.where)
     placed = [output for output in graph.outputs if output.op == "depth_to_space"]
     if placed and len(graph.outputs) > 1:
         raise UnmatchedError(f"{placed[0].where} is in another order than an output beside it", operation="")
-    for output in graph.outputs:
-        value = output.inputs[0] if output.op in ("reshape", "depth_to_space") else output
-        if value.shape != product.shape:
+    for output, strides in zip(graph.outputs, graph.output_strides, strict=True):
+        _check_order(product, output, strides)
+        if value_of(output).shape != product.shape:
             raise UnmatchedError(f"{output.where} has another shape than the product", operation=output.where)
     names = safe_names([argument.name for argument in graph.arguments], reserved)
     rank = len(product.shape)
@@ -336,12 +336,23 @@ def _check_dual(first: Node, second: Node) -> None:
         raise UnmatchedError(f"{second.where} is another product than {first.where}", operation=second.where)
 
 
-def _check_node(graph: Graph, products: Sequence[Node], node: Node) -> None:
+def may_be_turned(product: Node, dtype: str) -> bool:
+    """Whether a result of a type may lie in another order of batches and rows: TMA then writes whole lines of it."""
+    others = {"windows", "grouped", "computed", "chosen", "scaled"}
+    aligned = product.shape[-1] * ITEM_BYTES[dtype] % 16 == 0
+    return aligned and not {side.op for side in product.inputs} & others
+
+
+def _check_order(product: Node, output: Node, strides: Shape) -> None:
+    is_stored = is_dense(output.shape, strides) and may_be_turned(product, output.dtype)
+    if turned_of(output) is not None and not is_stored:
+        raise UnmatchedError(f"{output.where} is in another order than its kernel stores", operation=output.where)
+
+
+def _check_node(products: Sequence[Node], node: Node) -> None:
     """Whether a node can be part of the kernel: pointwise, no larger than the result."""
     product = products[0]
     if any(node in (each, *each.inputs) for each in products) or node.op in LEAVES:
-        return
-    if node.op in ("reshape", "depth_to_space") and any(node is output for output in graph.outputs):
         return
     if not node.is_pointwise:
         raise UnmatchedError(f"{node.where} ({node.op}) is not pointwise work on the product", operation=node.where)

@@ -13,6 +13,7 @@ from cutesmith.errors import UnmatchedError
 from cutesmith.patterns.graph.attributes import Input, Iota, Scalar, Sized, TensorCode
 from cutesmith.patterns.graph.dtypes import COMPUTE_TYPE, STORAGE_TYPE
 from cutesmith.patterns.graph.nodes import Graph, Node
+from cutesmith.patterns.graph.results import Result, result_of
 from cutesmith.patterns.graph.shapes import Shape
 from cutesmith.patterns.graph.takes import READ_ANYWHERE
 from cutesmith.patterns.writing.expressions import Emitter, convert, is_fast
@@ -71,13 +72,15 @@ class Operand(Passed):
 class Output:
     """A tensor of the result's shape: what the epilogue returns for it is a scalar of the DSL type `computed`.
 
-    `viewed` is the `reshape` in whose shape `kernel_fn` returns it, None where it has the result's.
+    `viewed` is the `reshape` in whose shape `kernel_fn` returns it, None where it has the result's. `turned`: it lies
+    in another order of its batches and rows, and is returned through views of that.
     """
 
     name: str
     dtype: str
     computed: str
     viewed: Node | None = None
+    turned: Result | None = None
 
     @property
     def storage(self) -> str:
@@ -152,6 +155,20 @@ class Epilogue:
         return f"{name}({', '.join(code for code in (acc, *operands, *numbers, *coordinates, *tensors) if code)})"
 
 
+def value_of(output: Node) -> Node:
+    """What a kernel computes of an output: that may be a view of it, or have its batches and rows in another order."""
+    turned = turned_of(output)
+    if turned is not None:
+        return turned.value
+    return output.inputs[0] if output.op in ("reshape", "depth_to_space") else output
+
+
+def turned_of(output: Node) -> Result | None:
+    """How an output has batches and rows in another order than its product; None where it has not."""
+    result = result_of(output)
+    return result if result is not None and result.is_reordered else None
+
+
 def write_epilogue(
     graph: Graph, products: Sequence[Node], arguments: list[str], reserved: Collection[str], *, fast: bool | None = None
 ) -> Epilogue:
@@ -213,8 +230,7 @@ class FunctionWriter:
 
     def epilogue(self, outputs: Sequence[Node], given: Mapping[int, Given]) -> Epilogue:
         """The function of what is given that returns an element of each output, whose last view is left out."""
-        views = ("reshape", "depth_to_space")
-        values = [output.inputs[0] if output.op in views else output for output in outputs]
+        values = list(map(value_of, outputs))
         return replace(self.function(values, given), outputs=self._outputs(outputs, values))
 
     def function(self, values: Sequence[Node], given: Mapping[int, Given]) -> Epilogue:
@@ -240,8 +256,9 @@ class FunctionWriter:
         outputs = []
         for place, (node, value) in enumerate(zip(nodes, values, strict=True)):
             stem = f"out_{place}" if len(values) > 1 else "out"
-            viewed = node if node is not value else None
-            outputs.append(Output(self._fresh(stem), node.dtype, COMPUTE_TYPE[value.dtype], viewed))
+            turned = turned_of(node)
+            viewed = None if turned or node is value else node
+            outputs.append(Output(self._fresh(stem), node.dtype, COMPUTE_TYPE[value.dtype], viewed, turned))
         return tuple(outputs)
 
     def _fresh(self, stem: str) -> str:

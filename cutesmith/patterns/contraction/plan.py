@@ -50,7 +50,7 @@ from cutesmith.patterns.contraction.legality import refusals, shared_bytes, thre
 from cutesmith.patterns.contraction.proposals import predicted_seconds, proposals
 from cutesmith.patterns.contraction.skinny import shared_bytes as skinny_shared_bytes
 from cutesmith.patterns.contraction.skinny import skinny_context, skinny_proposals, skinny_seconds
-from cutesmith.patterns.contraction.tma import given_by_columns, stretches
+from cutesmith.patterns.contraction.tma import TMA_BYTES, given_by_columns, stretches
 from cutesmith.patterns.graph.attributes import Reshaping
 from cutesmith.patterns.graph.dtypes import ITEM_BYTES
 from cutesmith.patterns.graph.nodes import Graph, nodes_of
@@ -269,6 +269,7 @@ def _context(problem: ContractionProblem, configuration: Form) -> dict[str, obje
             *equal_checks(problem.arguments, problem.graph, first),
             *columns_check(problem, matrices, codes),
             *fitting_checks(fitting, f"{results[0]}.shape", stretched=not is_tma or stretches(problem)),
+            *(_lines_check(epilogue.outputs) if is_tma else ()),
         ],
         "key": launcher_key(list(dict.fromkeys(inputs))),
         "returns": returned([_returned(problem, o) for o in epilogue.outputs], as_tuple=problem.graph.returns_tuple),
@@ -290,6 +291,9 @@ def _parameters(passed: Sequence[str], taken: Collection[str]) -> list[str]:
 
 def _returned(problem: ContractionProblem, output: Output) -> str:
     code = f"{output.name}.view(torch.bool)" if output.dtype == "bool" else output.name
+    if output.turned is not None:
+        for view in output.turned.views:
+            code = view.code(code, problem.arguments)
     if output.viewed is None or problem.order:
         return code
     if is_image(problem, output.viewed.shape):
@@ -321,12 +325,27 @@ def _allocations(
     elif problem.batch:
         chosen = iter(inputs[2:])
         of_a, of_b = (f"{next(chosen) if code else side}" for code, side in zip(problem.choices, (a, b), strict=True))
-        shape = f"*torch.broadcast_shapes({of_a}.shape[:-2], {of_b}.shape[:-{drop}]), {a}.shape[-2], {columns}"
+        batch = f"torch.broadcast_shapes({of_a}.shape[:-2], {of_b}.shape[:-{drop}])"
+        shape = f"*{batch}, {a}.shape[-2], {columns}"
     if problem.order:
         shape = f"{', '.join(map(str, problem.graph.outputs[0].shape))},"
     for output in problem.epilogue.outputs:
-        dtype = "torch.uint8" if output.dtype == "bool" else f"torch.{output.dtype}"
-        yield f"{output.name} = torch.empty(({shape}), dtype={dtype}, device={a}.device)"
+        dtype, own, back = "torch.uint8" if output.dtype == "bool" else f"torch.{output.dtype}", shape, ""
+        if output.turned is not None:
+            yield f"batch = {batch}"
+            sizes = [*(f"batch[{dim}]" for dim in range(len(problem.batch))), f"{a}.shape[-2]", columns]
+            own, back = output.turned.laid_out(sizes)
+        yield f"{output.name} = torch.empty(({own}), dtype={dtype}, device={a}.device){back}"
+
+
+def _lines_check(outputs: Sequence[Output]) -> Iterator[str]:
+    """The statements that refuse lines of another order which TMA cannot write; no launch would move them after it."""
+    for output in outputs:
+        step = TMA_BYTES // ITEM_BYTES[output.dtype]
+        if output.turned is not None and step > 1:
+            told = f"this kernel takes multiples of {step} as columns of the result, not {{{output.name}.shape[-1]}}"
+            yield f"if {output.name}.shape[-1] % {step}:"
+            yield f'    raise ValueError(f"{told}")'
 
 
 def _sums_again(problem: ContractionProblem) -> bool:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from cutesmith.errors import UnmatchedError
 from cutesmith.patterns.attention.plan import match as attention
-from cutesmith.patterns.attention.result import is_copy, result_of
 from cutesmith.patterns.chains.chain import returning, standing_alone
 from cutesmith.patterns.cutting.regions import base_of
 from cutesmith.patterns.cutting.stored_values import nodes_between, reading
 from cutesmith.patterns.graph.dtypes import HALVES
 from cutesmith.patterns.graph.nodes import LEAVES, Graph, Node, in_memory, users_of
+from cutesmith.patterns.graph.results import last_view
 
 
 @dataclass(frozen=True)
@@ -42,21 +41,12 @@ def attended_products(graph: Graph) -> list[Attended]:
         weights = _unwidened(last.inputs[0])
         given = {key: node for key, node in known.items() if node is not last and node is not base_of(weights)}
         first = [node for node in nodes_between(order, [last], given) if node.op == "contract" and node is not last]
-        for end in dict.fromkeys([_last_view(last, users), last]) if len(first) == 1 else ():
+        for end in dict.fromkeys([last_view(last, users), last]) if len(first) == 1 else ():
             piece, operands = reading(returning(graph, [end]), given)
             if _is_attention(standing_alone(piece)[0]):
                 found.append(Attended(first[0], last, end, tuple(operands)))
                 break
     return found
-
-
-def _last_view(product: Node, users: Mapping[int, Sequence[Node]]) -> Node:
-    """The dense copy of a view of a product that is all that anything reads of it; else the product."""
-    node = product
-    while len(users[id(node)]) == 1 and (users[id(node)][0].op in ("reshape", "stored") or is_copy(users[id(node)][0])):
-        (node,) = users[id(node)]
-    result = result_of(node)
-    return node if node.op != "stored" and result and result.is_reordered else product
 
 
 def _unwidened(factor: Node) -> Node:

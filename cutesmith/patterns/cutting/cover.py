@@ -107,6 +107,7 @@ class _Cover:
             needed |= {id(node): node for node in self.regions.read_by(region)}
         bases = [base_of(node) for node in self.regions.order if node.op == "stored"]
         inside = {id(node) for each in self.attended for node in each.inside}
+        inside |= {id(base_of(node)) for region in self.regions.found for node in region.turned if node.op == "stored"}
         needed |= {id(base): base for base in bases if id(base) not in inside}
         wholes = (node for each in self.attended for node in (each.end, *each.operands))
         for node in (*self.graph.outputs, *wholes):

@@ -11,10 +11,12 @@ import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from cutesmith.patterns.contraction.analysis import may_be_turned
 from cutesmith.patterns.cutting.dual_products import pairs_of
 from cutesmith.patterns.graph.attributes import Contraction
 from cutesmith.patterns.graph.node_table import IN_MEMORY
 from cutesmith.patterns.graph.nodes import LEAVES, Graph, Node, in_memory, nodes_of, users_of
+from cutesmith.patterns.graph.results import last_view
 
 MOST_OUTPUTS = 4
 """Of one region: each is a tensor of the result's size that a block writes."""
@@ -22,10 +24,14 @@ MOST_OUTPUTS = 4
 
 @dataclass(eq=False)
 class Region:
-    """Products and the nodes that their kernel computes after them, in the graph's order."""
+    """Products and the nodes that their kernel computes after them, in the graph's order.
+
+    `turned` are those of the nodes that view its only result in the order in which it is stored.
+    """
 
     products: tuple[Node, ...]
     nodes: list[Node]
+    turned: list[Node] = field(default_factory=list)
 
 
 @dataclass
@@ -64,6 +70,19 @@ class Regions:
                 self.owners[id(node)] = region
         while len(self.outputs_of(region)) > MOST_OUTPUTS:
             del self.owners[id(region.nodes.pop())]
+        self._end_in_order(region)
+
+    def _end_in_order(self, region: Region) -> None:
+        """A result that is read in another order of its batches and rows alone is stored in that."""
+        output, *others = self.outputs_of(region)
+        if others or self.graph.free_sizes or not may_be_turned(region.products[0], output.dtype):
+            return
+        end = last_view(output, self.users)
+        while end is not output:
+            region.turned.insert(0, end)
+            (end,) = end.inputs
+        region.nodes += region.turned
+        self.owners |= {id(node): region for node in region.turned}
 
     def _fits(self, node: Node, region: Region) -> bool:
         shape = region.products[0].shape
@@ -105,7 +124,7 @@ class Regions:
         factors = [side for product in region.products for side in product.inputs]
         sides = itertools.chain.from_iterable(map(in_memory, factors))
         yield from (base_of(side) for side in sides if side.op != "input")
-        for node in region.nodes[len(region.products) :]:
+        for node in region.nodes[len(region.products) : len(region.nodes) - len(region.turned)]:
             for child in node.inputs:
                 if self.owners.get(id(child)) is not region and not is_pointwise_on_arguments(child):
                     yield base_of(child)

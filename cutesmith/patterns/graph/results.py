@@ -1,4 +1,4 @@
-"""How the result of an attention is seen: models put the heads of a query side by side, which takes no launch.
+"""How the result of an attention or a product is seen: models put heads side by side, which takes no launch.
 
 The kernel stores each row where it lies in the end, as a row is contiguous either way.
 """
@@ -6,6 +6,7 @@ The kernel stores each row where it lies in the end, as a row is contiguous eith
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from cutesmith.patterns.graph.attributes import Reshaping, Stored, View
@@ -26,6 +27,11 @@ class Result:
         """Whether dimensions have changed places."""
         return self.order != tuple(range(len(self.order)))
 
+    def laid_out(self, sizes: Sequence[str]) -> tuple[str, str]:
+        """The codes of the sizes as they lie in memory, and of the view with the dimensions in order."""
+        back = ", ".join(str(self.order.index(dim)) for dim in range(len(sizes)))
+        return ", ".join(sizes[dim] for dim in self.order), f".permute({back})" if self.is_reordered else ""
+
 
 def result_of(output: Node) -> Result | None:
     """What a dense output is a view of, or a copy of a view; None where a copy moves elements of a row."""
@@ -40,6 +46,15 @@ def result_of(output: Node) -> Result | None:
         (node,) = node.inputs
     order = _order(node.shape, turned) if turned else tuple(range(len(node.shape)))
     return Result(node, tuple(views), order) if order else None
+
+
+def last_view(product: Node, users: Mapping[int, Sequence[Node]]) -> Node:
+    """The dense copy of a view of a product that is all that anything reads of it; else the product."""
+    node = product
+    while len(users[id(node)]) == 1 and (users[id(node)][0].op in ("reshape", "stored") or is_copy(users[id(node)][0])):
+        (node,) = users[id(node)]
+    result = result_of(node)
+    return node if node.op != "stored" and result and result.is_reordered else product
 
 
 def is_copy(node: Node) -> bool:
