@@ -13,7 +13,7 @@ from cutesmith.judge.reference_side.gpu_values import as_on_a_gpu
 from cutesmith.patterns.match import plan_kernel
 from cutesmith.patterns.tracing.trace import trace_function
 from tests.patterns.interpret import interpret
-from tests.patterns.running import as_list, exactly, first_kernel, interpret_chain, move, normal
+from tests.patterns.running import as_list, emulated_hopper, exactly, first_kernel, interpret_chain, move, normal
 
 
 def index(*shape: int, below: int = 3) -> torch.Tensor:
@@ -97,6 +97,27 @@ def test_coordinates_that_are_not_finite_give_what_they_give_on_a_gpu(mode, corn
     function = lambda x, g: F.grid_sample(x, g, mode=mode, align_corners=corners)  # noqa: E731
     (found,) = interpret(trace_function(function, (image, grid)), (image, grid))
     torch.testing.assert_close(found, as_on_a_gpu(function)(image, grid), rtol=1e-5, atol=1e-5, equal_nan=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["bilinear", "nearest"])
+@pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
+@pytest.mark.parametrize("corners", [False, True])
+def test_points_of_a_volume_are_sampled(mode, padding, corners):
+    volume, grid = normal(2, 3, 5, 4, 1), 1.5 * normal(2, 3, 4, 5, 3, seed=1)
+    function = lambda x, g: F.grid_sample(x, g, mode, padding, align_corners=corners)  # noqa: E731
+    (found,) = interpret(trace_function(function, (volume, grid)), (volume, grid))
+    torch.testing.assert_close(found, *exactly(function, (volume, grid)), rtol=1e-5, atol=1e-5)
+
+
+def test_points_of_a_volume_are_one_launch(tmp_path):
+    inputs = normal(1, 2, 3, 4, 5), normal(1, 2, 3, 4, 3, seed=1)
+    function = lambda x, g: F.grid_sample(x, g, align_corners=False)  # noqa: E731
+    plan = plan_kernel(trace_function(function, inputs), "sm_90a")
+    assert plan.pattern == "elementwise"
+    with emulated_hopper():
+        ours = first_kernel(plan, tmp_path).kernel_fn(*map(move, inputs)).cpu()
+    torch.testing.assert_close(ours, *exactly(function, inputs), rtol=1e-5, atol=1e-5)
 
 
 def corners(boxes):

@@ -141,6 +141,10 @@ SLOW_CASES = {
         lambda g, i: torch.ops.aten.embedding_dense_backward(g, i, 30, 2, False),
         (normal(50, 20), IDS),
     ),
+    "backward of an embedding by frequency": (
+        lambda g, i: torch.ops.aten.embedding_dense_backward(g, i, 30, 2, True),
+        (normal(50, 20), IDS),
+    ),
 }
 
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
 
 BILINEAR, NEAREST = 0, 1
-ZEROS = 0
+ZEROS, BORDER = 0, 1
 CUDNN_CHANNELS = 1024  # of an image, at most: with zeros around and aligned corners PyTorch lets cuDNN sample it
 
 
@@ -29,29 +30,58 @@ def _grid_sampler_2d(
         from torch._decomp import decomposition_table
 
         return decomposition_table[_GRID_SAMPLER](image, grid, interpolation, padding, align_corners)  # type: ignore[no-any-return]
-    batch, channels, *sizes = image.shape
-    places = [_place(grid[..., dim].unsqueeze(1), sizes[1 - dim], align_corners) for dim in (1, 0)]
-    lines = torch.arange(batch, device=image.device).view(-1, 1, 1, 1)
-    planes = torch.arange(channels, device=image.device).view(1, -1, 1, 1)
+    sizes = image.shape[2:]
+    places = [_place(grid[..., 1 - dim].unsqueeze(1), sizes[dim], align_corners) for dim in range(2)]
+    total = _sampled(image, places, interpolation)
+    by_cudnn = align_corners and image.shape[1] <= CUDNN_CHANNELS and interpolation == BILINEAR
+    if not by_cudnn:  # whose weights are NaN where a coordinate is not finite
+        return total
+    return torch.where(places[0].isfinite() & places[1].isfinite(), total, torch.nan)
 
-    def seen(y: torch.Tensor, x: torch.Tensor, weight: torch.Tensor | None) -> torch.Tensor:
-        inside = (y >= 0) & (y < sizes[0]) & (x >= 0) & (x < sizes[1])
-        at_y, at_x = (torch.where(inside, place, 0).long() for place in (y, x))
-        value = image[lines, planes, at_y, at_x]
+
+def _grid_sampler_3d(
+    image: torch.Tensor, grid: torch.Tensor, interpolation: int = 0, padding: int = 0, align_corners: bool = False
+) -> Any:
+    """As in two dimensions; beyond a border lies the border, or the image turned back at it."""
+    if interpolation not in (BILINEAR, NEAREST) or not image.is_floating_point():
+        return NotImplemented
+    grid, sizes = grid.to(torch.promote_types(grid.dtype, torch.float32)), image.shape[2:]
+    places = [_place(grid[..., 2 - dim].unsqueeze(1), size, align_corners) for dim, size in enumerate(sizes)]
+    if padding != ZEROS:
+        if padding != BORDER:
+            places = [_reflected(place, size, align_corners) for place, size in zip(places, sizes, strict=True)]
+        places = [place.clamp(0, size - 1) for place, size in zip(places, sizes, strict=True)]
+    return _sampled(image, places, interpolation).to(image.dtype)
+
+
+def _reflected(place: torch.Tensor, size: int, align_corners: bool) -> torch.Tensor:
+    """Turned back at the first and last element, or at their outer edges, as often as it leaves."""
+    first, span = (0.0, float(size - 1)) if align_corners else (-0.5, float(size))
+    if span == 0:
+        return torch.zeros_like(place)
+    far = (place - first).abs() % (2 * span)
+    return torch.where(far > span, 2 * span - far, far) + first
+
+
+def _sampled(image: torch.Tensor, places: list[torch.Tensor], interpolation: int) -> torch.Tensor:
+    """The elements of (batch, channels, *sizes) at a place along each of the sizes, or those around it, weighted."""
+    batch, channels, *sizes = image.shape
+    ones = [1] * len(sizes)
+    lines = torch.arange(batch, device=image.device).view(-1, 1, *ones)
+    planes = torch.arange(channels, device=image.device).view(1, -1, *ones)
+
+    def seen(corner: Sequence[torch.Tensor], weight: torch.Tensor | None) -> torch.Tensor:
+        inside = _all((place >= 0) & (place < size) for place, size in zip(corner, sizes, strict=True))
+        value = image[(lines, planes, *(torch.where(inside, place, 0).long() for place in corner))]
         return torch.where(inside, value if weight is None else value * weight, 0.0)
 
     if interpolation == NEAREST:
-        return seen(places[0].round(), places[1].round(), None)
-    (top, low), (left, right) = ((place.floor(), place.floor() + 1) for place in places)
-    (y, x) = places
-    total = (
-        seen(top, left, (low - y) * (right - x))
-        + seen(top, right, (low - y) * (x - left))
-        + seen(low, left, (y - top) * (right - x))
-        + seen(low, right, (y - top) * (x - left))
-    )
-    by_cudnn = align_corners and channels <= CUDNN_CHANNELS  # its weights are NaN where a coordinate is not finite
-    return torch.where(y.isfinite() & x.isfinite(), total, torch.nan) if by_cudnn else total
+        return seen([place.round() for place in places], None)
+    sides = [
+        ((place.floor(), place.floor() + 1 - place), (place.floor() + 1, place - place.floor())) for place in places
+    ]
+    corners = itertools.product(*sides)
+    return _sum([seen([at for at, _ in corner], _product([share for _, share in corner])) for corner in corners])
 
 
 def _affine_grid(theta: torch.Tensor, size: list[int], align_corners: bool) -> torch.Tensor:
@@ -141,10 +171,19 @@ def _sum(terms: list[torch.Tensor]) -> torch.Tensor:
     return functools.reduce(torch.add, terms)
 
 
+def _product(factors: list[torch.Tensor]) -> torch.Tensor:
+    return functools.reduce(torch.mul, factors)
+
+
+def _all(conditions: Iterable[torch.Tensor]) -> torch.Tensor:
+    return functools.reduce(torch.logical_and, conditions)
+
+
 _STORED = torch.ops.prims.clone.default  # what is read many times lies in memory
 _GRID_SAMPLER = torch.ops.aten.grid_sampler_2d.default
 DECOMPOSITIONS: dict[Any, Callable[..., Any]] = {
     _GRID_SAMPLER: _grid_sampler_2d,
+    torch.ops.aten.grid_sampler_3d.default: _grid_sampler_3d,
     torch.ops.aten.affine_grid_generator.default: _affine_grid,
     torch.ops.aten._upsample_bilinear2d_aa.default: functools.partial(_antialiased, _triangle, 1),
     torch.ops.aten._upsample_bicubic2d_aa.default: functools.partial(_antialiased, _cubic, 2),

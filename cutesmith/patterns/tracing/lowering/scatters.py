@@ -273,12 +273,14 @@ def _in_place_of(low: Lowering, values: Node, mask: Node, rest: int) -> Node:
 @lowers("embedding_dense_backward")
 def _embedding_backward(low: Lowering, grad: Node, index: Node, rows: int, padding: int, scaled: bool) -> Node:
     build, count = low.build, math.prod(index.shape)
-    if scaled:
-        raise build.unmatched("scales gradients by how often an index occurs")
     place = build.reshape(build.operand(index, "int64"), (count, 1))
     place = build("where", build("eq", place, padding), -1, place) if padding >= 0 else place
     grad = build.reshape(grad, (count, grad.shape[-1]))
-    return _combined(low, place, low.operand(grad), 0, rows, "sum", low.dtype)
+    total = _combined(low, place, low.operand(grad), 0, rows, "sum", low.dtype)
+    if not scaled:
+        return total
+    number = build("maximum", _counted(low, place, 0, rows), 1)
+    return build("div", total, low.operand(number), dtype=low.dtype)
 
 
 # Segments and bags
