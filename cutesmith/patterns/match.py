@@ -20,6 +20,7 @@ from cutesmith.patterns.cutting.cover import cut
 from cutesmith.patterns.cutting.dual_products import with_dual_products
 from cutesmith.patterns.cutting.line_taps import with_taps_as_channels
 from cutesmith.patterns.cutting.machine import H200
+from cutesmith.patterns.cutting.own_places import with_reductions_in_place
 from cutesmith.patterns.cutting.owners import with_owners
 from cutesmith.patterns.cutting.partial_sums import with_partial_sums
 from cutesmith.patterns.cutting.phase_reductions import with_reductions_of_phases
@@ -117,6 +118,7 @@ def whole_or_cut(graph: Graph, arch: str = "sm_90a", *, free_sizes: bool = False
     `free_sizes`: of the ways that hold for other sizes as far as the graph does.
     """
     graph = replace(graph if free_sizes else with_scales(graph), free_sizes=free_sizes)
+    graph = with_reductions_in_place(graph)
     others = [other for change in SAID_OTHERWISE if (other := change(graph)) is not graph]
     if not any(node.op == "contract" for node in graph.nodes()):
         return with_shared_kernels(_fastest(_one_or_cut(graph), others))

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from cutesmith.patterns.configurations import AnyConfiguration
-from cutesmith.patterns.graph.nodes import Graph
+from cutesmith.patterns.graph.attributes import Input
+from cutesmith.patterns.graph.dtypes import ITEM_BYTES
+from cutesmith.patterns.graph.nodes import Graph, Node, bytes_of
+from cutesmith.patterns.graph.shapes import Shape
 from cutesmith.runtime.tiling import TiledShape, Tiling
 
 C = TypeVar("C", bound=AnyConfiguration)
@@ -31,6 +34,11 @@ class GraphPlan:
         return self.graph.flops
 
     @property
+    def computed(self) -> Graph:
+        """The graph as the kernel computes it: what its operations take."""
+        return self.graph
+
+    @property
     def blocks(self) -> float:
         """Of the first configuration, where they may be fewer than multiprocessors; else infinite."""
         return math.inf
@@ -39,6 +47,20 @@ class GraphPlan:
     def warp_instructions(self) -> int:
         """Those of the first configuration, where they are far more than bytes and operations let expect; else 0."""
         return 0
+
+
+def bytes_of_reads(graph: Graph, reads: Iterable[tuple[Node, Shape]]) -> int:
+    """Bytes that must cross device memory once: what is read of arguments in these shapes, and all outputs.
+
+    Of an argument no more than all of it, however many views of it are read.
+    """
+    read: dict[int, int] = {}
+    for source, shape in reads:
+        index = Input.of(source).index
+        whole = math.prod(graph.arguments[index].shape)
+        read[index] = min(whole, read.get(index, 0) + math.prod(shape))
+    inputs = sum(count * ITEM_BYTES[graph.arguments[index].dtype] for index, count in read.items())
+    return inputs + sum(map(bytes_of, graph.outputs))
 
 
 class PatternPlan(Protocol[C]):

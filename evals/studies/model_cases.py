@@ -123,6 +123,69 @@ def quantised_blocks(x: Values) -> tuple[Values, Values]:
     return (blocks / scale).to(torch.float8_e4m3fn).flatten(-2), scale.squeeze(-1)
 
 
+def normed(x: Values, w: Values) -> Values:
+    """Qwen3's RMS norm of heads."""
+    square = x.float().pow(2).mean(-1, keepdim=True)
+    return w * (x.float() * torch.rsqrt(square + 1e-6)).to(x.dtype)
+
+
+def normed_about_one(x: Values, w: Values) -> Values:
+    """Gemma 3's RMS norm of heads."""
+    value = x.float()
+    value = value * torch.rsqrt(value.pow(2).mean(-1, keepdim=True) + 1e-6)
+    return (value * (1 + w.float())).type_as(x)
+
+
+def heads_of(x: Values, norm: Callable[[Values, Values], Values], w: Values, cos: Values, sin: Values) -> Values:
+    """Queries or keys (batch, tokens, heads, 128), normed and rotated, as attention takes them."""
+    return rotate_half(norm(x, w).transpose(1, 2), cos.unsqueeze(1), sin.unsqueeze(1))
+
+
+def heads_of_flat_norm(q: Values, w: Values, cos: Values, sin: Values) -> Values:
+    """OLMo 2's queries, normed before there are heads."""
+    heads = F.rms_norm(q, (4096,), w).unflatten(-1, (-1, 128)).transpose(1, 2)
+    return rotate_half(heads, cos.unsqueeze(1), sin.unsqueeze(1))
+
+
+def heads_of_projection(qkv: Values, wq: Values, wk: Values, cos: Values, sin: Values) -> tuple[Values, Values]:
+    """32 heads of queries and 8 of keys from one projection, beside 8 of values."""
+    q, k, _ = qkv.unflatten(-1, (-1, 128)).split((32, 8, 8), 2)
+    return heads_of(q, normed, wq, cos, sin), heads_of(k, normed, wk, cos, sin)
+
+
+def rotated_quarter(x: Values, w: Values, cos: Values, sin: Values) -> Values:
+    """Normed heads of which the first channels alone are rotated, as many as the tables have."""
+    y = F.rms_norm(x, (128,), w)
+    return torch.cat((rotate_half(y[..., :32], cos, sin), y[..., 32:]), -1)
+
+
+def gated_halves(x: Values, w: Values) -> Values:
+    """A gate of the halves of a normed row."""
+    gate, value = F.rms_norm(x, (8192,), w).chunk(2, -1)
+    return F.silu(gate) * value
+
+
+def normed_heads() -> Iterator[Case]:
+    """Norms of heads and rotary embeddings, and gates of normed halves."""
+    w, table = Tensor((128,)), Tensor((1, 4096, 128))
+    q, k = Tensor((2, 4096, 32, 128)), Tensor((2, 4096, 8, 128))
+    qwen = lambda q, k, wq, wk, *tables: (heads_of(q, normed, wq, *tables), heads_of(k, normed, wk, *tables))  # noqa: E731
+    yield _case("heads of Qwen3", qwen, q, k, w, w, table, table, tolerance=2e-2)
+    gemma = lambda q, w, *tables: heads_of(q, normed_about_one, w, *tables)  # noqa: E731
+    yield _case("heads of Gemma 3", gemma, q, w, table, table, tolerance=2e-2)
+    yield _case(
+        "heads of OLMo 2", heads_of_flat_norm, Tensor((2, 4096, 4096)), Tensor((4096,)), table, table, tolerance=2e-2
+    )
+    qkv = Tensor((2, 4096, 48 * 128))
+    yield _case("heads of a projection", heads_of_projection, qkv, w, w, table, table, tolerance=2e-2)
+    rope = lambda x, w, *tables: rotate_half(F.rms_norm(x, (128,), w), *tables)  # noqa: E731
+    table = Tensor((4096, 128))
+    yield _case("norm and rope", rope, Tensor((2, 32, 4096, 128)), w, table, table, tolerance=2e-2)
+    table = Tensor((4096, 32))
+    yield _case("norm and partial rope", rotated_quarter, Tensor((2, 32, 4096, 128)), w, table, table, tolerance=2e-2)
+    yield _case("gate of normed halves", gated_halves, Tensor((8192, 8192)), Tensor((8192,)), tolerance=2e-2)
+
+
 def rows_of_models() -> Iterator[Case]:
     """Norms, losses, routers, samplers and quantisation."""
     x, w = Tensor((8192, 4096)), Tensor((4096,))
@@ -279,5 +342,5 @@ def products_of_models() -> Iterator[Case]:
 
 
 PARTS: tuple[Callable[[], Iterator[Case]], ...] = (
-    moved_tokens, rows_of_models, pairs_and_images, loops, products_of_models,
+    moved_tokens, normed_heads, rows_of_models, pairs_and_images, loops, products_of_models,
 )  # fmt: skip

@@ -272,7 +272,9 @@ def standing_alone(graph: Graph) -> tuple[Graph, tuple[Source, ...]]:
     alone = with_nodes(numbered, lambda node: _renumbered(node, moved))
     arguments = tuple((*graph.arguments, *numbers)[place] for place in kept)
     # the chain checks the sizes
+    known = frozenset((moved[index], dim) for index, dim in graph.held | graph.checked_before if index in moved)
     alone = replace(alone, arguments=arguments, held=frozenset(), equal=(), most=(), not_ones=(), steps=())
+    alone = replace(alone, checked_before=known)
     return alone, (*values, *laws.values())
 
 

@@ -22,7 +22,8 @@ from cutesmith.patterns.graph.builder import GraphBuilder
 from cutesmith.patterns.graph.dtypes import compute_dtype
 from cutesmith.patterns.graph.nodes import Graph, Node, with_nodes, with_values
 from cutesmith.patterns.graph.size_laws import Place, SizeLaw
-from cutesmith.patterns.rows.analysis import Degrees, RowsAnalysis, analyse
+from cutesmith.patterns.rows.analysis import RowsAnalysis, analyse
+from cutesmith.patterns.rows.variances import Degrees
 
 Dims = tuple[int, ...]
 

@@ -35,7 +35,7 @@ class Machine:
         if isinstance(plan, ContractionPlan):
             found = plan.configurations(arch)
             return self.launch_seconds + plan.seconds(found[0]) - LAUNCH_SECONDS if found else math.inf
-        arithmetic = (plan.algorithmic_flops + more_instructions(plan.graph)) / self.scalar_flops_per_second
+        arithmetic = (plan.computed.flops + more_instructions(plan.computed)) / self.scalar_flops_per_second
         return self.launch_seconds + max(
             plan.algorithmic_bytes / min(self.bytes_per_second, self.block_bytes_per_second * plan.blocks),
             plan.seconds(arch) if isinstance(plan, AttentionPlan) else arithmetic,

@@ -10,12 +10,12 @@ import functools
 import math
 from dataclasses import replace
 
-from cutesmith.patterns.cutting.small_products import LONGEST, place_along
+from cutesmith.patterns.cutting.small_products import LONGEST
 from cutesmith.patterns.graph.attributes import Reduction, Viewed
 from cutesmith.patterns.graph.builder import GraphBuilder
 from cutesmith.patterns.graph.dtypes import compute_dtype
 from cutesmith.patterns.graph.node_table import IN_MEMORY
-from cutesmith.patterns.graph.nodes import LEAVES, Graph, Node, nodes_of, with_nodes
+from cutesmith.patterns.graph.nodes import LEAVES, Graph, Node, nodes_of, place_along, with_nodes
 from cutesmith.patterns.graph.size_laws import Place, SizeLaw
 from cutesmith.patterns.graph.views import push_slice
 

@@ -13,10 +13,10 @@ from dataclasses import replace
 
 import torch
 
-from cutesmith.patterns.graph.attributes import Contraction, Input, View
+from cutesmith.patterns.graph.attributes import Contraction, View
 from cutesmith.patterns.graph.builder import GraphBuilder
 from cutesmith.patterns.graph.node_table import IN_MEMORY
-from cutesmith.patterns.graph.nodes import Graph, Node, in_memory, with_nodes
+from cutesmith.patterns.graph.nodes import Graph, Node, in_memory, place_along, with_nodes
 from cutesmith.patterns.graph.size_laws import Place
 
 LONGEST = 8
@@ -48,15 +48,6 @@ def _place(product: Node) -> Place | None:
     """The dimension of an argument that is as long as the sum; None where it is not known."""
     places = (place_along(factor, dim) for factor, dim in zip(product.inputs, (-1, -2), strict=True))
     return next((place for place in places if place), None)
-
-
-def place_along(node: Node, dim: int) -> Place | None:
-    """The dimension of an argument that a dimension of a view of it is; None where it is not known."""
-    if node.op != "input":
-        return None
-    seen = Input.of(node)
-    dims, along = list(zip(*seen.root, strict=True)), (node.shape[dim], seen.stride[dim])
-    return (seen.index, dims.index(along)) if dims.count(along) == 1 else None
 
 
 def _sum_of_slices(build: GraphBuilder, node: Node) -> Node:

@@ -17,7 +17,7 @@ from cutesmith.patterns.graph.instructions import instructions
 from cutesmith.patterns.graph.nodes import LEAVES, Graph, Node, nodes_of
 from cutesmith.patterns.graph.shapes import Shape
 from cutesmith.patterns.graph.size_laws import SizeLaw
-from cutesmith.patterns.graph.takes import aligned_inputs
+from cutesmith.patterns.graph.takes import aligned_inputs, is_own_place
 from cutesmith.patterns.writing.expressions import Emitter, is_fast
 from cutesmith.patterns.writing.naming import as_stored
 
@@ -126,14 +126,7 @@ class _Lane:
 
 def _are_own(places: Sequence[Node], shape: Sequence[int]) -> bool:
     """Whether places are the coordinates of the result, whose dimensions stand in the same order from the end on."""
-
-    def is_own(place: Node, size: int, dim: int) -> bool:
-        if place.op == "constant":
-            return Constant.of(place).value == 0 and size == 1
-        along = Iota.of(place).dim if place.op == "iota" else 0
-        return place.op == "iota" and along - len(place.shape) == dim and place.shape[along] == size
-
-    return all(map(is_own, places, shape, range(-len(shape), 0)))
+    return all(map(is_own_place, places, shape, range(-len(shape), 0)))
 
 
 def _selected(build: GraphBuilder, node: Node, number: int) -> Node:

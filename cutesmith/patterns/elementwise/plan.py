@@ -27,7 +27,7 @@ from cutesmith.patterns.graph.dtypes import ITEM_BYTES
 from cutesmith.patterns.graph.instructions import instructions
 from cutesmith.patterns.graph.nodes import LEAVES, Graph, Node
 from cutesmith.patterns.graph.takes import READ_ANYWHERE, aligned_inputs, with_takes
-from cutesmith.patterns.pattern_plan import GraphPlan
+from cutesmith.patterns.pattern_plan import GraphPlan, bytes_of_reads
 from cutesmith.patterns.writing.expressions import is_fast
 from cutesmith.patterns.writing.templating import first_checks, render_template
 from cutesmith.runtime.tiling import TiledShape, Tiling
@@ -69,16 +69,10 @@ class ElementwisePlan(GraphPlan):
     @property
     def algorithmic_bytes(self) -> int:
         """Bytes that must cross device memory once: used inputs read, outputs written, in the traced shapes."""
-        read: dict[int, int] = {}
         anywhere = [node for node in self.graph.nodes() if node.op in READ_ANYWHERE]
         reads = [(node, node.shape) for node in aligned_inputs(self.graph)]
         reads += [(node.inputs[0], (node if node.op == "take" else node.inputs[0]).shape) for node in anywhere]
-        for source, shape in reads:
-            index = Input.of(source).index
-            whole = math.prod(self.graph.arguments[index].shape)
-            read[index] = min(whole, read.get(index, 0) + math.prod(shape))
-        inputs = sum(count * ITEM_BYTES[self.graph.arguments[index].dtype] for index, count in read.items())
-        return inputs + sum(math.prod(node.shape) * ITEM_BYTES[node.dtype] for node in self.graph.outputs)
+        return bytes_of_reads(self.graph, reads)
 
     @property
     def warp_instructions(self) -> int:

@@ -13,13 +13,13 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from cutesmith.patterns.graph.attributes import Constant, Iota, Joined, Reduction, Sized, Stored, View
+from cutesmith.patterns.graph.attributes import Iota, Joined, Reduction, Sized, Stored, View
 from cutesmith.patterns.graph.builder import GraphBuilder
 from cutesmith.patterns.graph.node_table import IN_MEMORY
 from cutesmith.patterns.graph.nodes import Graph, Node, nodes_of, with_nodes
-from cutesmith.patterns.graph.operations import POINTWISE
 from cutesmith.patterns.graph.shapes import Shape, dense_strides, is_dense
 from cutesmith.patterns.graph.size_laws import SizeLaw
+from cutesmith.patterns.graph.takes import values_at, whole_number
 from cutesmith.patterns.graph.views import push_permute
 
 PLACES = frozenset("iota constant sized add sub mul floor_div remainder".split())
@@ -208,7 +208,7 @@ class _Bound:
     def of(cls, condition: Node) -> _Bound | None:
         """What a condition says; None where it says something else."""
         place = _coordinate(condition.inputs[0]) if condition.op == "lt" else None
-        end = _number(condition.inputs[1]) if place else None
+        end = whole_number(condition.inputs[1]) if place else None
         if place is None or end is None:
             return None
         dim, offset = place
@@ -226,16 +226,9 @@ def _coordinate(node: Node) -> tuple[int, int] | None:
     """The dimension, from the right, whose coordinate a value is, and what is added to it; None for other values."""
     if node.op == "iota":
         return Iota.of(node).dim - len(node.shape), 0
-    number = _number(node.inputs[1]) if node.op in ("add", "sub") else None
+    number = whole_number(node.inputs[1]) if node.op in ("add", "sub") else None
     inner = _coordinate(node.inputs[0]) if number is not None else None
     return (inner[0], inner[1] + (number if node.op == "add" else -number)) if inner and number is not None else None
-
-
-def _number(node: Node) -> int | None:
-    """A whole number that is known for the traced sizes."""
-    if node.op == "sized":
-        return int(Sized.of(node).value)
-    return int(Constant.of(node).value) if node.op == "constant" else None
 
 
 def _cuts(node: Node, dim: int) -> Iterator[int]:
@@ -259,7 +252,7 @@ def _taken_whole(build: GraphBuilder, node: Node, dim: int, start: int, shape: S
     whole, met = [1] * len(shape), list[int]()
     flat = {at: torch.zeros(size, dtype=torch.int64) for at, size in enumerate(shape)}
     for place, size in zip(places, source.shape, strict=True):
-        if size == 1 and _number(place) == 0:
+        if size == 1 and whole_number(place) == 0:
             continue
         along = {Iota.of(each).dim - len(each.shape) for each in nodes_of((place,)) if each.op == "iota"}
         at = len(shape) + along.pop() if len(along) == 1 else -1
@@ -268,21 +261,11 @@ def _taken_whole(build: GraphBuilder, node: Node, dim: int, start: int, shape: S
         first = start if at - len(shape) == dim else 0
         whole[at] *= size
         met.append(at)
-        flat[at] = flat[at] * size + _values(place, torch.arange(first, first + shape[at]))
+        flat[at] = flat[at] * size + values_at(place, torch.arange(first, first + shape[at]))
     if any(whole[at] != shape[at] or not torch.equal(flat[at], torch.arange(shape[at])) for at in met):
         return None
     is_whole = source.op == "stored" and Stored.of(source) == Stored.whole(source.shape)
     return build.reshape(source.inputs[0] if is_whole else source, tuple(whole))
-
-
-def _values(place: Node, coordinate: torch.Tensor) -> torch.Tensor:
-    """A coordinate of a take at each coordinate of its result along the only dimension that it follows."""
-    if place.op == "iota":
-        return coordinate
-    if (number := _number(place)) is not None:
-        return torch.tensor(number)
-    values: torch.Tensor = POINTWISE[place.op].torch(*(_values(each, coordinate) for each in place.inputs))
-    return values
 
 
 def rebuilt(build: GraphBuilder, node: Node) -> Node | None:

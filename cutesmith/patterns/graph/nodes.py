@@ -48,6 +48,7 @@ from cutesmith.patterns.graph.attributes import (
     NONE,
     Attributes,
     Constant,
+    Input,
     Number,
     Reshaping,
     Sized,
@@ -150,6 +151,8 @@ class Graph:
     """The graph holds for the traced sizes only: a constant follows them without a law, or nothing is known."""
     held: frozenset[Place] = frozenset()
     """The (argument, dimension) pairs that it holds for the traced sizes of only, -1 for the value of a number."""
+    checked_before: frozenset[Place] = frozenset()
+    """Such places whose sizes are compared before the kernel is called, as those of a launch in a chain are."""
     equal: tuple[EqualSizes, ...] = ()
     """Dimensions that the function takes of equal sizes only, or of which it is another graph where sizes differ."""
     most: tuple[tuple[Place, Place], ...] = ()
@@ -233,6 +236,15 @@ def views_of(node: Node) -> tuple[View, ...]:
     if isinstance(node.attrs, Viewed):
         return node.attrs.views
     return (node.attrs.view,) if isinstance(node.attrs, Reshaping) else ()
+
+
+def place_along(node: Node, dim: int) -> Place | None:
+    """The dimension of an argument that a dimension of a view of it is; None where it is not known."""
+    if node.op != "input":
+        return None
+    seen = Input.of(node)
+    dims, along = list(zip(*seen.root, strict=True)), (node.shape[dim], seen.stride[dim])
+    return (seen.index, dims.index(along)) if dims.count(along) == 1 else None
 
 
 def _flops(node: Node) -> int:

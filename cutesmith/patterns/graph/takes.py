@@ -9,10 +9,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from cutesmith.patterns.graph.attributes import Constant, Gather, Iota
+import torch
+
+from cutesmith.patterns.graph.attributes import Constant, Gather, Iota, Scalar, Sized
 from cutesmith.patterns.graph.builder import GraphBuilder
 from cutesmith.patterns.graph.node_table import IN_MEMORY
 from cutesmith.patterns.graph.nodes import Graph, Node, nodes_of, with_nodes
+from cutesmith.patterns.graph.operations import POINTWISE
 from cutesmith.patterns.graph.shapes import Shape, dimension_groups, is_squeeze, kept_positions
 
 READ_ANYWHERE = frozenset({"take", "search"})
@@ -125,6 +128,34 @@ def _is_flipped(place: Node, dim: int, shape: Shape) -> bool:
     if place.op != "sub" or place.inputs[1].op != "iota" or place.inputs[0].op != "constant":
         return False
     return Iota.of(place.inputs[1]).dim == dim and Constant.of(place.inputs[0]).value == shape[dim] - 1
+
+
+def is_own_place(place: Node, size: int, dim: int) -> bool:
+    """Whether a place along a source's dimension of a size is the result's own along `dim`, from the right."""
+    if place.op == "constant":
+        return Constant.of(place).value == 0 and size == 1
+    along = Iota.of(place).dim if place.op == "iota" else 0
+    return place.op == "iota" and along - len(place.shape) == dim and place.shape[along] == size
+
+
+def values_at(place: Node, coordinate: torch.Tensor) -> torch.Tensor:
+    """A place at each coordinate of the result along the only dimension that it follows, for the traced sizes."""
+    if place.op == "iota":
+        return coordinate
+    if (number := whole_number(place)) is not None:
+        return torch.tensor(number)
+    values: torch.Tensor = POINTWISE[place.op].torch(*(values_at(each, coordinate) for each in place.inputs))
+    return values
+
+
+def whole_number(node: Node) -> int | None:
+    """A whole number that is known for the traced sizes."""
+    if node.op == "scalar":
+        return Scalar.of(node).size
+    if node.op not in ("constant", "sized"):
+        return None
+    value = Sized.of(node).value if node.op == "sized" else Constant.of(node).value
+    return int(value) if isinstance(value, int) or value.is_integer() else None
 
 
 def with_takes(graph: Graph) -> Graph:

@@ -12,20 +12,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from cutesmith.errors import UnmatchedError
-from cutesmith.patterns.graph.attributes import Attributes, Gather, Input, Iota, Reduction
+from cutesmith.patterns.graph.attributes import Gather, Input, Iota, Reduction
 from cutesmith.patterns.graph.dtypes import compute_dtype
-from cutesmith.patterns.graph.nodes import Graph, Node, nodes_of, with_nodes
+from cutesmith.patterns.graph.nodes import Graph, Node, nodes_of
 from cutesmith.patterns.graph.shapes import broadcast
+from cutesmith.patterns.rows.slices import slice_of
+from cutesmith.patterns.rows.variances import with_lowered_variances
 
 Space = str
 """`full`: the node's shape aligns with all dimensions; `row`: with the rows alone (after a keepdim was dropped)."""
-
-
-@dataclass(frozen=True)
-class Degrees(Attributes):
-    """What a sum of squared deviations is divided by: the row's length less the correction, at least 0."""
-
-    correction: float
 
 
 @dataclass(eq=False)
@@ -50,6 +45,7 @@ class RowsAnalysis:
     uses: list[TensorUse] = field(default_factory=list)
     reductions: list[list[Node]] = field(default_factory=list)  # by level, first level first
     partners: dict[int, Node] = field(default_factory=dict)  # second half of a fused pair -> its first half
+    slices: int = 1  # of a row, side by side: the columns are those of one
 
     @property
     def rank(self) -> int:
@@ -92,6 +88,11 @@ class RowsAnalysis:
     def rows(self) -> int:
         """Number of rows in the traced shapes."""
         return math.prod(self.rows_shape)
+
+    @property
+    def row_code(self) -> str:
+        """Code of a row's number of elements: of the columns of all slices."""
+        return "plan.columns" if self.slices == 1 else f"(plan.columns * {self.slices})"
 
     @property
     def columns(self) -> int:
@@ -165,16 +166,19 @@ class RowsAnalysis:
         return self.levels[id(node)]
 
 
-def analyse(graph: Graph) -> RowsAnalysis:
-    """Roles and levels of `graph`, or UnmatchedError naming the first operation that row reductions cannot take."""
-    outputs = _lower_variances(graph)
+def analyse(graph: Graph, slices: int = 1) -> RowsAnalysis:
+    """Roles and levels of `graph`, whose rows have so many slices.
+
+    Raises UnmatchedError naming the first operation that row reductions cannot take.
+    """
+    outputs = with_lowered_variances(graph).outputs
     nodes = list(nodes_of(outputs))
     reductions = [node for node in nodes if node.is_reduction]
     if not reductions:
         raise UnmatchedError("no reduction in the graph", operation="")
     first = reductions[0]
     shape = _full_shape(nodes, len(first.inputs[0].shape))
-    analysis = RowsAnalysis(graph, outputs, shape, Reduction.of(first).dims)
+    analysis = RowsAnalysis(graph, outputs, shape, Reduction.of(first).dims, slices=slices)
     _check_reductions(analysis, reductions)
     analysis.partners = _fused_pairs(reductions)
     _collect(analysis)
@@ -216,32 +220,6 @@ def _first_half(node: Node) -> Node | None:
         return None
     fits = first.op == wanted and first.inputs[0] is value and compute_dtype(value.dtype) == "float32"
     return first if fits else None
-
-
-def _lower_variances(graph: Graph) -> tuple[Node, ...]:
-    """var(x) as sum((x - mean)^2) / (N - correction): two rounds, exact for rows with a large common offset."""
-    means: dict[tuple[int, tuple[int, ...]], Node] = {}
-    totals: dict[tuple[int, tuple[int, ...]], Node] = {}
-
-    def lowered(node: Node) -> Node:
-        if node.op == "mean":
-            return means.setdefault((id(node.inputs[0]), Reduction.of(node).dims), node)
-        return _variance(node, means, totals) if node.op == "var" else node
-
-    return with_nodes(graph, lowered).outputs
-
-
-def _variance(
-    node: Node, means: dict[tuple[int, tuple[int, ...]], Node], totals: dict[tuple[int, tuple[int, ...]], Node]
-) -> Node:
-    (x,) = node.inputs
-    dims, dtype, correction = Reduction.of(node).dims, node.dtype, Reduction.of(node).correction
-    over = Reduction(dims)
-    mean = means.setdefault((id(x), dims), Node("mean", (x,), node.shape, dtype, over, node.origin))
-    centred = Node("sub", (x, mean), x.shape, dtype, origin=node.origin)
-    square = Node("mul", (centred, centred), x.shape, dtype, origin=node.origin)
-    total = totals.setdefault((id(x), dims), Node("sum", (square,), node.shape, dtype, over, node.origin))
-    return Node("degrees", (total,), node.shape, dtype, Degrees(correction), node.origin)
 
 
 def _full_shape(nodes: Sequence[Node], rank: int) -> tuple[int, ...]:
@@ -292,7 +270,7 @@ def _collect(analysis: RowsAnalysis) -> None:
     for node in nodes_of(analysis.outputs):
         if id(node) in found:
             analysis.reductions[analysis.level(node) - 1].append(node)
-    analysis.uses.sort(key=lambda use: (Input.of(use.node).index, use.role))
+    analysis.uses.sort(key=lambda use: (Input.of(use.node).index, use.role, slice_of(use.node)))
 
 
 def _walked_from(analysis: RowsAnalysis, node: Node) -> Node:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from cutesmith.errors import UnmatchedError
 from cutesmith.patterns.graph.attributes import Groups, Input, Reshaping, Scalar, TensorCode
 from cutesmith.patterns.graph.dtypes import COMPUTE_TYPE, ITEM_BYTES
-from cutesmith.patterns.graph.nodes import Graph, nodes_of
+from cutesmith.patterns.graph.nodes import Graph, Node, nodes_of
 from cutesmith.patterns.rows.analysis import RowsAnalysis, TensorUse, output_space
 from cutesmith.patterns.rows.combines import COMBINES, combine_source
 from cutesmith.patterns.rows.parts import ALONG_ROWS, Output, RowStore, Stage, Tensor, Visit, root_of
+from cutesmith.patterns.rows.slices import slice_of, slices_of
 from cutesmith.patterns.rows.stages import StageWriter
 from cutesmith.patterns.writing.expressions import is_fast
 from cutesmith.patterns.writing.naming import SHARED_NAMES, Parameter, ViewNames, as_stored, fresh_name, safe_names
@@ -45,6 +47,7 @@ class RowsKernel:
     helpers: list[str]
     levels: list[Stage]
     tensors: list[Tensor]
+    sliced: bool
     scalars: list[Parameter]
     prologue: list[str]
     vectors: list[Tensor]
@@ -75,28 +78,36 @@ class RowsKernel:
     returns: str
 
 
-def write_kernel(graph: Graph, analysis: RowsAnalysis, visit: Visit = ALONG_ROWS) -> RowsKernel:
-    """The kernel of an analysed graph. Raises UnmatchedError for an operation that cannot be written in a row."""
-    return _Writer(graph, analysis, visit).kernel()
+def write_kernel(
+    graph: Graph, analysis: RowsAnalysis, visit: Visit = ALONG_ROWS, slices: Sequence[Sequence[Node]] = ()
+) -> RowsKernel:
+    """The kernel of an analysed graph, whose outputs are made of these `slices`, where its rows have some.
+
+    Raises UnmatchedError for an operation that cannot be written in a row.
+    """
+    return _Writer(graph, analysis, visit, slices or [(node,) for node in analysis.outputs]).kernel()
 
 
 class _Writer:
-    def __init__(self, graph: Graph, analysis: RowsAnalysis, visit: Visit) -> None:
+    def __init__(self, graph: Graph, analysis: RowsAnalysis, visit: Visit, slices: Sequence[Sequence[Node]]) -> None:
         self.graph, self.analysis, self.visit = graph, analysis, visit
         self.arguments = safe_names([argument.name for argument in graph.arguments], _RESERVED)
         self.views = ViewNames(self.arguments)
         self.inputs: list[Tensor] = []
+        self.wholes: dict[tuple[object, ...], Tensor] = {}
+        self.read: list[Tensor] = []  # by each use: an input, or a slice of one
         for use in analysis.uses:
-            self.inputs.append(self._input(use))
-        self.outputs = self._outputs()
+            self.read.append(self._sliced(use) if slices_of(use.node) > 1 else self._input(use))
+        self.outputs = [self._output(place, nodes) for place, nodes in enumerate(slices)]
+        self.written = [each for output in self.outputs for each in output.slices or [output]]
 
     def kernel(self) -> RowsKernel:
         scalars = self._scalars()
         names = {index: scalar.name for index, scalar in scalars.items()}
         writer = StageWriter(self.analysis, self.visit, fast=is_fast(self.graph), scalars=names)
-        stages, epilogue, row_stores = writer.write(self.outputs)
-        outputs = [Tensor(o.name, self._role_of(o), o.node.dtype) for o in self.outputs]
-        early = [t for t in self.inputs if t.role == "element"]
+        stages, epilogue, row_stores = writer.write(self.written)
+        outputs = [Tensor(o.name, self._role_of(o), o.node.dtype, slices=len(o.slices) or 1) for o in self.outputs]
+        early = [t for t in self.read if t.role == "element"]
         for place in range(len(stages)):
             self._distribute(stages, place, early)
         kept = list({t.name: t for stage in stages for t in stage.kept}.values())
@@ -118,10 +129,11 @@ class _Writer:
             helpers=[function.strip("\n") for function in functions],
             levels=[stage for stage in stages if stage.accumulators],
             tensors=tensors,
+            sliced=self.analysis.slices > 1,
             scalars=list(scalars.values()),
             prologue=writer.prologue,
-            vectors=[t for t in self.inputs if t.role in ("element", "column")],
-            stores=[t for t in outputs if t.role == "element"],
+            vectors=[t for t in self.read if t.role in ("element", "column")],
+            stores=[t for output in self.outputs if output.role == "element" for t in _stored(output)],
             sums=[t for t in outputs if t.role == "sum"],
             groups=next((Groups.of(node).count for node in self.analysis.partial_sums), 0),
             early=early,
@@ -153,7 +165,8 @@ class _Writer:
         analysis = self.analysis
         shapes = {"element": analysis.shape, "row": analysis.rows_shape, "column": analysis.columns_shape, "sum": ()}
         fitting = all(shapes.get(t.role) == t.shape for t in self.inputs) and all(t.role in shapes for t in tensors)
-        return (analysis.kept, analysis.reduced) == ((0,), (1,)) and fitting and self._whole() is not None
+        is_matrix = (analysis.kept, analysis.reduced, analysis.slices) == ((0,), (1,), 1)
+        return is_matrix and fitting and self._whole() is not None
 
     def _extreme(self) -> str:
         """The first reduction that PyTorch refuses for a row without elements: a maximum that was asked for as such."""
@@ -176,7 +189,19 @@ class _Writer:
         code = as_stored(code, use.node.dtype)
         is_own = not code.steps and argument not in {tensor.name for tensor in self.inputs}
         use.name = argument if is_own else self.views.another(code, f"{argument}_1")
-        return Tensor(use.name, role, use.node.dtype, shape)
+        self.inputs.append(Tensor(use.name, role, use.node.dtype, shape))
+        return self.inputs[-1]
+
+    def _sliced(self, use: TensorUse) -> Tensor:
+        """A slice of an argument; the kernel takes the whole once for all slices of it."""
+        seen = Input.of(use.node)
+        key = seen.index, seen.views, use.role
+        if key not in self.wholes:
+            self.wholes[key] = self._input(use)
+            self.wholes[key].slices = slices_of(use.node)
+        whole, number = self.wholes[key], slice_of(use.node)
+        use.name = fresh_name(f"{whole.name}_{number}", self._names())
+        return Tensor(use.name, whole.role, whole.dtype, use.node.shape, whole=whole.name, number=number)
 
     def _only_unsqueezed(self, use: TensorUse) -> bool:
         """Whether the argument has one value a row and its views only append dimensions of size 1: 1 us less a call.
@@ -199,21 +224,22 @@ class _Writer:
                 kinds[Scalar.of(node).index] = COMPUTE_TYPE[node.dtype]
         return {index: Parameter(self.arguments[index], kind) for index, kind in sorted(kinds.items())}
 
-    def _outputs(self) -> list[Output]:
-        outputs = []
-        for place, node in enumerate(self.analysis.outputs):
-            name = fresh_name("out" if len(self.analysis.outputs) == 1 else f"out_{place}", self._names())
-            element = self.analysis.is_element(root_of(node), output_space(self.analysis, node))
-            role = "sum" if node.op == "partial_sums" else "element" if element else "row"
-            outputs.append(Output(name, role, node))
-        return outputs
+    def _output(self, place: int, slices: Sequence[Node]) -> Output:
+        """An output of the function, which is made of these slices."""
+        name = fresh_name("out" if len(self.graph.outputs) == 1 else f"out_{place}", self._names())
+        element = self.analysis.is_element(root_of(slices[0]), output_space(self.analysis, slices[0]))
+        if not element or self.analysis.slices == 1:
+            role = "sum" if slices[0].op == "partial_sums" else "element" if element else "row"
+            return Output(name, role, slices[0])
+        parts = [Output(fresh_name(f"{name}_{at}", self._names()), "element", node) for at, node in enumerate(slices)]
+        return Output(name, "element", self.graph.outputs[place], parts)
 
     def _names(self) -> set[str]:
-        return {*self.arguments, *(tensor.name for tensor in self.inputs)}
+        return {*self.arguments, *(tensor.name for tensor in (*self.inputs, *self.read))}
 
     def _distribute(self, stages: list[Stage], place: int, early: list[Tensor]) -> None:
         """Fill in where a stage finds each of the tensors that it reads."""
-        stage, by_name = stages[place], {t.name: t for t in self.inputs}
+        stage, by_name = stages[place], {t.name: t for t in self.read}
         loads = [by_name[use.name] for use in stage.loads]
         before = {use.name for other in stages[:place] for use in other.loads}
         later = {use.name for other in stages[place + 1 :] for use in other.loads}
@@ -226,8 +252,8 @@ class _Writer:
 
     def _whole(self) -> str | None:
         """An input whose shape is that of the whole problem."""
-        inputs = zip(self.analysis.uses, self.inputs, strict=True)
-        return next((tensor.name for use, tensor in inputs if self._is_whole(use)), None)
+        read = zip(self.analysis.uses, self.read, strict=True)
+        return next((tensor.taken for use, tensor in read if self._is_whole(use)), None)
 
     def _is_whole(self, use: TensorUse) -> bool:
         return use.role == "element" and use.node.shape == self.analysis.shape
@@ -241,14 +267,23 @@ class _Writer:
         whole = self._whole()
         names = [t.name for t in self.inputs]
         if whole is not None:
-            return f"tensors[{names.index(whole)}].shape"
+            return self._of_slices(f"tensors[{names.index(whole)}].shape", 1)
         places = [str(i) for i, use in enumerate(self.analysis.uses) if use.space == "full"]
         return self._of_whole_rank(f"torch.broadcast_shapes(*(tensors[i].shape for i in ({', '.join(places)},)))")
+
+    def _of_slices(self, shape: str, count: int) -> str:
+        """Code of the whole's shape, in rows of so many slices."""
+        slices = next((t.slices for t in self.inputs if t.name == self._whole()), count)
+        if slices == count:
+            return shape
+        return f"(*{shape}[:-1], {shape}[-1] // {slices}{f' * {count}' if count > 1 else ''})"
 
     def _shape_code(self) -> str:
         whole = self._whole()
         if whole is not None:
             return f"{whole}.shape"
+        if self.analysis.slices > 1:
+            raise UnmatchedError("no input has the sizes of the slices of rows", operation="")
         shapes = ", ".join(
             t.name + ".shape" for t, use in zip(self.inputs, self.analysis.uses, strict=True) if use.space == "full"
         )
@@ -286,7 +321,7 @@ class _Writer:
         node, whole = output.node, self._whole()
         any_input = whole or self.inputs[0].name
         dtype = f"torch.{node.dtype}"
-        if output.role == "element" and whole is not None:
+        if output.role == "element" and whole is not None and self._of_slices(whole, len(output.slices) or 1) == whole:
             same = node.dtype == next(t.dtype for t in self.inputs if t.name == whole) and node.dtype != "bool"
             dtype = "" if same else f"dtype={_store_dtype(node.dtype)}, "
             return f"{output.name} = torch.empty_like({whole}, {dtype}memory_format=torch.contiguous_format)"
@@ -301,7 +336,8 @@ class _Writer:
         if output.role == "sum":
             columns = f"*{self._shape_code()}[{self.analysis.rows_rank}:]"
             return f"{output.name} = torch.empty((GROUPS, {columns}), dtype={dtype}, device={any_input}.device)"
-        shape = self._shape_code() if output.role == "element" else self._rows_shape_code(output)
+        elements = self._of_slices(self._shape_code(), len(output.slices) or 1)
+        shape = elements if output.role == "element" else self._rows_shape_code(output)
         return f"{output.name} = torch.empty({shape}, dtype={dtype}, device={any_input}.device)"
 
     def _rows_shape_code(self, output: Output) -> str:
@@ -318,9 +354,10 @@ class _Writer:
 
     def _result(self, output: Output) -> str:
         code = f"{output.name}.view(torch.bool)" if output.node.dtype == "bool" else output.name
-        shape, as_allocated = output.node.shape, self.analysis.shape
         if output.role == "sum":
             return code
+        *rows, columns = self.analysis.shape
+        shape, as_allocated = output.node.shape, (*rows, columns * (len(output.slices) or 1))
         if output.role == "row":
             as_allocated = self._kept_shape if self._role_of(output) == "kept row" else self.analysis.rows_shape
         if shape == as_allocated:
@@ -328,6 +365,14 @@ class _Writer:
         if output.node.op != "reshape" or output.node.inputs[0].shape != as_allocated:
             raise UnmatchedError(f"{output.node.origin or 'reshape'} reshapes an output", operation="reshape")
         return Reshaping.of(output.node).view.code(code, self.arguments)
+
+
+def _stored(output: Output) -> list[Tensor]:
+    """What is stored of an output of elements: all of it, or each slice."""
+    if not output.slices:
+        return [Tensor(output.name, output.role, output.node.dtype)]
+    slices = enumerate(output.slices)
+    return [Tensor(each.name, each.role, each.node.dtype, whole=output.name, number=at) for at, each in slices]
 
 
 def _store_dtype(dtype: str) -> str:

@@ -88,6 +88,9 @@ class Tensor:
     dtype: str
     shape: tuple[int, ...] = ()  # in the traced shapes, as the kernel takes it
     again: bool = False  # an earlier stage has read it already
+    slices: int = 1  # side by side in each of its rows
+    whole: str = ""  # what the kernel takes, where this is the slice `number` of it
+    number: int = 0
 
     @property
     def storage(self) -> str:
@@ -98,6 +101,17 @@ class Tensor:
     def fragment(self) -> str:
         """DSL type of an output's register fragment before it is narrowed to its storage type."""
         return store_type(self.dtype)
+
+    @property
+    def taken(self) -> str:
+        """The name of what the kernel takes."""
+        return self.whole or self.name
+
+    @property
+    def row(self) -> str:
+        """Code of its columns, of the thread's row."""
+        whole = f"m_{self.taken}{'[read_row, None]' if self.role == 'element' else ''}"
+        return f"cute.local_tile({whole}, (plan.columns,), ({self.number},))" if self.whole else whole
 
 
 @dataclass
@@ -131,11 +145,12 @@ class Stage:
 
 @dataclass
 class Output:
-    """One output tensor: its name and role (`element`, `row`, or `sum`: over groups of rows)."""
+    """One output tensor, or a slice of one: its name and role (`element`, `row`, or `sum`: over groups of rows)."""
 
     name: str
     role: str
     node: Node
+    slices: list[Output] = field(default_factory=list)  # side by side in each of its rows, where those have some
 
     @property
     def storage(self) -> str:

@@ -17,12 +17,13 @@ from cutesmith.errors import UnmatchedError
 from cutesmith.patterns.configurations import RowsConfiguration
 from cutesmith.patterns.graph.attributes import Input
 from cutesmith.patterns.graph.nodes import Graph, Node, bytes_of, for_traced_sizes
-from cutesmith.patterns.pattern_plan import GraphPlan
+from cutesmith.patterns.pattern_plan import GraphPlan, bytes_of_reads
 from cutesmith.patterns.rows.analysis import RowsAnalysis, TensorUse, analyse, output_space
 from cutesmith.patterns.rows.kernel import RowsKernel, write_kernel
 from cutesmith.patterns.rows.moved_sums import with_moved_sums
 from cutesmith.patterns.rows.parts import root_of
 from cutesmith.patterns.rows.proposals import item_bytes, proposals
+from cutesmith.patterns.rows.slices import in_slices
 from cutesmith.patterns.rows.spread import rows_tiling
 from cutesmith.patterns.writing.templating import first_checks, render_template
 from cutesmith.runtime.tiling import TiledShape, Tiling
@@ -66,6 +67,17 @@ class RowsPlan(GraphPlan):
     pattern: str = "rows"
 
     @property
+    def algorithmic_bytes(self) -> int:
+        """Bytes that must cross device memory once: what is read of arguments, and outputs, in the traced shapes."""
+        nodes = {id(use.node): use.node for use in self.analysis.uses}
+        return bytes_of_reads(self.graph, ((node, node.shape) for node in nodes.values()))
+
+    @property
+    def computed(self) -> Graph:
+        """That of the slices, where rows have some."""
+        return self.analysis.graph
+
+    @property
     def blocks(self) -> float:
         """One for each row, or a cluster."""
         return max(1, self.analysis.rows) * self.configurations()[0].max_cluster
@@ -107,13 +119,24 @@ def for_all_or_traced_sizes(matcher: Callable[[Graph], P], graph: Graph) -> P:
 
 
 def _match(graph: Graph) -> RowsPlan:
-    analysis = analysed(graph)
-    return RowsPlan(graph, analysis, write_kernel(graph, analysis))
+    try:
+        analysis = analysed(graph)
+        return RowsPlan(graph, analysis, write_kernel(graph, analysis))
+    except UnmatchedError:
+        sliced = in_slices(graph)
+        if sliced is None:
+            raise
+    analysis = checked(analyse(sliced.computed, sliced.count))
+    return RowsPlan(sliced.graph, analysis, write_kernel(sliced.graph, analysis, slices=sliced.outputs))
 
 
 def analysed(graph: Graph) -> RowsAnalysis:
     """Roles and levels of a graph whose outputs are values of elements or of rows, else UnmatchedError."""
-    analysis = _of_fewest_visits(graph)
+    return checked(_of_fewest_visits(graph))
+
+
+def checked(analysis: RowsAnalysis) -> RowsAnalysis:
+    """The analysis itself; UnmatchedError where an output is neither of elements nor of rows, or tensors cross."""
     for node in analysis.outputs:
         _check_output(analysis, node)
     _check_directions(analysis)

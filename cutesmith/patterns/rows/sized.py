@@ -19,8 +19,8 @@ def sized_code(analysis: RowsAnalysis, node: Node) -> str:
     if kind.startswith("Int") and (law.shift or not law.is_integer):
         raise UnmatchedError(f"{node.origin or 'a constant'} is not an integer for all sizes", operation="sized")
     if not rows:
-        return f"{kind}({law.code('plan.columns')})"
-    product = f"rows.to({kind})" + (f" * {kind}(plan.columns)" if columns else "")
+        return f"{kind}({law.code(analysis.row_code)})"
+    product = f"rows.to({kind})" + (f" * {kind}({analysis.row_code})" if columns else "")
     if law.power in (0.5, -0.5):
         product = f"cute.math.sqrt({product})"
     offset, factor = (f"{kind}({int(n) if kind.startswith('Int') else n!r})" for n in (law.offset, law.factor))
@@ -32,7 +32,7 @@ def _follows(analysis: RowsAnalysis, node: Node) -> tuple[bool, bool]:
     """Whether a law's sizes are those of all row dimensions, and of all column dimensions."""
     shapes = [argument.sizes for argument in analysis.graph.arguments]
     sizes = sorted(size_value(size, shapes) for size in Sized.of(node).law.dims)
-    sides = analysis.rows_shape, analysis.columns_shape
+    sides = analysis.rows_shape, tuple(size * analysis.slices for size in analysis.columns_shape)
     for rows, columns in ((False, True), (True, False), (True, True)):
         chosen = [size for side, taken in zip(sides, (rows, columns), strict=True) for size in side if taken]
         if sizes == sorted(size for size in chosen if size != 1) and math.prod(chosen) > 1:

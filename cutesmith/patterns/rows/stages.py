@@ -11,7 +11,7 @@ from cutesmith.patterns.graph.attributes import Scalar
 from cutesmith.patterns.graph.dtypes import COMPUTE_TYPE, STORAGE_TYPE
 from cutesmith.patterns.graph.nodes import Node
 from cutesmith.patterns.rows.accumulators import PAST_THE_ROW, Accumulators, moments_of
-from cutesmith.patterns.rows.analysis import Degrees, RowsAnalysis, Space, output_space
+from cutesmith.patterns.rows.analysis import RowsAnalysis, Space, output_space
 from cutesmith.patterns.rows.combines import OPERATORS
 from cutesmith.patterns.rows.moved_sums import TIMES_COLUMNS
 from cutesmith.patterns.rows.parts import (
@@ -25,6 +25,7 @@ from cutesmith.patterns.rows.parts import (
     store_type,
 )
 from cutesmith.patterns.rows.sized import sized_code
+from cutesmith.patterns.rows.variances import Degrees
 from cutesmith.patterns.writing.expressions import Emitter, convert
 
 
@@ -91,11 +92,11 @@ class StageWriter:
             raise AssertionError(f"{node.op} is read before its stage")
         if node.op == "degrees":
             total, kind = self.row_value(node.inputs[0], space), COMPUTE_TYPE[node.dtype]
-            divisor = f"{kind}(max(plan.columns - {Degrees.of(node).correction}, 0))"
+            divisor = f"{kind}(max({self.analysis.row_code} - {Degrees.of(node).correction}, 0))"
             self._pending.append(f"{total}_var = {total} / {divisor}")
             return f"{total}_var"
         if node.op == TIMES_COLUMNS:
-            return f"({self.row_value(node.inputs[0], space)} * Float32(plan.columns))"
+            return f"({self.row_value(node.inputs[0], space)} * Float32({self.analysis.row_code}))"
         if node.op == "reshape":
             (child,) = node.inputs
             return self.row_value(child, self.analysis.child_space(node, child, space))
@@ -364,7 +365,7 @@ class StageWriter:
             return
         node, name = accumulator.node, names[-1]
         if node.op == "mean":
-            self._pending.append(f"{name} = {name} / {accumulator.types[0]}(plan.columns)")
+            self._pending.append(f"{name} = {name} / {accumulator.types[0]}({self.analysis.row_code})")
         if node.op in ("any", "all") or COMPUTE_TYPE[node.dtype] == "Boolean":
             self._pending.append(f"{name}_is = {name} != 0")
             name = f"{name}_is"

@@ -1,0 +1,204 @@
+"""Rows in slices: rotary embeddings of normed heads, gates of normed halves; one launch, whatever the sizes."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from cutesmith.patterns.match import plan_kernel
+from cutesmith.patterns.rows.plan import RowsPlan
+from cutesmith.patterns.rows.slices import in_slices
+from cutesmith.patterns.tracing.trace import trace_function
+from tests.patterns.running import as_list, close, emulated_hopper, exactly, first_kernel, load, move, normal
+
+
+def rotated(x, cos, sin):
+    left, right = x.chunk(2, -1)
+    return x * cos + torch.cat((-right, left), -1) * sin
+
+
+def of_heads(x, w, cos, sin):
+    return rotated(F.rms_norm(x, x.shape[-1:], w, 1e-6), cos, sin)
+
+
+def by_slices(x, w, cos, sin):
+    """Qwen3's norm, and the halves as slices."""
+    y = x.float()
+    y = w * (y * torch.rsqrt(y.pow(2).mean(-1, keepdim=True) + 1e-6)).to(x.dtype)
+    half = y.shape[-1] // 2
+    return y * cos + torch.cat((-y[..., half:], y[..., :half]), -1) * sin
+
+
+def about_one(x, w, cos, sin):
+    """Gemma 3's norm."""
+    y = x.float()
+    y = y * torch.rsqrt(y.pow(2).mean(-1, keepdim=True) + 1e-6)
+    return rotated((y * (1 + w.float())).type_as(x), cos, sin)
+
+
+def of_half_tables(x, w, cos, sin):
+    left, right = F.rms_norm(x, x.shape[-1:], w, 1e-6).chunk(2, -1)
+    return torch.cat((left * cos - right * sin, right * cos + left * sin), -1)
+
+
+def of_the_first(x, w, cos, sin):
+    y = F.rms_norm(x, x.shape[-1:], w, 1e-6)
+    first = cos.shape[-1]
+    return torch.cat((rotated(y[..., :first], cos, sin), y[..., first:]), -1)
+
+
+def gated(x, w):
+    gate, value = F.rms_norm(x, x.shape[-1:], w, 1e-6).chunk(2, -1)
+    return F.silu(gate) * value
+
+
+def gated_and_summed(x, w, b):
+    gate, value = F.layer_norm(x, x.shape[-1:], w, b).chunk(2, -1)
+    return F.gelu(gate) * value, x.sum(-1), x.amax(-1, keepdim=True)
+
+
+def swapped(x):
+    left, right = x.softmax(-1).chunk(2, -1)
+    return torch.cat((right, left), -1)
+
+
+def of_projection(qkv, wq, wk, cos, sin):
+    """Heads of queries and keys as slices of one tensor, turned as attention takes them."""
+    q, k, _ = qkv.unflatten(-1, (-1, wq.shape[0])).split((3, 2, 2), 2)
+    return of_heads(q.transpose(1, 2), wq, cos, sin), of_heads(k.transpose(1, 2), wk, cos, sin)
+
+
+def heads(*shape, width=None, dtype=torch.float32, seed=0):
+    """Heads, a weight, and tables for as many positions."""
+    *_, length, columns = shape
+    tables = [normal(length, width or columns, dtype=dtype, seed=seed + 1 + at) for at in range(2)]
+    return [normal(*shape, dtype=dtype, seed=seed), normal(columns, dtype=dtype, seed=seed + 3), *tables]
+
+
+BF16, FP16 = torch.bfloat16, torch.float16
+TURNED = [normal(2, 6, 3, 16).transpose(1, 2), *heads(2, 3, 6, 16)[1:]]
+APART = [normal(2, 3, 6, 40)[..., 4:20], *heads(2, 3, 6, 16)[1:]]
+CASES = {
+    "of_heads": (of_heads, 2, [heads(2, 3, 6, 16), heads(2, 1, 3, 10), TURNED, APART]),
+    "of_heads_bf16": (of_heads, 2, [heads(2, 2, 5, 128, dtype=BF16)]),
+    "by_slices_fp16": (by_slices, 2, [heads(2, 3, 6, 16, dtype=FP16), heads(1, 2, 4, 96, dtype=FP16)]),
+    "about_one_bf16": (about_one, 2, [heads(2, 3, 6, 16, dtype=BF16)]),
+    "of_half_tables": (of_half_tables, 2, [heads(2, 3, 6, 16, width=8), heads(1, 2, 3, 40, width=20)]),
+    "of_the_first_half": (of_the_first, 4, [heads(2, 3, 6, 16, width=8), heads(1, 1, 3, 16, width=8)]),
+    "of_the_first_quarter": (of_the_first, 8, [heads(2, 3, 6, 16, width=4)]),
+    "gated": (gated, 2, [(normal(5, 24), normal(24)), (normal(3, 600), normal(600)), (normal(7, 6), normal(6))]),
+    "gated_and_summed": (gated_and_summed, 2, [(normal(5, 24), normal(24), normal(24, seed=1))]),
+    "swapped": (swapped, 2, [(normal(5, 24) + 1000,), (normal(2, 600),)]),
+}
+
+
+def compare(kernel, function, given):
+    for ours, exact in zip(as_list(kernel.kernel_fn(*map(move, given))), exactly(function, given), strict=True):
+        close(1e-5, scale=2)(ours.cpu(), exact)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_one_launch_computes_rows_in_slices(name, tmp_path):
+    function, slices, sets = CASES[name]
+    plan = plan_kernel(trace_function(function, sets[0]), "sm_90a")
+    assert isinstance(plan, RowsPlan) and plan.analysis.slices == slices
+    with emulated_hopper():
+        kernel = first_kernel(plan, tmp_path)
+        for given in sets:
+            compare(kernel, function, given)
+
+
+def test_heads_of_a_projection_are_read_where_they_lie(tmp_path):
+    inputs = [normal(2, 6, 7 * 16), *(normal(16, seed=1) for _ in range(2)), *heads(6, 16)[2:]]
+    plan = plan_kernel(trace_function(of_projection, inputs), "sm_90a")
+    assert [launch.plan.analysis.slices for launch in plan.launches] == [2, 2]
+    with emulated_hopper():
+        kernel = first_kernel(plan, tmp_path)
+        compare(kernel, of_projection, inputs)
+        compare(kernel, of_projection, [normal(1, 3, 7 * 16, seed=5), *inputs[1:3], *heads(3, 16)[2:]])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("columns", [6000, 40000])
+def test_long_rows_wait_between_visits(columns, tmp_path):
+    plan = plan_kernel(trace_function(of_heads, heads(2, columns)), "sm_90a")
+    with emulated_hopper():
+        for configuration in plan.configurations()[:3]:
+            compare(load(plan.render(configuration), tmp_path), of_heads, heads(2, columns))
+
+
+def test_a_number_that_is_not_finite_goes_through_the_norm_to_both_halves(tmp_path):
+    x, *others = heads(4, 16)
+    x[1, 3], x[2, 12] = torch.nan, torch.inf
+    with emulated_hopper():
+        kernel = first_kernel(plan_kernel(trace_function(of_heads, [x, *others]), "sm_90a"), tmp_path)
+        compare(kernel, of_heads, [x, *others])
+
+
+def test_a_half_that_is_read_in_place_of_the_other_is_seen(tmp_path):
+    plan = plan_kernel(trace_function(of_heads, heads(4, 16)), "sm_90a")
+    text = plan.render(plan.configurations()[0])
+    wrong = text.replace("m_x[read_row, None], (plan.columns,), (1,)", "m_x[read_row, None], (plan.columns,), (0,)")
+    assert wrong != text
+    with emulated_hopper(), pytest.raises(AssertionError, match="not close"):
+        compare(load(wrong, tmp_path), of_heads, heads(4, 16))
+
+
+# Sizes
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "message"),
+    [
+        ("of_heads", heads(2, 3, 6, 15), "multiples of 2"),
+        ("of_half_tables", heads(2, 3, 6, 16, width=16), "equal sizes|rows of 8 beside 16, not of 16"),
+        ("of_the_first_half", heads(2, 3, 6, 16, width=4), "written for"),
+        ("gated", [normal(5, 9), normal(9)], "multiples of 2"),
+    ],
+)
+def test_rows_of_other_slices_are_refused(name, given, message, tmp_path):
+    function, _, sets = CASES[name]
+    with emulated_hopper():
+        kernel = first_kernel(plan_kernel(trace_function(function, sets[0]), "sm_90a"), tmp_path)
+        with pytest.raises(ValueError, match=message):
+            kernel.kernel_fn(*map(move, given))
+
+
+def of_the_first_eight(x, cos, sin):
+    y = F.rms_norm(x, x.shape[-1:])
+    return torch.cat((rotated(y[..., :8], cos, sin), y[..., 8:]), -1)
+
+
+def test_a_number_of_channels_that_is_the_same_for_all_sizes_holds_the_row(tmp_path):
+    """8 of 16 channels are two of four slices; 8 of 32 are not, and a kernel for both has to have no slices."""
+    inputs = [normal(5, 16), normal(5, 8), normal(5, 8, seed=1)]
+    graph = trace_function(of_the_first_eight, inputs)
+    plan = plan_kernel(graph, "sm_90a")
+    assert plan.analysis.slices == 4
+    with emulated_hopper(), pytest.raises(ValueError, match="written for"):
+        first_kernel(plan, tmp_path).kernel_fn(move(normal(5, 32)), *map(move, inputs[1:]))
+    free = plan_kernel(graph, "sm_90a", free_sizes=True)
+    assert len(free.launches) == 2
+    with emulated_hopper():
+        compare(first_kernel(free, tmp_path), of_the_first_eight, [normal(5, 32), *inputs[1:]])
+
+
+# What has no slices
+
+
+@pytest.mark.parametrize(
+    ("function", "inputs"),
+    [
+        (lambda x: x.softmax(-1).roll(3, -1), [normal(5, 16)]),
+        (lambda x: x.softmax(-1).flip(-1), [normal(5, 16)]),
+        (lambda x: x.softmax(-1)[..., ::2] * x.softmax(-1)[..., 1::2], [normal(5, 16)]),
+        (lambda x: rotated(x - x.argmax(-1, keepdim=True), x, x), [normal(5, 16)]),
+        (lambda x: rotated(x - x.mean(0), x, x), [normal(5, 16)]),
+        (lambda x: torch.cat((x, x - x.mean(-1, keepdim=True)), -1), [normal(5, 16)]),
+        (lambda x: torch.cat((x[..., :1], x.softmax(-1)[..., 1:]), -1), [normal(5, 16)]),
+        (lambda x, y: y * x.mean(-1, keepdim=True), [normal(5, 16), normal(5, 8)]),
+    ],
+)
+def test_elements_that_meet_others_elsewhere_are_not_slices(function, inputs):
+    assert in_slices(trace_function(function, inputs)) is None
