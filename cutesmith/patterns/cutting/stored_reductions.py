@@ -25,7 +25,8 @@ def with_stored_reductions(graph: Graph) -> Graph:
         visits[node.inputs, Reduction.of(node).dims].append(node)
     repeated = [nodes for nodes in visits.values() if sum(len(users[id(node)]) for node in nodes) > 1]
     stored = {id(node): build.stored(node) for nodes in repeated for node in nodes}
-    return with_values(graph, stored) if stored else graph
+    seen = {id(user): user for key in stored for user in users[key] if user.op == "stored"}  # which lie in memory so
+    return with_values(graph, {**stored, **seen}) if stored else graph
 
 
 def _is_visit(node: Node) -> bool:
