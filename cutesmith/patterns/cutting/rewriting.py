@@ -22,6 +22,7 @@ from cutesmith.patterns.graph.attributes import Contraction, Input, Iota, Reduct
 from cutesmith.patterns.graph.builder import GraphBuilder
 from cutesmith.patterns.graph.computed import ComputedFactor
 from cutesmith.patterns.graph.dtypes import FLOATS8, HALVES, compute_dtype
+from cutesmith.patterns.graph.node_table import IN_MEMORY
 from cutesmith.patterns.graph.nodes import Graph, Node, nodes_of, with_nodes
 from cutesmith.patterns.graph.shapes import dense_strides
 from cutesmith.patterns.graph.views import push_permute, push_slice
@@ -51,7 +52,7 @@ def with_vectors_as_rows(graph: Graph) -> Graph:
 
 
 def with_long_sums_in_parts(graph: Graph) -> Graph:
-    """The graph with small products of arguments with long sums as a sum of products; right for the traced sizes."""
+    """The graph with small products of long sums as a sum of products; right for the traced sizes."""
     return _rewritten(graph, _parts, fixed=True)
 
 
@@ -232,7 +233,7 @@ def _row_sums(vectors: list[Node], build: GraphBuilder, node: Node) -> Node | No
 def _parts(build: GraphBuilder, node: Node) -> Node | None:
     a, b = node.inputs
     k, count = a.shape[-1], _part_count(node)
-    if count < 2 or any(side.op != "input" for side in (a, b)):
+    if count < 2 or any(side.op not in IN_MEMORY for side in (a, b)):
         return None
     build.origin = node.origin
     cuts = f"{count}, {k // count}"

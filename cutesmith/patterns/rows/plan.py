@@ -157,10 +157,10 @@ def _check_directions(analysis: RowsAnalysis) -> None:
 
 
 def _nearest(analysis: RowsAnalysis, use: TensorUse) -> int:
-    """The dimension along which the elements of a tensor lie side by side."""
+    """The dimension along which the elements of a tensor lie side by side, the last one where windows overlap."""
     strides, rank = Input.of(use.node).stride, len(use.node.shape)
     dims = [dim for dim, size in enumerate(use.node.shape) if size > 1 and strides[dim]]
-    return min(dims, key=lambda dim: strides[dim], default=rank - 1) + analysis.rank - rank
+    return min(dims, key=lambda dim: (strides[dim], -dim), default=rank - 1) + analysis.rank - rank
 
 
 def _check_output(analysis: RowsAnalysis, node: Node) -> None:

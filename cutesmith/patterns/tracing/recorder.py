@@ -26,6 +26,7 @@ from cutesmith.patterns.tracing.lowering import (
     activations,
     attention,
     contractions,
+    convolution_gradients,
     convolutions,
     losses,
     movement,
@@ -49,6 +50,7 @@ FAMILIES = (
     activations,
     attention,
     contractions,
+    convolution_gradients,
     convolutions,
     losses,
     movement,
@@ -232,11 +234,11 @@ class Recorder(LightMode):  # type: ignore[no-untyped-call,unused-ignore]
 
     def _recorded(self, rule: Rule, func: Any, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
         result = self._run(func, args, named)
-        if all(map(self.aliases.sees_written, _flat(result))):
+        if all(each is None or self.aliases.sees_written(each) for each in _flat(result)):
             return result
         nodes = self._lowered(rule, args, named, result)
         for tensor, node in zip(_flat(result), nodes, strict=True):
-            if node is not None:
+            if node is not None and tensor is not None:
                 self.track(tensor, node)
         return result
 
@@ -274,8 +276,8 @@ class Recorder(LightMode):  # type: ignore[no-untyped-call,unused-ignore]
 
     def _lowered(self, rule: Rule, args: Any, named: Any, result: Any) -> list[Node | None]:
         tensors = _flat(result)
-        shapes = [tuple(tensor.shape) for tensor in tensors]
-        dtypes = [dtype_name(tensor.dtype) for tensor in tensors]
+        shapes = [() if tensor is None else tuple(tensor.shape) for tensor in tensors]
+        dtypes = ["" if tensor is None else dtype_name(tensor.dtype) for tensor in tensors]
         low = Lowering(self.build, self.scalars, shapes, dtypes)
         nodes = rule(low, *map(self._operand, args), **{name: self._operand(value) for name, value in named.items()})
         listed = list(nodes) if isinstance(nodes, tuple) else [nodes]
@@ -414,5 +416,6 @@ def _drops_nothing(func: Any, args: tuple[Any, ...]) -> bool:
     return not named["dropout"] or not named["train"]
 
 
-def _flat(result: Any) -> list[torch.Tensor]:
+def _flat(result: Any) -> list[torch.Tensor | None]:
+    """The results; None for gradients that are not wanted."""
     return list(result) if isinstance(result, (tuple, list)) else [result]

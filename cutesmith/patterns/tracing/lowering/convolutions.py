@@ -11,6 +11,7 @@ from cutesmith.patterns.graph.contractions import contract
 from cutesmith.patterns.graph.nodes import Node
 from cutesmith.patterns.graph.views import push_permute
 from cutesmith.patterns.tracing.lowering.dispatch import Lowering, lowers
+from cutesmith.patterns.tracing.lowering.movement import flip
 from cutesmith.problems.precision_flags import convolutions_may_round
 
 Sizes = Sequence[int]
@@ -26,7 +27,7 @@ MANY_CHANNELS = 64
 
 
 @lowers("convolution")
-def _convolution(
+def convolution(
     low: Lowering,
     x: Node,
     weight: Node,
@@ -50,6 +51,12 @@ def _convolution(
         raise RuntimeError(f"{shape[1]} channels of a result are not a multiple of {groups} groups")
     if not channels:
         raise build.unmatched("convolves images without channels")
+    if transposed and outputs == 1 and groups == x.shape[1] > 1 and set(stride) == {1} and not any(output_padding):
+        around = [apart * (tap - 1) - pad for apart, tap, pad in zip(dilation, taps, padding, strict=True)]
+        if min(around) >= 0:  # the direct kernel takes no transposed convolution, and this is none
+            inner = Lowering(build, low.scalars, [weight.shape], [weight.dtype])
+            turned = flip(inner, weight, range(2, 2 + rank))
+            return convolution(low, x, turned, bias, stride, around, dilation, False, output_padding, groups)
     if transposed:
         weight = build.reshape(weight, (groups, channels, outputs, *taps))
         weight = push_permute(build, weight, [0, 2, 1, *range(3, 3 + rank)])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
@@ -22,14 +22,15 @@ from cutesmith.patterns.tracing.scalars import Scalars
 Operand = Node | Number
 Lowered = Node | tuple[Node | None, ...]
 Rule = Callable[..., Lowered]
+R = TypeVar("R", bound=Rule)
 
 RULES: dict[str, Rule] = {}
 
 
-def lowers(*names: str) -> Callable[[Rule], Rule]:
+def lowers(*names: str) -> Callable[[R], R]:
     """Registers a lowering for ATen names (`"add"`, for all overloads, or `"sum.dim_IntList"`, or `"prims.x"`)."""
 
-    def register(rule: Rule) -> Rule:
+    def register(rule: R) -> R:
         for name in names:
             RULES[name if name.startswith("prims.") else f"aten.{name}"] = rule
         return rule

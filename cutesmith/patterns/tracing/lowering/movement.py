@@ -122,7 +122,8 @@ def _replicated(low: Lowering, x: Node, pad: Sequence[int]) -> Node:
 
 
 @lowers("flip")
-def _flip(low: Lowering, x: Node, dims: Sequence[int]) -> Node:
+def flip(low: Lowering, x: Node, dims: Sequence[int]) -> Node:
+    """x from the last element to the first along these dimensions, in the shape of the result."""
     known = flipped_scan(low, x, dims) or unflipped(x, dims)
     if known is not None:
         return known
