@@ -231,11 +231,11 @@ def _row_sums(vectors: list[Node], build: GraphBuilder, node: Node) -> Node | No
 
 
 def _parts(build: GraphBuilder, node: Node) -> Node | None:
-    a, b = node.inputs
-    k, count = a.shape[-1], _part_count(node)
-    if count < 2 or any(side.op not in IN_MEMORY for side in (a, b)):
+    k, count = node.inputs[0].shape[-1], _part_count(node)
+    if count < 2 or any(side.op not in (*IN_MEMORY, "reshape") for side in node.inputs):
         return None
     build.origin = node.origin
+    a, b = map(build.stored, node.inputs)
     cuts = f"{count}, {k // count}"
     left = build.view_in_memory(a, View(f"{{0}}.unflatten(-1, ({cuts})).movedim(-2, 0)"), _split(count, -1))
     right = build.view_in_memory(b, View(f"{{0}}.unflatten(-2, ({cuts})).movedim(-3, 0)"), _split(count, -2))

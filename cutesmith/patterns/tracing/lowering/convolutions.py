@@ -53,7 +53,7 @@ def convolution(
         raise build.unmatched("convolves images without channels")
     if transposed and outputs == 1 and groups == x.shape[1] > 1 and set(stride) == {1} and not any(output_padding):
         around = [apart * (tap - 1) - pad for apart, tap, pad in zip(dilation, taps, padding, strict=True)]
-        if min(around) >= 0:  # the direct kernel takes no transposed convolution, and this is none
+        if min(around) >= 0:  # with the weights turned it is a plain one, which the direct kernel takes
             inner = Lowering(build, low.scalars, [weight.shape], [weight.dtype])
             turned = flip(inner, weight, range(2, 2 + rank))
             return convolution(low, x, turned, bias, stride, around, dilation, False, output_padding, groups)
