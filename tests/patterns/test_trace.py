@@ -17,6 +17,7 @@ from cutesmith.patterns.graph.attributes import View
 from cutesmith.patterns.graph.builder import GraphBuilder
 from cutesmith.patterns.graph.equality import same_graph
 from cutesmith.patterns.graph.nodes import Argument
+from cutesmith.patterns.tracing.recorder import FunctionFailedError
 from cutesmith.patterns.tracing.trace import trace_function, trace_problem
 from cutesmith.problems.loading import load_file
 from tests.patterns.interpret import interpret
@@ -208,6 +209,32 @@ def test_gradients_are_those_of_pytorch_where_a_function_enters_inference_mode()
         return torch.func.vjp(function, x)[1](given)[0]
 
     check(gradient, normal(3, 7), normal(3, 7, seed=1))
+
+
+def test_gradients_that_autograd_finds_within_a_function_are_those_of_pytorch():
+    def gradients(x, w):
+        with torch.enable_grad():
+            x, w = (each.detach().requires_grad_() for each in (x, w))
+            return torch.autograd.grad(F.gelu(F.layer_norm(x, (7,)) @ w).square().sum(), (x, w))
+
+    def gradient(x, labels):
+        with torch.enable_grad():
+            x = x.clone()
+            x.requires_grad = True
+            F.cross_entropy(x, labels).backward()
+        return x.grad
+
+    check(gradients, normal(3, 7), normal(7, 5, seed=1))
+    check(gradient, normal(3, 7), torch.tensor([6, 0, 2]))
+
+
+def test_gradients_without_autograd_are_told_to_turn_it_on():
+    def gradient(x):
+        return torch.autograd.grad(x.detach().requires_grad_().sin().sum(), x)[0]
+
+    with pytest.raises(FunctionFailedError) as caught:
+        trace_function(gradient, [normal(3)])
+    assert "torch.enable_grad()" in (caught.value.hint or "")
 
 
 @pytest.mark.parametrize("order", [1, 2])

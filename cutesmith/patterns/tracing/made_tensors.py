@@ -15,11 +15,12 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 _MAKERS = (torch.tensor, torch.as_tensor, torch.scalar_tensor, torch.asarray)
 _DIFFERENTIATE = (torch._C._functorch.TransformType.Grad, torch._C._functorch.TransformType.Jvp)
+_REQUIRE = (torch.Tensor.requires_grad_, torch.Tensor.requires_grad.__set__)  # type: ignore[attr-defined]
 _INDEXING = (torch.Tensor.__getitem__, torch.Tensor.__setitem__)
 
 
 class Differentiated(Exception):
-    """A function is differentiated by torch.func in inference mode, where torch before 2.13 finds gradients of 0."""
+    """A function is differentiated in inference mode: autograd finds no gradients, torch.func 0 before torch 2.13."""
 
 
 class MadeTensors(TorchFunctionMode):
@@ -37,7 +38,7 @@ class MadeTensors(TorchFunctionMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         named = dict(kwargs or {})
-        if self._whole and torch.is_inference_mode_enabled() and _is_differentiated():
+        if self._whole and torch.is_inference_mode_enabled() and (func in _REQUIRE or _is_differentiated()):
             raise Differentiated
         if func is torch.Tensor.__setitem__ and _is_truth(args[1]):
             return _write_where(*args)

@@ -204,7 +204,7 @@ class _Run:
         self.function, self.arguments, self.path, self.sizes = function, arguments, path, sizes
         self.follow, self.known, self.most = follow, known, most
         self.whole = True
-        """Whether composite operations stay whole, as inference mode leaves them."""
+        """Whether composite operations stay whole, as inference mode leaves them; it gives no gradients."""
 
     def graph(self) -> Graph:
         """The graph; rounds that do not end in a whole recurrence are what they are."""
@@ -273,6 +273,8 @@ class _Run:
         hint = f"It runs on tensors without values. Tensors that the file makes have to be inputs; {NEEDS_MODEL}."
         if isinstance(error, TypeError) and "invalid combination of arguments" in str(error):
             hint = "PyTorch takes no such arguments, whatever the tensors are: write the call as it lists them."
+        if "does not require grad" in str(error):
+            hint = "Functions run without gradients: differentiate within `torch.enable_grad()`, or by torch.func.vjp."
         return FunctionFailedError(
             f"reference_fn could not be traced{where}: {type(error).__name__}: {error}",
             operation=where.strip(),
