@@ -30,6 +30,7 @@ from cutesmith.patterns.cutting.rewriting import (
     with_computed_factors,
     with_float8_factors,
     with_long_sums_in_parts,
+    with_returned_factors,
     with_vectors_as_rows,
 )
 from cutesmith.patterns.cutting.scores import with_joined_factors, with_plain_scores
@@ -130,9 +131,10 @@ def whole_or_cut(graph: Graph, arch: str = "sm_90a", *, free_sizes: bool = False
         phases += [with_phases(graph, for_tma=True), with_phases(graph, for_tma=True, in_order=True)]
         others.append(with_taps_as_channels(graph))
     reduced = [with_reductions_of_phases(each) for each in phases if each is not graph]
-    plain = with_plain_scores(with_parts_of_joined(graph))
-    others += [plain, *([apart] if (apart := with_joined_factors(plain)) is not plain else [])]
-    others += [with_chosen_factors(graph), with_vectors_as_rows(graph), with_long_sums_in_parts(graph), *phases]
+    for way in dict.fromkeys((returned := with_returned_factors(graph), with_vectors_as_rows(returned))):
+        plain = with_plain_scores(with_parts_of_joined(way))
+        others += [way, plain, with_joined_factors(plain)]
+    others += [with_chosen_factors(graph), with_long_sums_in_parts(graph), *phases]
     others += [each for each in reduced if each not in phases]
     others.append(with_computed_factors(graph))
     small = with_small_products(graph)
@@ -143,7 +145,7 @@ def whole_or_cut(graph: Graph, arch: str = "sm_90a", *, free_sizes: bool = False
         others.append(with_block_scales(graph))
     free = free_sizes and not graph.fixed_shapes
     fewer = [other for other in others if other.fixed_shapes or other.held != graph.held]
-    ways = (other for other in others if other is not graph and not (free and other in fewer))
+    ways = (other for other in dict.fromkeys(others) if other is not graph and not (free and other in fewer))
     return with_shared_kernels(_fastest(plan, ways))
 
 

@@ -18,14 +18,15 @@ from cutesmith.patterns.contraction.plan import match as contraction
 from cutesmith.patterns.cutting.attended import Attended, attended_products
 from cutesmith.patterns.cutting.machine import H200
 from cutesmith.patterns.cutting.pieces import Piece, Plan, has_order, without_unread
-from cutesmith.patterns.cutting.regions import Regions, base_of, is_pointwise_on_arguments, names_of
+from cutesmith.patterns.cutting.regions import MOST_OUTPUTS, Regions, base_of, is_pointwise_on_arguments, names_of
 from cutesmith.patterns.cutting.sharing import CUT
 from cutesmith.patterns.cutting.stored_values import first_stored, is_among, nodes_between, reading, seen_from
+from cutesmith.patterns.elementwise.plan import ElementwisePlan
 from cutesmith.patterns.graph.attributes import Input, Reduction, Sort
 from cutesmith.patterns.graph.builder import GraphBuilder
 from cutesmith.patterns.graph.dtypes import ITEM_BYTES
 from cutesmith.patterns.graph.nodes import LEAVES, Graph, Node, nodes_of
-from cutesmith.patterns.graph.shapes import is_dense
+from cutesmith.patterns.graph.shapes import Shape, is_dense
 from cutesmith.patterns.windows.plan import match as windows
 
 MOST_REPEATS = 2
@@ -97,6 +98,7 @@ class _Cover:
             raise _unmatched(self.refused)
         self._read_stored()
         self._sort_once()
+        self._results_together()
         return self._chain()
 
     def _needed(self) -> Iterator[Node]:
@@ -256,6 +258,22 @@ class _Cover:
             if first is not piece and self._matched([*first.outputs, node], self.matchers):
                 *kept, both = self.pieces
                 self.pieces = [each for each in kept if each not in (first, piece)] + [both]
+
+    def _results_together(self) -> None:
+        """One launch for pointwise results of one shape that no other launch reads, as a cache's keys and values."""
+        read = {key for piece in self.pieces for key in piece.inputs}
+        groups: dict[Shape, list[Piece]] = {}
+        for piece in self.pieces:
+            if isinstance(piece.plan, ElementwisePlan) and not any(id(node) in read for node in piece.outputs):
+                groups.setdefault(piece.outputs[0].shape, []).append(piece)
+        for group in groups.values():
+            outputs = [node for piece in group for node in piece.outputs]
+            if len(group) > 1 and len(outputs) <= MOST_OUTPUTS and self._matched(outputs, self.matchers):
+                *kept, together = self.pieces
+                if H200.seconds(together.plan) < sum(H200.seconds(piece.plan) for piece in group):
+                    self.pieces = [piece for piece in kept if piece not in group] + [together]
+                else:
+                    self.pieces = kept
 
     # The chain
 

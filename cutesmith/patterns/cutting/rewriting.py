@@ -24,7 +24,7 @@ from cutesmith.patterns.graph.computed import ComputedFactor
 from cutesmith.patterns.graph.dtypes import FLOATS8, HALVES, compute_dtype
 from cutesmith.patterns.graph.node_table import IN_MEMORY
 from cutesmith.patterns.graph.nodes import Graph, Node, nodes_of, with_nodes
-from cutesmith.patterns.graph.shapes import dense_strides
+from cutesmith.patterns.graph.shapes import dense_strides, is_squeeze
 from cutesmith.patterns.graph.views import push_permute, push_slice
 
 SHORTEST = 512
@@ -54,6 +54,31 @@ def with_vectors_as_rows(graph: Graph) -> Graph:
 def with_long_sums_in_parts(graph: Graph) -> Graph:
     """The graph with small products of long sums as a sum of products; right for the traced sizes."""
     return _rewritten(graph, _parts, fixed=True)
+
+
+def with_returned_factors(graph: Graph) -> Graph:
+    """The graph with products that read what the function returns where a factor is that but for sizes of 1.
+
+    Heads of a cache that several queries share have such a size more. Each would be stored by a launch of its own.
+    """
+    build, changed = GraphBuilder(), list[Node]()
+    own = with_nodes(graph, build.interned)
+    computed = [output for output in own.outputs if output.is_pointwise]
+
+    def read(factor: Node) -> Node:
+        same = [each for each in computed if is_squeeze(factor.shape, each.shape) and _is_view_of(build, factor, each)]
+        changed.extend(same)
+        return build.reshape(build.stored(same[0]), factor.shape) if same else factor
+
+    reading = with_nodes(
+        own, lambda node: replace(node, inputs=tuple(map(read, node.inputs))) if node.op == "contract" else node
+    )
+    return reading if changed else graph
+
+
+def _is_view_of(build: GraphBuilder, factor: Node, value: Node) -> bool:
+    """Whether a factor is a value of the graph in its own shape."""
+    return build.materialise(build.reshape(value, factor.shape)) is factor
 
 
 def with_float8_factors(graph: Graph) -> Graph:

@@ -8,6 +8,7 @@ part is that part.
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -17,9 +18,10 @@ from cutesmith.patterns.graph.attributes import Iota, Joined, Reduction, Sized, 
 from cutesmith.patterns.graph.builder import GraphBuilder
 from cutesmith.patterns.graph.node_table import IN_MEMORY
 from cutesmith.patterns.graph.nodes import Graph, Node, nodes_of, with_nodes
+from cutesmith.patterns.graph.operations import POINTWISE
 from cutesmith.patterns.graph.shapes import Shape, dense_strides, is_dense
 from cutesmith.patterns.graph.size_laws import SizeLaw
-from cutesmith.patterns.graph.takes import values_at, whole_number
+from cutesmith.patterns.graph.takes import whole_number
 from cutesmith.patterns.graph.views import push_permute
 
 PLACES = frozenset("iota constant sized add sub mul floor_div remainder".split())
@@ -249,23 +251,49 @@ def _cuts(node: Node, dim: int) -> Iterator[int]:
 def _taken_whole(build: GraphBuilder, node: Node, dim: int, start: int, shape: Shape) -> Node | None:
     """What a part of this shape of a take reads each element of in its place, perhaps through a reshape; else None."""
     source, *places = node.inputs
-    whole, met = [1] * len(shape), list[int]()
+    axes = [torch.arange(size) + (start if at - len(shape) == dim else 0) for at, size in enumerate(shape)]
+    found = [each for place in places if (each := _by_dimension(place, axes)) is not None]
+    if len(found) < len(places) or 0 in shape:
+        return None
     flat = {at: torch.zeros(size, dtype=torch.int64) for at, size in enumerate(shape)}
-    for place, size in zip(places, source.shape, strict=True):
-        if size == 1 and whole_number(place) == 0:
-            continue
-        along = {Iota.of(each).dim - len(each.shape) for each in nodes_of((place,)) if each.op == "iota"}
-        at = len(shape) + along.pop() if len(along) == 1 else -1
-        if not {each.op for each in nodes_of((place,))} <= PLACES or at < max([0, *met]):
-            return None
-        first = start if at - len(shape) == dim else 0
-        whole[at] *= size
-        met.append(at)
-        flat[at] = flat[at] * size + values_at(place, torch.arange(first, first + shape[at]))
-    if any(whole[at] != shape[at] or not torch.equal(flat[at], torch.arange(shape[at])) for at in met):
+    for each, step in zip(found, dense_strides(source.shape), strict=True):
+        for at, values in each.items():
+            flat[max(at, 0)] = flat[max(at, 0)] + values * step
+    first = sum(int(values[0]) for values in flat.values())
+    whole = tuple(size if (flat[at] != flat[at][0]).any() else 1 for at, size in enumerate(shape))
+    dense = [torch.arange(n) * step for n, step in zip(whole, dense_strides(whole), strict=True)]
+    in_place = all(((flat[at] - flat[at][0]) == each).all() for at, each in enumerate(dense))
+    if first or not in_place or math.prod(whole) != math.prod(source.shape):
         return None
     is_whole = source.op == "stored" and Stored.of(source) == Stored.whole(source.shape)
-    return build.reshape(source.inputs[0] if is_whole else source, tuple(whole))
+    return build.reshape(source.inputs[0] if is_whole else source, whole)
+
+
+def _by_dimension(place: Node, axes: list[torch.Tensor]) -> dict[int, torch.Tensor] | None:
+    """A coordinate as a sum of functions of each dimension's coordinates, and a number at -1; None for others."""
+    if place.op == "iota":
+        at = Iota.of(place).dim + len(axes) - len(place.shape)
+        return {at: axes[at]}
+    if (number := whole_number(place)) is not None:
+        return {-1: torch.tensor(number)}
+    parts = [each for child in place.inputs if (each := _by_dimension(child, axes)) is not None]
+    if place.op not in PLACES or len(parts) < len(place.inputs):
+        return None
+    combined, dims = POINTWISE[place.op].torch, {at for each in parts for at in each} - {-1}
+    nothing = torch.tensor(0)
+    if place.op in ("add", "sub"):
+        first, second = parts
+        return {at: combined(first.get(at, nothing), second.get(at, nothing)) for at in {*first, *second}}
+    if len(dims) > 1:
+        return _multiplied(*parts) if place.op == "mul" else None
+    return {max({-1, *dims}): combined(*(sum(each.values(), nothing) for each in parts))}
+
+
+def _multiplied(first: dict[int, torch.Tensor], second: dict[int, torch.Tensor]) -> dict[int, torch.Tensor] | None:
+    """A sum of functions times a number; None for the product of two."""
+    if first.keys() == {-1}:
+        first, second = second, first
+    return {at: values * second[-1] for at, values in first.items()} if second.keys() == {-1} else None
 
 
 def rebuilt(build: GraphBuilder, node: Node) -> Node | None:

@@ -149,7 +149,9 @@ def values_at(place: Node, coordinate: torch.Tensor) -> torch.Tensor:
 
 
 def whole_number(node: Node) -> int | None:
-    """A whole number that is known for the traced sizes."""
+    """A whole number that is known for the traced sizes, perhaps stretched over a shape."""
+    while node.op == "cast" and node.dtype == "int64":
+        (node,) = node.inputs
     if node.op == "scalar":
         return Scalar.of(node).size
     if node.op not in ("constant", "sized"):

@@ -188,13 +188,17 @@ def _index_reduce(
 @lowers("index_copy")
 def _index_copy(low: Lowering, x: Node, dim: int, index: Node, source: Node) -> Node:
     dim = dim % len(x.shape)
-    return _replaced(low, x, dim, _along(low, index, dim, len(x.shape)), source)
+    index = _along(low, index, dim, len(x.shape))
+    return (_at_one_place if index.shape[dim] == 1 else _replaced)(low, x, dim, index, source)
 
 
 @lowers("index_fill.int_Scalar", "index_fill.int_Tensor")
 def _index_fill(low: Lowering, x: Node, dim: int, index: Node, value: Operand) -> Node:
     dim = dim % len(x.shape)
-    there = low.build("gt", _counted(low, _along(low, index, dim, len(x.shape)), dim, x.shape[dim]), 0)
+    index = _along(low, index, dim, len(x.shape))
+    if index.shape[dim] == 1:
+        return _at_one_place(low, x, dim, index, low.operand(value))
+    there = low.build("gt", _counted(low, index, dim, x.shape[dim]), 0)
     return low.build("where", there, low.operand(value), low.operand(x), dtype=low.dtype)
 
 
@@ -210,21 +214,36 @@ def _index_put(
     order = [*dims, *(dim for dim in range(len(x.shape)) if dim not in dims)]
     sizes, rest = [x.shape[dim] for dim in dims], [x.shape[dim] for dim in order[len(dims) :]]
     shape, first = broadcast([index.shape for index in given]), first_indexed(dims)
+    whole = build.expand(low.operand(values), (*rest[:first], *shape, *rest[first:]))
+    places = [build.operand(index, "int64") for index in given]
+    places = [
+        build("where", build("lt", at, 0), build("add", at, size), at) for at, size in zip(places, sizes, strict=True)
+    ]
+    if math.prod(shape) == 1:
+        return _put_at_one_place(low, x, dict(zip(dims, places, strict=True)), whole, accumulate)
     place, inside = build.constant(0, "int64"), None
-    for index, size in zip(given, sizes, strict=True):
-        at = build.operand(index, "int64")
-        at = build("where", build("lt", at, 0), build("add", at, size), at)
+    for at, size in zip(places, sizes, strict=True):
         within = build("logical_and", build("ge", at, 0), build("lt", at, size))
         inside = within if inside is None else build("logical_and", inside, within)
         place = build("add", build("mul", place, size), at)
     assert inside is not None
     place = _along(low, build.expand(build("where", inside, place, -1), shape), 0, 1 + len(rest))
-    whole = build.expand(low.operand(values), (*rest[:first], *shape, *rest[first:]))
     ahead = [*range(first, first + len(shape)), *range(first), *range(first + len(shape), len(whole.shape))]
     values = build.reshape(push_permute(build, whole, ahead), (math.prod(shape), *rest))
     flat = build.reshape(push_permute(build, x, order), (math.prod(sizes), *rest))
     put = _joined(low, flat, 0, place, values, "sum") if accumulate else _replaced(low, flat, 0, place, values)
     return push_permute(build, build.reshape(put, (*sizes, *rest)), [order.index(dim) for dim in range(len(order))])
+
+
+def _put_at_one_place(low: Lowering, x: Node, places: dict[int, Node], whole: Node, accumulate: bool) -> Node:
+    """x with values where it has the only index of each of these dimensions: a choice, as nothing else is written."""
+    build, old = low.build, low.operand(x)
+    here = build.constant(True, "bool")
+    for dim, place in places.items():
+        here = build("logical_and", here, build("eq", build.iota(x.shape, dim), build.reshape(place, ())))
+    new = build.reshape(whole, tuple(1 if dim in places else size for dim, size in enumerate(x.shape)))
+    new = build("add", old, new, dtype=low.dtype) if accumulate else new
+    return build("where", here, new, old, dtype=low.dtype)
 
 
 OWN_VALUES = (
