@@ -45,12 +45,17 @@ PASS_INSTRUCTIONS, GROUP_INSTRUCTIONS = 6, (28, 85, 220)
 """Of a warp in a pass over the buffer, and beside those for 32 groups of 2, 4 and 8 elements, which take one, two and
 three steps of the network at once. Eight were counted in machine code for sm_90a; the others are estimates by it."""
 
-TURN_INSTRUCTIONS, ELEMENT_INSTRUCTIONS, DIGITS_INSTRUCTIONS, WARP_INSTRUCTIONS = 80, 60, 1000, 60
+TURN_INSTRUCTIONS, ELEMENT_INSTRUCTIONS, DIGITS_INSTRUCTIONS, WARP_INSTRUCTIONS = 40, 30, 700, 56
 """Of a warp for 32 elements that are sorted by eight bits, and what loads and stores them; of a block for the sums of
-256 digits, and for each warp that counts them. They are counted in machine code, half rates and bank conflicts as more
-of them; not measured."""
-SCATTERED_INSTRUCTIONS = 220
-"""Beside those of a turn where it goes through global memory: 32 elements are ranked again, and stored apart."""
+256 digits, and for each warp that counts them. 8192 lines of 4096 floats take 512 us on an H200."""
+SCATTERED_INSTRUCTIONS = 147
+"""Beside those of a turn where it goes through global memory (64 lines of 128256 take 1.7 ms on an H200)."""
+ALONE = 8
+"""Of a block's instructions one in so many is waited for where a multiprocessor has no other block: all warps rank, or
+all move elements (64 lines of 32000 floats take 118 us on an H200, of bfloat16 59 to 62)."""
+
+MEMORY_PASSES = 2
+"""Times that a block waits longer for passes of the network over global memory (an estimate)."""
 
 COUNTER_BYTES = 1024
 """Of a block's shared memory beside its buffer, and what its alignment takes."""
@@ -82,9 +87,8 @@ class SelectionPlan(GraphPlan):
 
     @property
     def warp_instructions(self) -> int:
-        """Those of the first configuration; of few lines as many as all multiprocessors issue while some work."""
-        work, _ = self._work(self.configurations()[0])
-        return max(self._lines, SM.multiprocessors) * work if self._lines else 0
+        """What all multiprocessors could issue in the predicted time of the first configuration."""
+        return int(self._cycles(self.configurations()[0]) * ISSUED_AT_ONCE * SM.multiprocessors) if self._lines else 0
 
     @property
     def _length(self) -> int:
@@ -115,6 +119,8 @@ class SelectionPlan(GraphPlan):
                 groups, each = max(1, size >> steps), GROUP_INSTRUCTIONS[steps - 1]
                 work += PASS_INSTRUCTIONS * warps + each * math.ceil(groups / 32)
                 alone += PASS_INSTRUCTIONS + each * math.ceil(groups / shape.threads)
+        if 33 * size // 32 * (ITEM_BYTES[self.source.dtype] + 2) > shape.shared_bytes:
+            alone *= MEMORY_PASSES
         sorts = 2 if looks else 1
         return (
             sorts * work + LOOK_INSTRUCTIONS * looks,
@@ -130,7 +136,7 @@ class SelectionPlan(GraphPlan):
         turn = TURN_INSTRUCTIONS + (0 if fits else SCATTERED_INSTRUCTIONS)
         work = groups * (key_bytes * turn + ELEMENT_INSTRUCTIONS)
         work += key_bytes * (DIGITS_INSTRUCTIONS + WARP_INSTRUCTIONS * warps)
-        return work, work // warps
+        return work, work // min(ALONE, 1 + warps // 2)
 
     def _cycles(self, shape: SelectionConfiguration) -> float:
         """Predicted on an H200: many blocks wait for the issue of instructions, few for each instruction's result."""
