@@ -50,7 +50,7 @@ def tensors(rows, dtype, columns, weights):
 CASES = {
     "rms norm": (rms_norm, lambda rows: tensors((rows,), BF16, (1032,), 1)),
     "layer norm": (layer_norm, lambda rows: tensors((rows,), torch.float32, (72,), 2)),
-    "images": (normed_images, lambda rows: tensors((rows,), torch.float32, (3, 5, 7), 1)),
+    "images": (normed_images, lambda rows: tensors((rows,), BF16, (3, 5, 7), 1)),
     "by hand": (by_hand, lambda rows: tensors((2, rows), BF16, (64,), 1)),
 }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from cutesmith.patterns.graph.dtypes import COMPUTE_TYPE, STORAGE_TYPE
+from cutesmith.patterns.graph.dtypes import COMPUTE_TYPE, ITEM_BYTES, STORAGE_TYPE
 from cutesmith.patterns.graph.nodes import Node
 from cutesmith.patterns.rows.analysis import TensorUse
 
@@ -96,6 +96,11 @@ class Tensor:
     def storage(self) -> str:
         """DSL type in memory."""
         return STORAGE_TYPE[self.dtype]
+
+    @property
+    def bytes(self) -> int:
+        """Of an element."""
+        return ITEM_BYTES[self.dtype]
 
     @property
     def fragment(self) -> str:

@@ -50,7 +50,9 @@ def proposals(analysis: RowsAnalysis, kept_bytes: int, sm: SmVersion) -> list[Ro
     base = RowsConfiguration(vector=max(1, 16 // max(2, min(sizes, default=4))))
     width = max(1, sum(u.role == "element" for u in analysis.uses)) * max(2, max(sizes, default=2)) // 2
     if analysis.partial_sums:
-        return _summed_rows(base)
+        return _summed_rows(
+            base, len(analysis.partial_sums), min(CLUSTER_BLOCK_BYTES, sm.smem_per_block - PARTIAL_BYTES)
+        )
     if analysis.columns * width > 16384:
         row_bytes = analysis.columns * kept_bytes
         clusters, fits = sm.max_cluster >= CLUSTER, WIDE_BYTES < row_bytes <= CLUSTER * CLUSTER_BLOCK_BYTES
@@ -67,11 +69,16 @@ def proposals(analysis: RowsAnalysis, kept_bytes: int, sm: SmVersion) -> list[Ro
     return [replace(c, threads_per_sm=min(c.threads_per_sm, sm.threads_per_sm)) for c in found]
 
 
-def _summed_rows(base: RowsConfiguration) -> list[RowsConfiguration]:
-    """Rows that are summed up as well: a thread has a sum for each of its elements, whichever row it works on."""
+def _summed_rows(base: RowsConfiguration, sums: int, shared_bytes: int) -> list[RowsConfiguration]:
+    """Rows that are summed up as well: a thread has a sum for each of its elements, whichever row it works on.
+
+    A block has few rows on their way, unless the next ones go to shared memory while it works on one. Two sums spill
+    beside 64 registers.
+    """
     few = replace(base, elements_per_thread=SUMMED_ELEMENTS, threads_per_sm=SUMMING_THREADS)
     more = replace(base, elements_per_thread=2 * SUMMED_ELEMENTS, threads_per_sm=SUMMING_THREADS // 2)
-    return [few, more, replace(few, hints="last"), replace(more, hints="last"), replace(few, hints="stream")]
+    ahead = [replace(each, shared_bytes=shared_bytes) for each in ((few, more) if sums == 1 else (more, few))]
+    return [*ahead, few, more, replace(few, hints="stream"), replace(more, hints="stream")]
 
 
 def _short_rows(

@@ -23,7 +23,9 @@ def with_lowered_variances(graph: Graph) -> Graph:
     def lowered(node: Node) -> Node:
         if node.op == "mean":
             mean = means.setdefault((id(node.inputs[0]), Reduction.of(node).dims), node)
-            return mean if mean.dtype == node.dtype else Node("cast", (mean,), node.shape, node.dtype, origin=node.origin)
+            return (
+                mean if mean.dtype == node.dtype else Node("cast", (mean,), node.shape, node.dtype, origin=node.origin)
+            )
         return _variance(node, means, totals) if node.op == "var" else node
 
     return with_nodes(graph, lowered)
