@@ -32,6 +32,7 @@ class RowsConfiguration(Configuration):
     thread keeps up to `resident_elements` in registers; of a longer row it loads `reload_elements` at a time, and the
     row waits in `shared_bytes` of shared memory a block where it fits. `hints` (none, stream, keep, last) are for
     loads, `stores` (none, first) for stores. `threads_per_sm` limits registers so that as many threads fit; 0 does not.
+    `neighbours`: rows that read the same of a broadcast tensor follow each other, whatever the order in memory.
     """
 
     vector: int = 8
@@ -45,6 +46,7 @@ class RowsConfiguration(Configuration):
     hints: str = "none"
     stores: str = "none"
     threads_per_sm: int = 0
+    neighbours: bool = False
 
 
 @dataclass(frozen=True)

@@ -119,6 +119,24 @@ def test_heads_of_a_projection_are_read_where_they_lie(tmp_path):
         compare(kernel, of_projection, [normal(1, 3, 7 * 16, seed=5), *inputs[1:3], *heads(3, 16)[2:]])
 
 
+def scaled_and_summed(x, w, cos, sin, scale):
+    y = of_heads(x, w, cos, sin)
+    return y * scale[..., None], x.sum(-1), x.amax(-1, keepdim=True)
+
+
+def test_rows_that_share_tables_are_neighbours_whatever_else_they_read_and_return(tmp_path):
+    inputs = [*heads(2, 3, 5, 16), normal(2, 3, 5, seed=7)]
+    plan = plan_kernel(trace_function(scaled_and_summed, inputs), "sm_90a")
+    beside, plain = plan.configurations()[:2]
+    assert beside.neighbours and not plain.neighbours
+    with emulated_hopper():
+        for configuration, order in ((beside, "(2, 0, 1)"), (plain, "(0, 1, 2)")):
+            text = plan.render(configuration)
+            assert f"KEPT, REDUCED = {order}, (3,)" in text
+            for given in (inputs, [TURNED[0][:, :, :5], *inputs[1:]]):
+                compare(load(text, tmp_path), scaled_and_summed, given)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("columns", [6000, 40000])
 def test_long_rows_wait_between_visits(columns, tmp_path):

@@ -58,6 +58,20 @@ class RowsAnalysis:
         return tuple(dim for dim in range(self.rank) if dim not in self.reduced)
 
     @property
+    def sharing(self) -> tuple[int, ...]:
+        """The dimensions that are rows, those last along which rows read the same of tensors that are broadcast.
+
+        As they are where the columns are not the last dimensions.
+        """
+        if not self.is_trailing:
+            return self.kept
+        uses = [use.node for use in self.uses if use.role == "element" and use.space == "full"]
+        stretched = [[dim for dim in self.kept if self.sizes(node.shape, (dim,)) == (1,)] for node in uses]
+        one_row = [dim for dim in self.kept if self.shape[dim] == 1]
+        shared = set(self.kept).intersection(*(dims for dims in stretched if len(dims) > len(one_row)))
+        return (*(dim for dim in self.kept if dim not in shared), *(dim for dim in self.kept if dim in shared))
+
+    @property
     def rows_rank(self) -> int:
         """How many dimensions are rows."""
         return len(self.kept)

@@ -89,7 +89,8 @@ class RowsPlan(GraphPlan):
     def render(self, configuration: RowsConfiguration) -> str:
         """The kernel section: imports, device functions, kernel, launch, cached compile and `kernel_fn`."""
         types = first_checks(self.kernel.arguments, self.graph, self.kernel.whole or "")
-        context = {**vars(self.kernel), **_DENSE, "c": configuration, "first_checks": types}
+        order = self.analysis.sharing if configuration.neighbours else self.analysis.kept
+        context = {**vars(self.kernel), **_DENSE, "kept_dims": order, "c": configuration, "first_checks": types}
         return render_template("rows.py.j2", context)
 
     def tiled_shape(self) -> TiledShape:

@@ -30,6 +30,11 @@ FULL = 2048
 """Threads an SM: every one that it can hold, so more rows in flight for at most 32 registers a thread."""
 
 
+SEVERAL_ROWS = 1024
+"""Columns of rows of which a block has several: what they share comes from L1, whose rate no table read by all heads
+reaches in L2. Not measured."""
+
+
 def item_bytes(analysis: RowsAnalysis) -> list[int]:
     """Of the tensors that are read or written element by element, in bytes an element."""
     read = [use.node for use in analysis.uses if use.role == "element"]
@@ -65,6 +70,8 @@ def proposals(analysis: RowsAnalysis, kept_bytes: int, sm: SmVersion) -> list[Ro
     else:
         weighted = any(use.role == "column" for use in analysis.uses)
         found = _short_rows(base, analysis.columns, bool(writes), width, weighted)
+        if analysis.columns <= SEVERAL_ROWS and analysis.sharing != analysis.kept:
+            found.insert(0, replace(found[0], neighbours=True))
     # sm_86, sm_89 and sm_120 hold 1536 threads: asking for more would not limit anything.
     return [replace(c, threads_per_sm=min(c.threads_per_sm, sm.threads_per_sm)) for c in found]
 
