@@ -65,7 +65,7 @@ def in_slices(graph: Graph) -> SlicedGraph | None:
     size = _row_size(lowered)
     if size is None:
         return None
-    wholes, wide = _wholes(lowered), _wide(lowered)
+    wholes, wide = _wholes(lowered, size), _wide(lowered)
     width = math.gcd(size, *_cuts(lowered, wholes, wide))
     if not 1 < size // width <= MOST:
         return None
@@ -91,18 +91,22 @@ class _Part:
     """Where an argument as it is seen begins along the last dimension of a wider view, and the sizes that say so."""
 
     whole: Node
-    start: int = 0
-    sizes: tuple[Size, ...] = ()
+    start: int
+    sizes: tuple[Size, ...]
 
 
-def _wholes(graph: Graph) -> dict[int, _Part]:
+def _wholes(graph: Graph, size: int) -> dict[int, _Part]:
     """By the id of each argument as it is seen the widest view of which it is a part."""
-    inputs = sorted((node for node in graph.nodes() if node.op == "input"), key=lambda node: len(Input.of(node).views))
-    found = dict[int, _Part]()
-    for node in inputs:
-        wider = (_part_of(whole, node) for whole in inputs if whole is not node)
-        found[id(node)] = next((part for part in wider if part), _Part(node))
-    return found
+    inputs = [node for node in graph.nodes() if node.op == "input"]
+    views = inputs + [whole for node in inputs if (whole := _argument(node)).shape[-1:] == (size,)]
+    views.sort(key=lambda node: len(Input.of(node).views))
+    return {id(node): next(part for whole in views if (part := _part_of(whole, node))) for node in inputs}
+
+
+def _argument(node: Node) -> Node:
+    """The argument as it is, of which the node is a view."""
+    shape, stride = Input.of(node).root
+    return replace(node, shape=shape, attrs=Input.whole(Input.of(node).index, shape, stride))
 
 
 def _part_of(whole: Node, node: Node) -> _Part | None:
@@ -112,7 +116,7 @@ def _part_of(whole: Node, node: Node) -> _Part | None:
     narrow = f"{{0}}.narrow({len(node.shape) - 1}, {{1}}, {{2}})"
     steps = seen.views[count:]
     same = seen.index == given.index and seen.views[:count] == given.views and len(node.shape) == len(whole.shape)
-    if not same or not steps or any(view.source != narrow for view in steps):
+    if not same or any(view.source != narrow for view in steps):
         return None
     sizes = tuple(size for view in steps for size in view.sizes)
     return _Part(whole, (seen.offset - given.offset) // (seen.stride[-1] or 1), sizes)
@@ -218,7 +222,7 @@ class _Slices:
         """A slice of an argument as it lies in memory, by the widest view of it."""
         part = self.wholes[id(node)]
         whole = part.whole
-        if not self._is_wide(whole):
+        if not self._is_wide(node):
             return node
         count = whole.shape[-1] // self.width
         self.sizes.follow(part, count)
