@@ -35,6 +35,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 import convolution_cases  # noqa: E402
+import gradient_cases  # noqa: E402
 import kernelbench_cases  # noqa: E402
 import memory_cases  # noqa: E402
 import model_cases  # noqa: E402
@@ -88,6 +89,8 @@ STUDIES: dict[str, Callable[[], Iterator[Case]]] = {
     "memory": lambda: chain.from_iterable(part() for part in PARTS),
     **{part.__name__: part for part in model_cases.PARTS},
     "models": lambda: chain.from_iterable(part() for part in model_cases.PARTS),
+    **{part.__name__: part for part in gradient_cases.PARTS},
+    "gradients": lambda: chain.from_iterable(part() for part in gradient_cases.PARTS),
     "level1": kernelbench_cases.level(1),
     "level2": kernelbench_cases.level(2),
 }
