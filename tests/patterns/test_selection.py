@@ -91,12 +91,35 @@ def test_a_line_of_several_tiles_goes_through_memory(dtype, tmp_path):
     check(lambda x: ordered(x), (x,), tmp_path, radix=True, threads=256, loads=3)
 
 
+@pytest.mark.parametrize(
+    ("x", "cluster"),
+    [
+        (specials().repeat(1, 20), 2),
+        pytest.param((9 * normal(2, 2000)).bfloat16(), 4, marks=pytest.mark.slow),
+        pytest.param(normal(2, 1500).double(), 8, marks=pytest.mark.slow),
+    ],
+)
+def test_a_line_is_spread_over_a_cluster_of_blocks(x, cluster, tmp_path):
+    check(lambda x: ordered(x, descending=True), (x,), tmp_path, radix=True, threads=256, loads=4, cluster=cluster)
+
+
+@pytest.mark.slow
+def test_a_cluster_has_more_places_than_16_bits_tell(tmp_path):
+    x = torch.randint(0, 256, (1, 66000), generator=torch.Generator().manual_seed(0)).to(torch.uint8)
+    check(lambda x: ordered(x), (x,), tmp_path, radix=True, threads=512, loads=17, cluster=8)
+
+
+def test_a_line_that_no_cluster_holds_goes_through_memory_in_tiles(tmp_path):
+    check(lambda x: ordered(x), (normal(1, 1300).half(),), tmp_path, radix=True, threads=256, loads=2, cluster=2)
+
+
 def test_bytes_take_one_turn_and_few_long_lines_are_sorted_by_digits():
     long, bytes_ = (
         match(trace_function(ordered, [torch.empty(64, 32000, dtype=d)])) for d in (torch.float32, torch.int8)
     )
     assert first_shape(long).radix
     assert bytes_.warp_instructions < long.warp_instructions / 2
+    assert {shape.cluster for shape in long.configurations("sm_80")} == {1}
 
 
 @pytest.mark.slow

@@ -27,7 +27,7 @@ from cutesmith.runtime.tiling import TiledShape, Tiling
 _OWN = (
     "SmemAllocator THREADS LOADS DIM SHARED_BYTES LAST_KEY LAUNCHERS key_of exchange sort_buffer select_kernel "
     "Key DIGITS WARPS digit_of lanes_with rank keep kept starts_of_digits start_warps clear move_in_place move_on "
-    "scratch_size "
+    "scratch_size CLUSTER numbers store_to_peer cluster_barrier store_result "
     "launch_selection compile_selection is_shared place_type x_lines values_lines places_lines keys places "
     "counter count sizes values scratch line length row_layout"
 )
@@ -37,9 +37,9 @@ RESERVED = SHARED_NAMES | set(_OWN.split())
 SHAPES = ((512, 4), (256, 4), (128, 4), (64, 4), (32, 4), (1024, 4), (512, 8), (1024, 8))
 """(threads, loads): predicted times order them, no GPU has yet."""
 
-RADIX_SHAPES = ((1024, 32), (512, 63), (256, 63))
-"""Those that sort by digits: registers hold a key, a place and a rank of each element, and 64 loads are too many to
-unroll."""
+RADIX_SHAPES = ((1024, 32, 1), (512, 63, 1), (256, 63, 1), (256, 32, 4), (512, 32, 8))
+"""(threads, loads, blocks of a cluster) that sort by digits: registers hold a key, a place and a rank of each element,
+and 64 loads are too many to unroll."""
 
 PASS_INSTRUCTIONS, GROUP_INSTRUCTIONS = 6, (28, 85, 220)
 """Of a warp in a pass over the buffer, and beside those for 32 groups of 2, 4 and 8 elements, which take one, two and
@@ -54,6 +54,10 @@ ALONE = 8
 """Of a block's instructions one in so many is waited for where a multiprocessor has no other block: all warps rank, or
 all move elements (64 lines of 32000 floats take 118 us on an H200, of bfloat16 59 to 62)."""
 
+PEER_INSTRUCTIONS, CLUSTER_INSTRUCTIONS = 120, 3000
+"""Beside those of a turn whose elements go to other blocks of a cluster, and of its barriers: estimates, so that one
+block sorts what it holds."""
+
 MEMORY_PASSES = 2
 """Times that a block waits longer for passes of the network over global memory (an estimate)."""
 
@@ -62,6 +66,9 @@ COUNTER_BYTES = 1024
 
 LOOK_INSTRUCTIONS = 30
 """Of a warp for 32 elements that are compared with the last of the best so far."""
+
+REGISTERS = 40
+"""Of a thread beside a key and a rank of each of its elements."""
 
 SM = parse_arch("sm_90a").sm
 ISSUED_AT_ONCE, LATENCY = 2, 8
@@ -129,27 +136,42 @@ class SelectionPlan(GraphPlan):
 
     def _radix_work(self, shape: SelectionConfiguration) -> tuple[int, int]:
         """Instructions of all warps of a block that sorts by digits, and of one of them."""
-        key_bytes, groups, warps = ITEM_BYTES[self.source.dtype], math.ceil(self._length / 32), shape.threads // 32
-        size = shape.threads * min(shape.loads, math.ceil(self._length / shape.threads))
-        held = size * (key_bytes + 2) + 1024 * warps
-        fits = self._length <= size and held <= shape.shared_bytes
-        turn = TURN_INSTRUCTIONS + (0 if fits else SCATTERED_INSTRUCTIONS)
-        work = groups * (key_bytes * turn + ELEMENT_INSTRUCTIONS)
-        work += key_bytes * (DIGITS_INSTRUCTIONS + WARP_INSTRUCTIONS * warps)
+        key_bytes, warps = ITEM_BYTES[self.source.dtype], shape.threads // 32
+        fits, blocks = self._radix_room(shape), shape.cluster if self._radix_room(shape) else 1
+        turn = TURN_INSTRUCTIONS + PEER_INSTRUCTIONS * (blocks > 1) + (0 if fits else SCATTERED_INSTRUCTIONS)
+        work = math.ceil(self._length / (32 * blocks)) * (key_bytes * turn + ELEMENT_INSTRUCTIONS)
+        work += key_bytes * (DIGITS_INSTRUCTIONS + WARP_INSTRUCTIONS * warps + CLUSTER_INSTRUCTIONS * (blocks > 1))
         return work, work // min(ALONE, 1 + warps // 2)
+
+    def _radix_room(self, shape: SelectionConfiguration) -> int:
+        """How many blocks that sort by digits a multiprocessor holds; none where a line goes through global memory."""
+        loads = min(shape.loads, math.ceil(self._length / (shape.threads * shape.cluster)))
+        place_bytes = 2 if self._length <= 1 << 15 else 4
+        held = shape.threads * loads * (ITEM_BYTES[self.source.dtype] + place_bytes) + 32 * (shape.threads + 4)
+        registers = shape.threads * (REGISTERS + 2 * loads)
+        room = min(shape.shared_bytes // held, max(1, SM.registers_per_sm // registers))
+        return room if self._length <= shape.threads * loads * shape.cluster else 0
 
     def _cycles(self, shape: SelectionConfiguration) -> float:
         """Predicted on an H200: many blocks wait for the issue of instructions, few for each instruction's result."""
         work, alone = self._work(shape)
-        at_once = SM.multiprocessors * min(SM.blocks_per_sm, SM.threads_per_sm // shape.threads)
-        issued = max(self._lines / SM.multiprocessors, 1) * work / ISSUED_AT_ONCE
-        return max(issued, math.ceil(self._lines / at_once) * alone * LATENCY)
+        at_once = min(SM.blocks_per_sm, SM.threads_per_sm // shape.threads)
+        blocks = self._lines
+        if shape.radix and (room := self._radix_room(shape)):
+            at_once, blocks = min(at_once, room), blocks * shape.cluster
+        issued = max(blocks / SM.multiprocessors, 1) * work / ISSUED_AT_ONCE
+        return max(issued, math.ceil(blocks / (SM.multiprocessors * at_once)) * alone * LATENCY)
 
     def configurations(self, arch: str = "sm_90a") -> list[SelectionConfiguration]:
         """Sizes of a block, the best guess first; every one is right for every size and layout."""
-        room = parse_arch(arch).sm.smem_per_block - COUNTER_BYTES
+        sm = parse_arch(arch).sm
+        room = sm.smem_per_block - COUNTER_BYTES
         shapes = [SelectionConfiguration(threads, loads, room) for threads, loads in SHAPES]
-        shapes += [SelectionConfiguration(threads, loads, room, radix=True) for threads, loads in RADIX_SHAPES]
+        shapes += [
+            SelectionConfiguration(threads, loads, room, radix=True, cluster=cluster)
+            for threads, loads, cluster in RADIX_SHAPES
+            if cluster <= sm.max_cluster
+        ]
         return sorted(shapes, key=self._cycles)
 
     def tiled_shape(self) -> TiledShape:
