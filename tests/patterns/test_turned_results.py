@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import torch
 
 from cutesmith.patterns.chains.chain import ChainPlan
 from cutesmith.patterns.contraction.plan import ContractionPlan
+from cutesmith.patterns.graph.shapes import common_parts
 from cutesmith.patterns.match import plan_kernel, whole_or_cut
 from cutesmith.patterns.tracing.trace import trace_function
 from tests.patterns.running import check_product, emulated, exactly, first_kernel, load, move, normal
@@ -100,3 +103,49 @@ def test_a_result_that_others_read_as_it_is_stays_as_it_is():
 
     plan = whole_or_cut(trace_function(both, (normal(2, 3, 5, 16), normal(2, 3, 16, 8), normal(24, 8))))
     assert [node.shape for node in plan.launches[0].plan.graph.outputs][0] == (2, 3, 5, 8)
+
+
+def attended(x, inside, into, out, after, batch_first=True):
+    """`torch.nn.MultiheadAttention` of float32 in evaluation, as its module calls it."""
+    x = x.transpose(0, 1) if batch_first else x
+    ours, _ = torch.nn.functional.multi_head_attention_forward(
+        x, x, x, x.shape[-1], 2, inside, into, None, None, False, 0.0, out, after, training=False, need_weights=False
+    )
+    return ours.transpose(0, 1) if batch_first else ours
+
+
+WEIGHTS = normal(48, 16), normal(48), normal(16, 16), normal(16)
+
+
+@pytest.mark.parametrize("batch_first", [False, True])
+def test_packed_projections_are_read_where_they_lie(batch_first):
+    """Heads are merged with the batch, and split from it again: what lies between is a view."""
+    function = partial(attended, batch_first=batch_first)
+    patterns = [launch.plan.pattern for launch in plan_of(function, (normal(3, 8, 16), *WEIGHTS)).launches]
+    turned = ["elementwise"] if batch_first else []  # the rows of the first product
+    assert patterns == [*turned, "contraction", "contraction", "rows", "contraction", "contraction"]
+
+
+@pytest.mark.slow
+def test_a_module_of_attention_computes_itself_for_other_sizes(tmp_path):
+    with emulated("sm_90a"):
+        kernel_fn = first_kernel(plan_of(attended, (normal(3, 8, 16), *WEIGHTS)), tmp_path).kernel_fn
+        for sizes in ((3, 8, 16), (2, 5, 16), (1, 8, 16)):
+            given = [normal(*sizes), *WEIGHTS]
+            (theirs,) = exactly(attended, given)
+            torch.testing.assert_close(kernel_fn(*map(move, given)).cpu(), theirs, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "parts"),
+    [
+        ((256, 4, 512), (256, 32, 64), [(256,), (4, 8), (64,)]),
+        ((4, 3, 5), (12, 5), [(4, 3), (5,)]),
+        ((2, 1, 6), (2, 1, 2, 3), [(2,), (1,), (2,), (3,)]),
+        ((2, 6), (12,), [(2, 6)]),
+        ((6, 4), (8, 3), None),
+        ((0, 4), (4, 0), None),
+    ],
+)
+def test_parts_of_merged_dimensions_split_both_shapes(old, new, parts):
+    assert common_parts(old, new) == parts

@@ -118,6 +118,21 @@ def dimension_groups(old: Shape, new: Shape) -> list[Group] | None:
     return groups
 
 
+def common_parts(old: Shape, new: Shape) -> list[Shape] | None:
+    """The sizes that each dimension of `new` is split into so that they split those of `old`, too; None if none do."""
+    parts: list[Shape] = [() for _ in new]
+    for before, after in dimension_groups(old, new) or ():
+        sides = [old[dim] for dim in before], [new[dim] for dim in after]
+        steps = sorted({1, *(math.prod(sizes[at:]) for sizes in sides for at in range(len(sizes)))})
+        if any(large % small for small, large in itertools.pairwise(steps)):
+            return None
+        for at, dim in enumerate(after):
+            inner = math.prod(sides[1][at + 1 :])
+            own = [step for step in steps if inner <= step <= inner * new[dim]]
+            parts[dim] = tuple(large // small for small, large in itertools.pairwise(own))[::-1] or (1,)
+    return parts if all(parts) or not new else None
+
+
 def is_split(old: Shape, new: Shape) -> bool:
     """Whether a reshape only splits dimensions, or drops and adds such of one element."""
     groups = dimension_groups(old, new)

@@ -5,6 +5,7 @@ What cannot be pushed further, past a product of matrices above all, is stored, 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -12,7 +13,7 @@ from cutesmith.patterns.graph.attributes import TRANSPOSED, Gather, Iota, Reduct
 from cutesmith.patterns.graph.builder import GraphBuilder
 from cutesmith.patterns.graph.node_table import IN_MEMORY
 from cutesmith.patterns.graph.nodes import REDUCTIONS, Node
-from cutesmith.patterns.graph.shapes import Shape, is_squeeze, kept_positions, same_last
+from cutesmith.patterns.graph.shapes import Shape, common_parts, is_squeeze, kept_positions, same_last
 
 PRODUCTS = frozenset({"contract"})
 
@@ -89,7 +90,20 @@ def _permute_node(build: GraphBuilder, node: Node, dims: Sequence[int], shape: S
         kept = kept_positions(source.shape, node.shape)
         dropped = [dim for dim in range(len(source.shape)) if dim not in kept]
         return build.reshape(push_permute(build, source, [kept[dim] for dim in dims] + dropped), shape)
+    if node.op == "reshape" and (parts := _permuted_parts(build, node, dims)) is not None:
+        return build.reshape(parts, shape)
     return push_permute(build, build.stored(node), dims)
+
+
+def _permuted_parts(build: GraphBuilder, node: Node, dims: Sequence[int]) -> Node | None:
+    """The parts of merged dimensions, permuted where they lie: what splits them again finds them so, without a copy."""
+    source, parts = node.inputs[0], common_parts(node.inputs[0].shape, node.shape)
+    if source.op not in IN_MEMORY or id(node) in build.factors or parts is None:
+        return None
+    finer = build.reshape(source, tuple(itertools.chain.from_iterable(parts)))
+    starts = [0, *itertools.accumulate(map(len, parts))]
+    order = [at for dim in dims for at in range(starts[dim], starts[dim + 1])]
+    return push_permute(build, finer, order) if finer.op in IN_MEMORY else None
 
 
 def _turned_alone(node: Node, dims: Sequence[int]) -> int:
