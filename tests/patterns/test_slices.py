@@ -202,6 +202,23 @@ def test_a_number_of_channels_that_is_the_same_for_all_sizes_holds_the_row(tmp_p
         compare(first_kernel(free, tmp_path), of_the_first_eight, [normal(5, 32), *inputs[1:]])
 
 
+def of_a_product(x, weight, wq, wk, cos, sin):
+    """Heads of 16 channels whatever else there is, as a model with a number for them has."""
+    q, k, _ = F.linear(x, weight).unflatten(-1, (-1, 16)).split((3, 2, 2), 2)
+    return tuple(rotated(F.rms_norm(each.transpose(1, 2), (16,), w), cos, sin) for each, w in ((q, wq), (k, wk)))
+
+
+def test_rows_that_are_as_long_for_all_sizes_have_slices_for_all_sizes(tmp_path):
+    others = [normal(112, 24, seed=4), *(normal(16, seed=seed) for seed in (1, 2))]
+    inputs = [normal(2, 6, 24), *others, *heads(6, 16)[2:]]
+    plan = plan_kernel(trace_function(of_a_product, inputs), "sm_90a", free_sizes=True)
+    assert [launch.plan.pattern for launch in plan.launches] == ["contraction", "rows", "rows"]
+    with emulated_hopper():
+        kernel = first_kernel(plan, tmp_path)
+        for given in (inputs, [normal(1, 3, 24), *others, *heads(3, 16)[2:]]):
+            compare(kernel, of_a_product, given)
+
+
 # What has no slices
 
 

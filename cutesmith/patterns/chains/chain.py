@@ -258,7 +258,7 @@ def standing_alone(graph: Graph) -> tuple[Graph, tuple[Source, ...]]:
 
     They stand in the order in which they are read, so that equal graphs have them in the same places.
     """
-    shapes, start = [argument.sizes for argument in graph.arguments], len(graph.arguments)
+    shapes, start, widths = [argument.sizes for argument in graph.arguments], len(graph.arguments), graph.widths
     graph = _with_needed_sizes(graph)
     laws = {_key(law): law for node in graph.nodes() for law in _laws_of(node)}
     places = {key: start + at for at, key in enumerate(laws)}
@@ -274,7 +274,7 @@ def standing_alone(graph: Graph) -> tuple[Graph, tuple[Source, ...]]:
     # the chain checks the sizes
     known = frozenset((moved[index], dim) for index, dim in graph.held | graph.checked_before if index in moved)
     alone = replace(alone, arguments=arguments, held=frozenset(), equal=(), most=(), not_ones=(), steps=())
-    alone = replace(alone, checked_before=known)
+    alone = replace(alone, checked_before=known, widths_before=widths)
     return alone, (*values, *laws.values())
 
 

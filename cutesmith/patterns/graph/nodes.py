@@ -59,7 +59,7 @@ from cutesmith.patterns.graph.call import Call
 from cutesmith.patterns.graph.dtypes import ITEM_BYTES
 from cutesmith.patterns.graph.operations import POINTWISE
 from cutesmith.patterns.graph.shapes import Shape
-from cutesmith.patterns.graph.size_laws import EqualSizes, Place, Size
+from cutesmith.patterns.graph.size_laws import EqualSizes, Place, Size, SizeLaw
 
 LEAVES = frozenset({"input", "scalar", "constant", "sized", "iota"})
 OWN_SIZES = frozenset({"take", "sort", "scatter", "search"})
@@ -153,6 +153,8 @@ class Graph:
     """The (argument, dimension) pairs that it holds for the traced sizes of only, -1 for the value of a number."""
     checked_before: frozenset[Place] = frozenset()
     """Such places whose sizes are compared before the kernel is called, as those of a launch in a chain are."""
+    widths_before: frozenset[int] = frozenset()
+    """Last dimensions that are the same for all sizes, of the graph that this is a part of."""
     equal: tuple[EqualSizes, ...] = ()
     """Dimensions that the function takes of equal sizes only, or of which it is another graph where sizes differ."""
     most: tuple[tuple[Place, Place], ...] = ()
@@ -191,6 +193,13 @@ class Graph:
     def places(self) -> frozenset[Place]:
         """All dimensions of the arguments."""
         return frozenset((at, dim) for at, argument in enumerate(self.arguments) for dim in range(len(argument.shape)))
+
+    @property
+    def widths(self) -> frozenset[int]:
+        """Last dimensions of computed values that are the same for all sizes."""
+        known = [(node.shape[-1], node.sizes[-1]) for node in self.nodes() if node.sizes]
+        follow = {width for width, size in known if not isinstance(size, SizeLaw) or size.terms}
+        return self.widths_before | ({width for width, _ in known} - follow)
 
     @property
     def moved_bytes(self) -> int:

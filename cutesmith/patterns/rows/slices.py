@@ -74,7 +74,7 @@ def in_slices(graph: Graph) -> SlicedGraph | None:
         outputs = tuple(slices.of_output(node) for node in lowered.outputs)
     except _NotInSlicesError:
         return None
-    held = slices.sizes.checked_by(graph)
+    held = slices.sizes.checked_by(graph, is_same=size in graph.widths)
     return None if held is None else SlicedGraph(held, outputs, slices.count)
 
 
@@ -293,8 +293,11 @@ class _Sizes:
         self.along[place_along(part.whole, -1)] = count
         self.numbers += part.sizes
 
-    def checked_by(self, graph: Graph) -> Graph | None:
-        """The graph that refuses sizes for which slices begin elsewhere; None where it must not refuse so many."""
+    def checked_by(self, graph: Graph, *, is_same: bool) -> Graph | None:
+        """The graph that refuses sizes for which slices begin elsewhere; None where it must not refuse so many.
+
+        `is_same`: rows are as long for all sizes.
+        """
         laws, along = list(map(_law, self.numbers)), {place for place in self.along if place}
         known = graph.held | graph.checked_before
         others = {place for law in laws for place in law.places} - along - known
@@ -303,7 +306,7 @@ class _Sizes:
         first = sorted(along & known or along)[:1]
         equal = [EqualSizes((*first, *sorted(others)))] if others else []
         graph = replace(graph, equal=(*graph.equal, *equal))
-        if graph.fixed_shapes or all(map(_is_share, laws)) or {*first} & known:
+        if graph.fixed_shapes or all(map(_is_share, laws)) or {*first} & known or is_same:
             return graph
         return None if graph.free_sizes else replace(graph, held=graph.held | {*first}, fixed_shapes=not first)
 
