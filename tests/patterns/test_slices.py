@@ -233,6 +233,7 @@ def test_rows_that_are_as_long_for_all_sizes_have_slices_for_all_sizes(tmp_path)
         (lambda x: torch.cat((x, x - x.mean(-1, keepdim=True)), -1), [normal(5, 16)]),
         (lambda x: torch.cat((x[..., :1], x.softmax(-1)[..., 1:]), -1), [normal(5, 16)]),
         (lambda x, y: y * x.mean(-1, keepdim=True), [normal(5, 16), normal(5, 8)]),
+        (lambda x, y: (x - x.mean(-1, keepdim=True), y.reshape(()) * 2), [normal(5, 16), normal(1)]),
     ],
 )
 def test_elements_that_meet_others_elsewhere_are_not_slices(function, inputs):

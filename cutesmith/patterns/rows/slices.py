@@ -119,7 +119,8 @@ def _part_of(whole: Node, node: Node) -> _Part | None:
     if not same or any(view.source != narrow for view in steps):
         return None
     sizes = tuple(size for view in steps for size in view.sizes)
-    return _Part(whole, (seen.offset - given.offset) // (seen.stride[-1] or 1), sizes)
+    (step,) = seen.stride[-1:] or (1,)  # a value without dimensions has none
+    return _Part(whole, (seen.offset - given.offset) // (step or 1), sizes)
 
 
 def _wide(graph: Graph) -> frozenset[int]:
