@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import functools
-import itertools
 import math
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
-from cutesmith.patterns.tracing import indexing, resampling, signals, small_matrices, special_functions
+from cutesmith.patterns.tracing import (
+    indexing,
+    resampling,
+    signals,
+    small_matrices,
+    special_functions,
+    window_gradients,
+)
 
 
 def decomposition_of(func: Any, *, composite: bool) -> Callable[..., Any] | None:
@@ -77,31 +83,6 @@ def _median(x: torch.Tensor, dim: int, keepdim: bool = False) -> tuple[torch.Ten
         return values, places
     first = x.isnan().to(torch.int32).max(dim, keepdim)
     return torch.where(first.values > 0, torch.nan, values), torch.where(first.values > 0, first.indices, places)
-
-
-def _col2im(
-    x: torch.Tensor, size: list[int], taps: list[int], dilation: list[int], padding: list[int], stride: list[int]
-) -> torch.Tensor:
-    """At each place of the image the sum of what the windows over it have there; PyTorch has no decomposition."""
-    *batch, rows, _ = x.shape
-    channels = rows // math.prod(taps)
-    spans = [apart * (count - 1) + 1 for apart, count in zip(dilation, taps)]
-    ends = [each + 2 * around - span for each, around, span in zip(size, padding, spans)]
-    positions = [end // step + 1 for end, step in zip(ends, stride)]
-    columns, total = x.view(*batch, channels, *taps, *positions), x.new_zeros(())
-    for turns in itertools.product(*(range(-(-span // step)) for span, step in zip(spans, stride))):
-        at_taps, at_windows, inside = list[torch.Tensor](), list[torch.Tensor](), list[torch.Tensor]()
-        for dim, turn in enumerate(turns):
-            place = torch.arange(size[dim], device=x.device).view([-1] + [1] * (len(size) - 1 - dim)) + padding[dim]
-            window = place // stride[dim] - turn  # of the windows over a place the last, the one before, …
-            beyond = place - window * stride[dim]
-            tap = beyond // dilation[dim]
-            inside += [beyond % dilation[dim] == 0, tap < taps[dim], window >= 0, window < positions[dim]]
-            at_taps.append(tap.clamp(0, taps[dim] - 1))
-            at_windows.append(window.clamp(0, positions[dim] - 1))
-        index: list[Any] = [*[slice(None)] * (len(batch) + 1), *at_taps, *at_windows]
-        total = total + torch.where(functools.reduce(torch.logical_and, inside), columns[tuple(index)], 0)
-    return total
 
 
 def _trilinear(
@@ -229,6 +210,7 @@ _OURS: dict[Any, Callable[..., Any]] = {
     **signals.DECOMPOSITIONS,
     **small_matrices.DECOMPOSITIONS,
     **special_functions.DECOMPOSITIONS,
+    **window_gradients.DECOMPOSITIONS,
     _LSTM: _lstm,
     torch.ops.aten._cdist_forward.default: _cdist,
     torch.ops.aten.cov.default: _cov,
@@ -240,7 +222,6 @@ _OURS: dict[Any, Callable[..., Any]] = {
     torch.ops.aten._fake_quantize_per_tensor_affine_cachemask_tensor_qparams.default: _fake_quantized_by_tensors,
     torch.ops.aten._is_all_true.default: lambda x: x.all(),
     torch.ops.aten._trilinear.default: _trilinear,
-    torch.ops.aten.col2im.default: _col2im,
     torch.ops.aten.kthvalue.default: _kthvalue,
     torch.ops.aten.median.dim: _median,
     torch.ops.aten.median.default: lambda x: _median(x.flatten(), 0)[0],
