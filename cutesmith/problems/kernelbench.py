@@ -14,6 +14,7 @@ import keyword
 import linecache
 import re
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from types import ModuleType
 from typing import Any
 
@@ -205,14 +206,15 @@ def _forward_and_state_names(contract: FileContract, module: ModuleType) -> tupl
 
 
 def _without_values(make: Callable[[], Any]) -> Any:
-    """What `make` gives, its tensors without values, as they can be gigabytes, where that is possible."""
+    """What `make` gives, its tensors without values, as they can be gigabytes, or the large ones, where possible."""
     import torch
 
-    try:
-        with torch.device("meta"):
+    from cutesmith.problems.few_values import FewValues
+
+    for without in (torch.device("meta"), FewValues()):
+        with suppress(Exception), without:  # it computes with what it draws
             return make()
-    except Exception:  # noqa: BLE001 - it computes with what it draws
-        return make()
+    return make()
 
 
 def _build(model: Any, arguments: Any) -> Any:

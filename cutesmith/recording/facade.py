@@ -251,8 +251,8 @@ class _FacadeMode(TorchFunctionMode):
         if is_cuda(device):
             named["device"] = self._facade.substitute(device)
         named.pop("pin_memory", None)
-        if self._facade.fake and named.get("generator") is not None:
-            del named["generator"]  # a meta tensor has no values to draw
+        if self._facade.fake and poses:
+            named.pop("generator", None)  # a meta tensor has no values to draw
         result = self._mark(call.run(), poses, (*args, *named.values()))
         if poses and func in _WITHOUT_VALUES:
             self._facade.note_fresh(result)

@@ -31,6 +31,7 @@ from cutesmith.patterns.tracing.specialising import numbers_of, specialised
 from cutesmith.patterns.tracing.study import PRIMES, TRACES
 from cutesmith.problems import contract
 from cutesmith.problems.arguments import names_of
+from cutesmith.problems.few_values import FewValues
 from cutesmith.recording.facade import ValuesNeeded, active_facade, cuda_as_cpu
 
 if TYPE_CHECKING:
@@ -60,8 +61,10 @@ def trace_problem(loaded: LoadedFile) -> Graph:
 
 
 def drawn(draw: Callable[[], Any]) -> Any:
-    """What `draw` returns: tensors without storage, or with values where it reads some of what it draws."""
+    """What `draw` returns: tensors without storage, or with values, first of the small ones, where it reads some."""
     with suppress(Exception), cuda_as_cpu(fake=True):
+        return draw()
+    with suppress(Exception), cuda_as_cpu(fake=True), FewValues():
         return draw()
     with cuda_as_cpu():  # what it raises here is its own fault
         return draw()
