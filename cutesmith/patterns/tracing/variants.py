@@ -63,14 +63,20 @@ def variants_of(
     asked = [first_set, *sorted(others, key=lambda other: sum(argument.shape.count(1) for argument in other[1]))]
     if len({tuple(len(argument.shape) for argument in arguments) for _, arguments in asked}) > 1:
         raise UnmatchedError("the inputs of this function have other numbers of dimensions in other sets")
-    graphs = [] if first is None else [holding_sizes(first)]
-    for inputs, arguments in asked:
-        if not any(_serves(graph, arguments) for graph in graphs):
-            graphs.append(trace_fixed(function, inputs, path))
-    places, found = _by_sizes(graphs)
+    traced = {} if first is None else {0: holding_sizes(first)}
+
+    def graph_of(at: int) -> Graph:
+        if at not in traced:
+            traced[at] = trace_fixed(function, asked[at][0], path)
+        return traced[at]
+
+    for at, (_, arguments) in enumerate(asked):
+        if not any(_serves(graph, arguments) for graph in traced.values()):
+            graph_of(at)
+    places, found = _by_sizes([*traced.values()])
     if any(_sizes_at(places, arguments) not in found for _, arguments in asked):
         # a graph that serves several sets does so at sizes that decide
-        places, found = _by_sizes([trace_fixed(function, inputs, path) for inputs, _ in asked])
+        places, found = _by_sizes([graph_of(at) for at in range(len(asked))])
     if len(found) > MOST_VARIANTS:
         raise UnmatchedError(f"the function does other operations for each of {len(found)} sizes")
     called = {sizes: graph if graph.call == call else replace(graph, call=call) for sizes, graph in found.items()}
