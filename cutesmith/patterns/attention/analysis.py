@@ -5,15 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 
 from cutesmith.errors import UnmatchedError
 from cutesmith.patterns.attention.band import Band, band_of, is_minus_infinity
+from cutesmith.patterns.attention.softmax import Softmax, is_same, logsumexp_of, narrow, pointwise_cone, softmax_of
 from cutesmith.patterns.contraction.analysis import Matrix, matrix_of
 from cutesmith.patterns.contraction.epilogue import Epilogue, FunctionWriter, Given, write_epilogue
-from cutesmith.patterns.graph.attributes import Constant, Iota, Reduction, Sized
+from cutesmith.patterns.graph.attributes import Constant, Sized, View
 from cutesmith.patterns.graph.builder import GraphBuilder
-from cutesmith.patterns.graph.dtypes import is_float, widens
+from cutesmith.patterns.graph.dtypes import widens
 from cutesmith.patterns.graph.instructions import instructions
 from cutesmith.patterns.graph.nodes import LEAVES, Graph, Node, with_nodes, with_values
 from cutesmith.patterns.graph.results import Result, result_of
@@ -22,9 +22,19 @@ from cutesmith.patterns.graph.simplification import constant_value
 from cutesmith.patterns.writing.naming import safe_names
 
 HALVES = frozenset({"float16", "bfloat16"})
+FLOATS = HALVES | {"float32"}
 COORDINATES = LEAVES - {"input"}
 """What a mask is made of that reads no tensor."""
 NOT_ATTENTION = "there is no softmax between two products of matrices"
+
+
+@dataclass(frozen=True)
+class Logsumexp:
+    """The log-sum-exp of each row of scores as one more output, in this place among both and of this type."""
+
+    place: int
+    dtype: str
+    result: Result
 
 
 @dataclass(frozen=True)
@@ -60,6 +70,7 @@ class AttentionProblem:
     empty_rows: float
     result: Result
     output: Epilogue
+    logsumexp: Logsumexp | None
 
     @property
     def matrices(self) -> dict[str, tuple[Matrix, int]]:
@@ -74,15 +85,6 @@ class AttentionProblem:
 
 
 @dataclass(frozen=True)
-class _Softmax:
-    """What a softmax over the last dimension is taken of, a sink apart; `safe`: rows of -inf alone give zeros."""
-
-    scores: Node
-    sink: Node | None = None
-    safe: bool = False
-
-
-@dataclass(frozen=True)
 class _Parts:
     """The nodes of an attention: both products, the softmax between them and the operands in memory.
 
@@ -90,7 +92,7 @@ class _Parts:
     """
 
     scores_product: Node
-    softmax: _Softmax
+    softmax: Softmax
     product: Node
     operands: list[Node]
 
@@ -103,19 +105,20 @@ class _Parts:
 def analyse(graph: Graph, reserved: Collection[str]) -> AttentionProblem:
     """The problem of a graph that is one attention of arguments; UnmatchedError where it is something else."""
     parts = _parts(graph)
-    product = parts.product
-    result = result_of(graph.outputs[0])
-    is_dense_one = len(graph.outputs) == 1 and is_dense(graph.outputs[0].shape, graph.output_strides[0])
-    if result is None or result.value.shape != product.shape or not is_dense_one:
+    product, logsumexp = parts.product, _logsumexp(graph, parts)
+    outputs = [output for at, output in enumerate(graph.outputs) if not logsumexp or at != logsumexp.place]
+    result = result_of(outputs[0])
+    are_dense = all(map(is_dense, (output.shape for output in graph.outputs), graph.output_strides))
+    if result is None or result.value.shape != product.shape or len(outputs) > 1 or not are_dense:
         raise UnmatchedError(f"{product.where} is not followed by pointwise work alone", operation=product.where)
-    if graph.outputs[0].dtype == "bool":  # the kernel's copies have no type for it: a launch of its own compares
+    if outputs[0].dtype == "bool":  # the kernel's copies have no type for it: a launch of its own compares
         raise UnmatchedError(f"{product.where} leaves as booleans", operation=product.where)
     names = safe_names([argument.name for argument in graph.arguments], reserved)
     rank, band = len(product.shape), band_of(parts.scores)
     scores, sums = _aligned(parts)
     scores = _replaced(scores, {}, _chosen)
     scaled = _scaled(scores, sums)
-    fast = graph.outputs[0].dtype in HALVES
+    fast = outputs[0].dtype in HALVES
     writer = FunctionWriter(names, reserved, rank, {-2: "at_m", -1: "at_n"}, fast=fast, suffix="mn")
 
     def score(node: Node, of: Node) -> Epilogue:
@@ -148,8 +151,29 @@ def analyse(graph: Graph, reserved: Collection[str]) -> AttentionProblem:
         band=band,
         empty_rows=0.0 if parts.softmax.safe else float("nan"),
         result=result,
-        output=write_epilogue(replace(graph, outputs=(result.value,)), [product], names, taken),
+        output=_output(graph, result.value, product, names, taken),
+        logsumexp=logsumexp,
     )
+
+
+def _output(graph: Graph, value: Node, product: Node, names: list[str], taken: Collection[str]) -> Epilogue:
+    """What becomes of the product; storing it rounds to the result's type, which takes no function."""
+    if value.op == "cast" and value.inputs[0] is product and value.dtype in FLOATS:
+        value = product = replace(product, dtype=value.dtype)
+    return write_epilogue(replace(graph, outputs=(value,)), [product], names, taken)
+
+
+def _logsumexp(graph: Graph, parts: _Parts) -> Logsumexp | None:
+    """The output that is the log-sum-exp of the scores, which a sink takes no part in; None where there is none."""
+    for place, output in enumerate(graph.outputs if parts.softmax.sink is None else ()):
+        result = result_of(output)
+        scores = logsumexp_of(narrow(result.value)) if result else None
+        rows = parts.product.shape[:-1]
+        is_theirs = scores is not None and is_same(scores, parts.scores) and output.dtype in FLOATS
+        if result and is_theirs and not result.is_reordered and result.value.shape in (rows, (*rows, 1)):
+            whole = result.views if result.value.shape == rows else (View("{0}.unsqueeze(-1)"), *result.views)
+            return Logsumexp(place, output.dtype, Result(result.value, whole, tuple(range(len(rows)))))
+    return None
 
 
 def _aligned(parts: _Parts) -> tuple[Node, Node]:
@@ -163,7 +187,7 @@ def _scaled(scores: Node, sums: Node) -> Node | None:
     """The product of the sums and a positive number, where the scores are that or -inf; None where they are not."""
     if beneath := _beneath(scores):
         visible, mask = beneath
-        free = all(node is not sums for node in _pointwise_cone(mask.inputs[0]))
+        free = all(node is not sums for node in pointwise_cone(mask.inputs[0]))
         return _scaled(visible, sums) if free else None
     if scores.op != "mul" or not any(node is sums for node in scores.inputs):
         return None
@@ -194,7 +218,7 @@ def _chosen(node: Node) -> Node:
         return node
     visible, mask = beneath
     condition, *sides = mask.inputs
-    if not all(each.is_pointwise or each.op in COORDINATES for each in _pointwise_cone(condition)):
+    if not all(each.is_pointwise or each.op in COORDINATES for each in pointwise_cone(condition)):
         return node
     chosen = (side if is_minus_infinity(side) else visible for side in sides)
     return replace(mask, inputs=(condition, *chosen), shape=node.shape)
@@ -232,20 +256,20 @@ def _inside(scores: Node, band: Band) -> Node:
 
 def _instructions(scores: Node, given: Node, *, fast: bool) -> int:
     """Of the function of a score, beside those of what it is given."""
-    known = {id(node) for node in _pointwise_cone(given)}
-    return instructions((node for node in _pointwise_cone(scores) if id(node) not in known), fast=fast)
+    known = {id(node) for node in pointwise_cone(given)}
+    return instructions((node for node in pointwise_cone(scores) if id(node) not in known), fast=fast)
 
 
 def _parts(graph: Graph) -> _Parts:
     for product in (node for node in graph.nodes() if node.op == "contract"):
         weights, values = product.inputs
-        found = _softmax(_narrow(weights))
+        found = softmax_of(narrow(weights))
         if found is None:
             continue
         inner = _scores_product(found.scores)
         if inner is None:
             continue
-        sources = [_narrow(operand) for operand in (*inner.inputs, values)]
+        sources = [narrow(operand) for operand in (*inner.inputs, values)]
         if all(source.op == "joined" for source in sources[1:]):
             (keys, more), (values, others) = (source.inputs for source in sources[1:])
             if keys.shape[-1] == values.shape[-2]:
@@ -272,123 +296,10 @@ def _rounded_to(node: Node) -> str:
     return node.inputs[0].dtype if node.op == "cast" and widens(node.inputs[0].dtype, node.dtype) else node.dtype
 
 
-def _narrow(node: Node) -> Node:
-    """The value before casts that lose nothing in a product: of a 16-bit type to a wider one, or to a 16-bit one."""
-    while node.op == "cast" and is_float(node.dtype) and is_float(node.inputs[0].dtype):
-        (node,) = node.inputs
-    return node
-
-
 def _scores_product(scores: Node) -> Node | None:
     """The only product that the scores are a pointwise function of."""
-    products = [node for node in _pointwise_cone(scores) if node.op == "contract"]
+    products = [node for node in pointwise_cone(scores) if node.op == "contract"]
     if len(products) != 1:
         return None
     missing = len(scores.shape) - len(products[0].shape)
     return products[0] if (1,) * missing + products[0].shape == scores.shape else None
-
-
-def _pointwise_cone(node: Node) -> list[Node]:
-    """The node, and what it is made of, as far as pointwise operations reach."""
-    seen: dict[int, Node] = {}
-    stack = [node]
-    while stack:
-        each = stack.pop()
-        if id(each) not in seen:
-            seen[id(each)] = each
-            stack.extend(each.inputs if each.is_pointwise else ())
-    return list(seen.values())
-
-
-def _softmax(node: Node) -> _Softmax | None:
-    """What a softmax over the last dimension is taken of; None where the value is something else."""
-    if node.op == "where":  # PyTorch's safe softmax: zeros where all scores are -inf
-        condition, first, second = node.inputs
-        inner = _softmax(_narrow(second))
-        return replace(inner, safe=True) if inner and _is_zero(first) and _all_hidden(condition, inner.scores) else None
-    if node.op != "div" or node.inputs[0].op != "exp" or node.inputs[0].inputs[0].op != "sub":
-        return None
-    powers, total = node.inputs
-    scores, highest = powers.inputs[0].inputs
-    if _is_sum_of(total, powers):
-        return _unshifted(_Softmax(scores)) if _is_highest(highest, scores, None) else None
-    sink = _sink(powers, total, highest)
-    found = _unshifted(_Softmax(scores, sink)) if sink and _is_highest(highest, scores, sink) else None
-    return found if found and found.sink and _is_known_by_row(found.sink) else None
-
-
-def _sink(powers: Node, total: Node, highest: Node) -> Node | None:
-    """The score whose power is added to the sum of all others; None where something else is."""
-    for first, second in (total.inputs, total.inputs[::-1]) if total.op == "add" else ():
-        if _is_sum_of(first, powers) and second.op == "exp":
-            (shifted,) = second.inputs
-            if shifted.op == "neg" and shifted.inputs[0] is highest:
-                return next((each for each in highest.inputs if _is_zero(each)), None)
-            if shifted.op == "sub" and shifted.inputs[1] is highest:
-                return shifted.inputs[0]
-    return None
-
-
-def _is_known_by_row(node: Node) -> bool:
-    """Whether a value is the same for all keys, and made of arguments and numbers alone."""
-    free = all(each.is_pointwise or each.op in LEAVES for each in _pointwise_cone(node))
-    return free and node.shape[-1:] in ((), (1,))
-
-
-def _unshifted(softmax: _Softmax) -> _Softmax:
-    """The softmax of what the scores were before they lost their row's maximum, which changes no weight."""
-    shifted = [each for each in (softmax.scores, softmax.sink) if each is not None]
-    if any(each.op != "sub" or each.inputs[1] is not shifted[0].inputs[1] for each in shifted):
-        return softmax
-    scores, *sink = (each.inputs[0] for each in shifted)
-    before = replace(softmax, scores=scores, sink=sink[0] if sink else None)
-    return before if _is_highest(shifted[0].inputs[1], scores, before.sink) else softmax
-
-
-def _is_highest(node: Node, scores: Node, sink: Node | None) -> bool:
-    """Whether a value is the maximum of each row of scores, and of its sink."""
-    if sink is None:
-        return _reduces_last(node, "max") and _is_same(node.inputs[0], scores, {})
-    sides = (node.inputs, node.inputs[::-1]) if node.op == "maximum" else ()
-    return any(_is_highest(first, scores, None) and second is sink for first, second in sides)
-
-
-def _is_sum_of(node: Node, powers: Node) -> bool:
-    return _reduces_last(node, "sum") and _is_same(node.inputs[0], powers, {})
-
-
-def _is_same(first: Node, second: Node, known: dict[tuple[int, int], bool]) -> bool:
-    """Whether two values are equal at each place: made in the same way, of coordinates that may have other ones."""
-    pair = id(first), id(second)
-    if pair not in known:
-        equal = (first.op, first.dtype, len(first.inputs)) == (second.op, second.dtype, len(second.inputs))
-        if first is second:
-            known[pair] = True
-        elif first.op == "iota":
-            known[pair] = equal and _place(first) == _place(second)
-        else:
-            equal &= first.attrs == second.attrs and (first.is_pointwise or first.op == "constant")
-            known[pair] = equal and all(map(partial(_is_same, known=known), first.inputs, second.inputs))
-    return known[pair]
-
-
-def _place(node: Node) -> tuple[int, int]:
-    """The dimension of a coordinate, from the right, and its size."""
-    along = Iota.of(node).dim
-    return along - len(node.shape), node.shape[along]
-
-
-def _is_zero(node: Node) -> bool:
-    return constant_value(node) == 0
-
-
-def _all_hidden(condition: Node, scores: Node) -> bool:
-    """Whether the condition says that a row of scores is -inf alone."""
-    if not _reduces_last(condition, "all"):
-        return False
-    (hidden,) = condition.inputs
-    return hidden.op == "eq" and hidden.inputs[0] is scores and is_minus_infinity(hidden.inputs[1])
-
-
-def _reduces_last(node: Node, op: str) -> bool:
-    return node.op == op and Reduction.of(node).dims == (len(node.shape) - 1,)

@@ -27,6 +27,7 @@ from cutesmith.patterns.configurations import AttentionConfiguration, HopperAtte
 from cutesmith.patterns.contraction.epilogue import Epilogue, Operand, Output
 from cutesmith.patterns.graph.dtypes import ITEM_BYTES
 from cutesmith.patterns.graph.nodes import Graph
+from cutesmith.patterns.graph.results import Result
 from cutesmith.patterns.pattern_plan import GraphPlan
 from cutesmith.patterns.writing.naming import SHARED_NAMES, Parameter, ViewNames
 from cutesmith.patterns.writing.templating import (
@@ -51,7 +52,7 @@ _OWN = (
     "sink begin_rows first_keys first_tiles all_tiles behind part_end load_part copy_part transposed tma_K2 tma_V2 mK2 "
     "mV2 K2 V2 k2 v2 ring tiles halves count units waves resident sizes offset far most apart per_matrix tile_of part "
     "place load parts logarithms in_order part_of combine_kernel parts_of VALUES unit share p written "
-    "tiled tile_vector tiles_of as_scores copy_scores_tile beside reached "
+    "tiled tile_vector tiles_of as_scores copy_scores_tile beside reached LN2 logsumexp mL mR rows_of "
     "store one begin mine lane barrier back tile sums mQ mK mV mO sQ sK sV tRcR tma_Q tma_K tma_V tma_O Q K V O"
 )
 Form = AttentionConfiguration | HopperAttentionConfiguration
@@ -309,8 +310,9 @@ class _Context:
                 *self._fitting(matrices, "sums" if in_parts else output.name),
             ],
             "key": launcher_key(list(dict.fromkeys([*matrices.values(), *operands]))),
-            "allocated": self._allocated(matrices["q"], matrices["v"]),
-            "returns": returned([self._returned(output)], as_tuple=problem.graph.returns_tuple),
+            "allocated": self._allocated(problem.result, f"{matrices['q']}.shape[-2]", f"{matrices['v']}.shape[-1]"),
+            "logsumexp": self._logsumexp(matrices["q"]),
+            "returns": returned(self._returned(output), as_tuple=problem.graph.returns_tuple),
         }
 
     def _sink(self) -> dict[str, object]:
@@ -335,17 +337,28 @@ class _Context:
         offsets = (*self.problem.band.lower, *self.problem.band.upper)
         return {self.problem.arguments[o.argument] for o in offsets if o.argument is not None}
 
-    def _allocated(self, queries: str, values: str) -> tuple[str, str]:
-        """The code of the sizes of the result as it lies in memory, and of its view with the dimensions in order."""
-        if not self.problem.result.is_reordered:
-            return f"(*batch, {queries}.shape[-2], {values}.shape[-1])", ""
-        batch = [f"batch[{dim}]" for dim in range(len(self.problem.batch))]
-        sizes, view = self.problem.result.laid_out([*batch, f"{queries}.shape[-2]", f"{values}.shape[-1]"])
+    def _allocated(self, result: Result, *last: str) -> tuple[str, str]:
+        """The code of a result's sizes as they lie in memory, `last` behind the batch, and of its view in order."""
+        if not result.is_reordered:
+            return f"(*batch, {', '.join(last)})", ""
+        sizes, view = result.laid_out([*(f"batch[{dim}]" for dim in range(len(self.problem.batch))), *last])
         return f"({sizes})", view
 
-    def _returned(self, output: Output) -> str:
-        code = output.name
-        for view in self.problem.result.views:
+    def _logsumexp(self, queries: str) -> dict[str, object] | None:
+        """The type of the log-sum-exp and how it is allocated; None where the function does not return it."""
+        if (found := self.problem.logsumexp) is None:
+            return None
+        return {"dtype": found.dtype, "allocated": self._allocated(found.result, f"{queries}.shape[-2]")}
+
+    def _returned(self, output: Output) -> list[str]:
+        """The code of what is returned: the result as the function sees it, and the log-sum-exp in its place."""
+        codes = [self._seen(self.problem.result, output.name)]
+        if found := self.problem.logsumexp:
+            codes.insert(found.place, self._seen(found.result, "logsumexp"))
+        return codes
+
+    def _seen(self, result: Result, code: str) -> str:
+        for view in result.views:
             code = view.code(code, self.problem.arguments)
         return code
 

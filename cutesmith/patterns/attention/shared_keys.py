@@ -14,7 +14,7 @@ from cutesmith.patterns.contraction.epilogue import Epilogue
 from cutesmith.patterns.graph.attributes import View
 from cutesmith.patterns.graph.results import Result
 
-SWAPPED = "{0}.transpose(-3, -2)"
+SWAPPED = "{{0}}.transpose({0}, {1})"
 
 
 def with_heads_as_rows(problem: AttentionProblem) -> AttentionProblem:
@@ -27,7 +27,9 @@ def with_heads_as_rows(problem: AttentionProblem) -> AttentionProblem:
     if heads <= problem.queries or not is_shared or by_place:
         return problem
     batch = (*problem.batch[:-1], problem.queries)
-    return replace(problem, batch=batch, queries=heads, q=_swapped(problem.q), result=_swapped_back(problem.result))
+    logsumexp = problem.logsumexp and replace(problem.logsumexp, result=_swapped_back(problem.logsumexp.result, -2))
+    result = _swapped_back(problem.result, -3)
+    return replace(problem, batch=batch, queries=heads, q=_swapped(problem.q), result=result, logsumexp=logsumexp)
 
 
 def _knows_the_row(function: Epilogue) -> bool:
@@ -40,11 +42,14 @@ def _swapped(q: Matrix) -> Matrix:
     def turned(sizes: tuple[int, ...]) -> tuple[int, ...]:
         return (*sizes[:-3], sizes[-2], sizes[-3], sizes[-1])
 
-    return replace(q, code=q.code.then(SWAPPED), shape=turned(q.shape), strides=turned(q.strides), transposed=None)
+    return replace(
+        q, code=q.code.then(SWAPPED.format(-3, -2)), shape=turned(q.shape), strides=turned(q.strides), transposed=None
+    )
 
 
-def _swapped_back(result: Result) -> Result:
-    rank = len(result.order)
-    moved = {rank - 3: rank - 2, rank - 2: rank - 3}
-    order = tuple(moved.get(dim, dim) for dim in result.order)
-    return replace(result, views=(View(SWAPPED), *result.views), order=order)
+def _swapped_back(result: Result, dim: int) -> Result:
+    """The result whose dimension `dim`, from the right, and the next one have changed places in the kernel."""
+    first = len(result.order) + dim
+    moved = {first: first + 1, first + 1: first}
+    order = tuple(moved.get(each, each) for each in result.order)
+    return replace(result, views=(View(SWAPPED.format(dim, dim + 1)), *result.views), order=order)

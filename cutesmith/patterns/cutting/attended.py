@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from cutesmith.errors import UnmatchedError
 from cutesmith.patterns.attention.plan import match as attention
+from cutesmith.patterns.attention.softmax import logsumexp_of, pointwise_cone
 from cutesmith.patterns.chains.chain import returning, standing_alone
 from cutesmith.patterns.cutting.regions import base_of
 from cutesmith.patterns.cutting.stored_values import nodes_between, reading
@@ -23,6 +25,8 @@ class Attended:
     end: Node
     """The last product, or the view of it that lies dense in memory."""
     operands: tuple[Node, ...]
+    beside: tuple[Node, ...] = ()
+    """The log-sum-exp of the scores, where something else reads it."""
 
     @property
     def inside(self) -> list[Node]:
@@ -36,7 +40,7 @@ def attended_products(graph: Graph) -> list[Attended]:
     products = [node for node in order if node.op == "contract"]
     factors = [each for product in products for side in product.inputs for each in in_memory(_unwidened(side))]
     read = [base_of(node) for node in order if node.op == "stored"] + list(map(base_of, factors))
-    known = {id(node): node for node in read if node.op not in LEAVES}
+    known = {id(node): node for node in read if node.op not in LEAVES and logsumexp_of(node) is None}
     for last in products:
         weights = _unwidened(last.inputs[0])
         given = {key: node for key, node in known.items() if node is not last and node is not base_of(weights)}
@@ -44,9 +48,25 @@ def attended_products(graph: Graph) -> list[Attended]:
         for end in dict.fromkeys([last_view(last, users), last]) if len(first) == 1 else ():
             piece, operands = reading(returning(graph, [end]), given)
             if _is_attention(standing_alone(piece)[0]):
-                found.append(Attended(first[0], last, end, tuple(operands)))
+                attended = Attended(first[0], last, end, tuple(operands))
+                found.append(_with_logsumexp(graph, attended, users, given))
                 break
     return found
+
+
+def _with_logsumexp(
+    graph: Graph, attended: Attended, users: Mapping[int, Sequence[Node]], given: dict[int, Node]
+) -> Attended:
+    """The same with the log-sum-exp of its scores beside, where others read it and attention takes both."""
+    order, read = list(graph.nodes()), {id(base_of(output)) for output in graph.outputs}
+    inside = set(map(id, nodes_between(order, [attended.end], given)))
+    for node in reversed(order):
+        is_read = id(node) in read or any(id(user) not in inside for user in users[id(node)])
+        scores = logsumexp_of(node) if is_read and node.op in ("where", "add") else None
+        if scores and any(each is attended.first for each in pointwise_cone(scores)):
+            piece, _ = reading(returning(graph, [attended.end, node]), given)
+            return replace(attended, beside=(node,)) if _is_attention(standing_alone(piece)[0]) else attended
+    return attended
 
 
 def _unwidened(factor: Node) -> Node:

@@ -93,6 +93,9 @@ class _Cover:
             outputs = self.regions.outputs_of(region)
             if not self._matched(outputs, [windows, contraction]):
                 self.refused.append(region.products[0])
+        for each in self.attended:
+            if each.beside and self._matched([base_of(each.end), *each.beside], self.matchers):
+                made |= {id(base_of(each.end)), *map(id, each.beside)}
         self._cover_together([node for node in self.stored.values() if id(node) not in made])
         if self.refused:
             raise _unmatched(self.refused)
@@ -111,7 +114,7 @@ class _Cover:
         inside = {id(node) for each in self.attended for node in each.inside}
         inside |= {id(base_of(node)) for region in self.regions.found for node in region.turned if node.op == "stored"}
         needed |= {id(base): base for base in bases if id(base) not in inside}
-        wholes = (node for each in self.attended for node in (each.end, *each.operands))
+        wholes = (node for each in self.attended for node in (each.end, *each.operands, *each.beside))
         for node in (*self.graph.outputs, *wholes):
             needed[id(base_of(node))] = base_of(node)
         yield from (node for node in self.regions.order if id(node) in needed and node.op != "input")

@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 from dataclasses import replace
 
+from cutesmith.patterns.attention.softmax import narrow
 from cutesmith.patterns.graph.attributes import Reduction
 from cutesmith.patterns.graph.builder import GraphBuilder
 from cutesmith.patterns.graph.dtypes import HALVES, compute_dtype
@@ -52,8 +53,13 @@ def _instead_of(build: GraphBuilder, changed: dict[int, Node], node: Node) -> No
     found = None
     if node.op == "contract":
         found = _scaled_behind(build, node) or _of_each_softmax(build, node)
-    elif node.op == "reshape" and same_last(node.inputs[0].shape, node.shape) >= 2:
+    elif node.op == "div":
+        found = _divided_before(build, node)
+    elif node.op == "reshape" and _has_other_batches(node.inputs[0].shape, node.shape):
         found = _viewed_before(build, node.inputs[0], node.shape)
+    elif node.op == "reshape" and _has_other_batches(node.inputs[0].shape, (*node.shape, 1)):  # a number of each row
+        rows = _viewed_before(build, node.inputs[0], (*node.shape, 1))
+        found = rows and build.reshape(rows, node.shape)
     if found is None and any(id(child) in changed for child in node.inputs):
         found = rebuilt(build, node)
     if found is None:
@@ -61,6 +67,10 @@ def _instead_of(build: GraphBuilder, changed: dict[int, Node], node: Node) -> No
     found = build.materialise(build.expand(found, node.shape))
     changed[id(found)] = found
     return found
+
+
+def _has_other_batches(old: Shape, new: Shape) -> bool:
+    return old != new and same_last(old, new) >= 2
 
 
 def _scaled_behind(build: GraphBuilder, product: Node) -> Node | None:
@@ -96,6 +106,20 @@ def _of_each_softmax(build: GraphBuilder, product: Node) -> Node | None:
         term = build.node("contract", (value, values), product.shape, kind, product.attrs)
         terms.append(term if factor is None else build("mul", term, factor, dtype=kind))
     return build(weights.op, *terms, dtype=product.dtype)
+
+
+def _divided_before(build: GraphBuilder, node: Node) -> Node | None:
+    """A product of powers that is divided by the sum of each row as a product of quotients: a softmax's weights."""
+    product, total = (each.inputs[0] if each.op == "cast" else each for each in node.inputs)
+    if product.op != "contract" or total.op != "sum" or product.shape != node.shape:
+        return None
+    weights, values = product.inputs
+    (powers,) = total.inputs
+    is_sum = powers.op == "exp" and powers is narrow(weights) and Reduction.of(total).dims == (len(powers.shape) - 1,)
+    if not is_sum or len(total.shape) != len(node.shape):
+        return None
+    quotients = build.retype(build("div", powers, total, dtype=powers.dtype), weights.dtype)
+    return build.node("contract", (quotients, values), node.shape, node.dtype, product.attrs)
 
 
 def _factor_apart(weights: Node) -> tuple[Node, Node | None]:
