@@ -24,6 +24,9 @@ from cutesmith.patterns.graph.size_laws import EqualSizes, PassedSize, Place, Si
 from cutesmith.patterns.graph.takes import is_own_place, values_at, whole_number
 from cutesmith.patterns.rows.variances import with_lowered_variances
 
+NARROWEST = 2
+"""Elements of a slice: one alone is a row without columns, and a row of none has no slices."""
+
 MOST = 8
 """Slices of a row: each has its own statements and registers."""
 
@@ -67,7 +70,7 @@ def in_slices(graph: Graph) -> SlicedGraph | None:
         return None
     wholes, wide = _wholes(lowered, size), _wide(lowered)
     width = math.gcd(size, *_cuts(lowered, wholes, wide))
-    if not 1 < size // width <= MOST:
+    if width < NARROWEST or not 1 < size // width <= MOST:
         return None
     slices = _Slices(width, size // width, wholes, wide)
     try:
