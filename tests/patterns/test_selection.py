@@ -120,6 +120,10 @@ def test_bytes_take_one_turn_and_few_long_lines_are_sorted_by_digits():
     assert first_shape(long).radix
     assert bytes_.warp_instructions < long.warp_instructions / 2
     assert {shape.cluster for shape in long.configurations("sm_80")} == {1}
+    assert first_shape(long).cluster == 1
+    longer = match(trace_function(ordered, [torch.empty(64, 128256)]))
+    assert first_shape(longer).cluster == 8
+    assert {shape.cluster for shape in longer.configurations("sm_80")} == {1}
 
 
 @pytest.mark.slow
