@@ -233,7 +233,6 @@ def _context(problem: ContractionProblem, configuration: Form) -> dict[str, obje
     fitting = [] if problem.order else operands  # results in another order are of the traced sizes
     first, later = compared_sizes(problem, [*matrices, *indices, *scales, *sides], fitting)
     results = [output.name for output in epilogue.outputs]
-    is_tma = isinstance(configuration, HopperConfiguration | BlackwellConfiguration)
     loaded = [operand.loaded(f"r_{operand.name}[v]") for operand in epilogue.operands]
     products = ["", "_2"][: len(problem.right)]  # what names end with that each product has its own of
     each = functools.partial(_of_each, products)
@@ -268,8 +267,8 @@ def _context(problem: ContractionProblem, configuration: Form) -> dict[str, obje
             *type_check(problem.arguments, problem.graph),
             *equal_checks(problem.arguments, problem.graph, first),
             *columns_check(problem, matrices, codes),
-            *fitting_checks(fitting, f"{results[0]}.shape", stretched=not is_tma or stretches(problem)),
-            *(_lines_check(epilogue.outputs) if is_tma else ()),
+            *fitting_checks(fitting, f"{results[0]}.shape", stretched=not by_tma or stretches(problem)),
+            *(_lines_check(epilogue.outputs) if by_tma else ()),
         ],
         "key": launcher_key(list(dict.fromkeys(inputs))),
         "returns": returned([_returned(problem, o) for o in epilogue.outputs], as_tuple=problem.graph.returns_tuple),
