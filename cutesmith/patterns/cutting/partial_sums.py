@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 
+from cutesmith.devices import parse_arch
 from cutesmith.patterns.graph.attributes import Groups, Reduction
 from cutesmith.patterns.graph.builder import GraphBuilder
 from cutesmith.patterns.graph.dtypes import compute_dtype
@@ -15,8 +16,7 @@ from cutesmith.patterns.graph.nodes import Graph, Node, with_nodes
 from cutesmith.patterns.graph.shapes import Shape
 from cutesmith.patterns.rows.proposals import SUMMED_ELEMENTS, SUMMING_THREADS
 
-MULTIPROCESSORS = 132
-"""Of an H200."""
+MULTIPROCESSORS = parse_arch("sm_90a").sm.multiprocessors
 
 THREADS = 128
 """Of a block at least."""
