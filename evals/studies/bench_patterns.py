@@ -158,24 +158,29 @@ def _written(source: str, case: Case, folder: Path) -> Path:
     return path
 
 
-def first(result: Any) -> torch.Tensor:
-    """Of several results the first counts."""
-    return result[0] if isinstance(result, tuple | list) else result
+def numbers_of(result: Any) -> list[torch.Tensor]:
+    """Those results that are floating-point numbers, else the first: places of equal values may be any beside them."""
+    results = list(result) if isinstance(result, tuple | list) else [result]
+    return [found for found in results if found.is_floating_point()] or results[:1]
 
 
 def errors_of(case: Case, inputs: Sequence[Any], contenders: dict[str, Function]) -> dict[str, float | str]:
-    """The relative error of each against float64, or why it does not run."""
+    """The largest relative error of each one's results against float64, or why it does not run.
+
+    Of a case that says what is exact, its part of the first result counts.
+    """
     if case.exact:
-        places, exact = case.exact(*inputs)
+        places, part = case.exact(*inputs)
+        exact = [part]
     else:
         places = ()
-        exact = first(
-            case.function(*(x.double() if isinstance(x, torch.Tensor) and x.is_floating_point() else x for x in inputs))
-        )
+        doubles = (x.double() if isinstance(x, torch.Tensor) and x.is_floating_point() else x for x in inputs)
+        exact = numbers_of(case.function(*doubles))
     found: dict[str, float | str] = {}
     for name, run in contenders.items():
         try:
-            found[name] = relative_error(first(run(*inputs))[places], exact)
+            results = numbers_of(run(*inputs))[: len(exact)]
+            found[name] = max(relative_error(one[places], of) for one, of in zip(results, exact, strict=True))
         except Exception as error:  # noqa: BLE001
             found[name] = f"{type(error).__name__}: {error}"[:300]
     return found
