@@ -197,9 +197,17 @@ def test_the_readmes_kernel_is_what_its_problem_becomes(tmp_path):
     assert excerpt.count("\n") == 15 and excerpt in drafted.source
 
 
-def test_the_readmes_chart_shows_what_was_measured(tmp_path):
-    """It is drawn again from the raw samples."""
-    subprocess.run([sys.executable, ROOT / "docs" / "speed_chart.py", tmp_path / "speed.svg"], check=True, timeout=60)
-    drawn, shown = ((folder / "speed.svg").read_text("utf-8") for folder in (tmp_path, ROOT / "docs" / "images"))
-    bars = re.compile(r'<path d="(M [\d. ]+\nL [^"]+)" clip-path')
-    assert bars.findall(drawn) == bars.findall(shown) and len(bars.findall(drawn)) > 50
+@pytest.mark.parametrize(
+    ("script", "picture", "mark"),
+    [
+        ("speed_chart.py", "speed.svg", r'<path d="(M [\d. ]+\nL [^"]+)" clip-path'),
+        ("pattern_chart.py", "patterns.svg", r'<use xlink:href="[^"]+" (x="[\d.]+" y="[\d.]+")'),
+    ],
+)
+def test_the_readmes_charts_show_what_was_measured(script, picture, mark, tmp_path):
+    """They are drawn again from the raw samples."""
+    subprocess.run([sys.executable, ROOT / "docs" / script, tmp_path / picture], check=True, timeout=60)
+    drawn, shown = (
+        re.findall(mark, (folder / picture).read_text("utf-8")) for folder in (tmp_path, ROOT / "docs" / "images")
+    )
+    assert drawn == shown and len(drawn) > 50
