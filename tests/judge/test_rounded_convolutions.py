@@ -101,6 +101,26 @@ def test_tf32_passes_and_coarser_factors_do_not(tmp_path, form):
     assert problem.says(x, kernels[11](x), precision=Precision.FLOAT32).violation
 
 
+def test_an_element_beside_the_knee_of_a_relu_may_be_off_though_all_around_it_are_zero(tmp_path):
+    """Where 64 neighbours are 0 in four draws, none of them said what such an element may be off by."""
+    torch.manual_seed(0)
+    weight, x = weights(2, 6, 3, 3), torch.randn(1, 6, 32, 32)
+    below = torch.full((1, 2, 30, 30), -40.0)
+    below[0, 0] = 1.0
+    below[0, 1, 20, 20] = -functional.conv2d(x.double(), weight.double())[0, 1, 20, 20] - 2e-4
+
+    def function(x):
+        return functional.relu(functional.conv2d(x, weight.to(x)) + below.to(x))
+
+    output, problem = function(x), Problem(tmp_path, function)
+    assert not output[0, 1].any()
+    for far, right in ((4e-4, True), (4e-2, False)):
+        output[0, 1, 20, 20] = far
+        assert (problem.says(x, output).violation is None) == right
+    output[0, 1, 20, 20], output[0, 1, 4, 4] = 0, 4e-4
+    assert problem.says(x, output).violation
+
+
 def faulty(fault):
     """A convolution in tf32 with a fault in its weights."""
     weight = weights(8, 6, 3, 3)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -13,9 +15,11 @@ from cutesmith.judge.draws.derived_case import DerivedCase
 from cutesmith.judge.draws.kinds import kinds_of
 from cutesmith.judge.draws.values import squares_above, squares_below
 from cutesmith.judge.draws.watching import watch
+from cutesmith.judge.reference_side.allowances import compared
 from cutesmith.judge.reference_side.precision import in_float64
 from cutesmith.judge.reference_side.requests import Drawn
 from cutesmith.judge.reference_side.squares import beyond_squares
+from cutesmith.judge.reference_side.tolerance import tolerance_for
 from cutesmith.judge.rounds import DERIVED, Round, VerifyOptions
 from cutesmith.judge.transfer.tensors import write_tensor
 from cutesmith.verdicts import CaseOutcome, CaseReport
@@ -46,6 +50,29 @@ def test_results_are_decided_where_pytorch_survives_a_square_out_of_range(functi
     values = [DRAWS[draw](ROWS.to(dtype), None)]
     (lost,) = beyond_squares(function, values, [in_float64(function, values)])
     assert lost is None if draw in decided else bool(lost.all())
+
+
+def normed(image, weight):
+    return F.instance_norm(F.conv2d(image, weight))
+
+
+@pytest.mark.parametrize(("function", "decided"), [(normed, False), (F.conv2d, True)])
+def test_sums_whose_squares_leave_float32_count_where_those_of_the_inputs_do_not(function, decided):
+    small = torch.rand(8, 16, 3, 3, generator=SEEDED) / 12
+    values = [torch.rand(2, 16, 6, 6, generator=SEEDED), squares_above(small, None)]
+    assert values[1].square().isfinite().all() and F.conv2d(*values).square().isinf().all()
+    (lost,) = beyond_squares(function, values, [in_float64(function, values)])
+    assert lost is None if decided else bool(lost.all())
+
+
+def test_what_a_gpu_makes_of_such_a_norm_holds_no_kernel_to_it():
+    """PyTorch's own was not 0 everywhere on an H200."""
+    values = [torch.rand(2, 16, 6, 6, generator=SEEDED), squares_above(torch.rand(8, 16, 3, 3) / 12, None)]
+    native = torch.zeros(2, 8, 4, 4).index_fill(1, torch.tensor([3, 5]), torch.nan)
+    sides = [torch.zeros(2, 8, 4, 4)], [native], [in_float64(normed, values)]
+    stated = [replace(tolerance_for(torch.float32, None, None), derived=True)]
+    (result,) = compared(normed, lambda _: sides[1:], values, sides, stated, strict=False)
+    assert result.violation is None and not result.decided
 
 
 def test_inputs_of_ordinary_size_are_compared_everywhere():

@@ -6,6 +6,7 @@ What a tape does is tried with launches of PyTorch; then whole files run on the 
 from __future__ import annotations
 
 import ast
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import pytest
@@ -40,10 +41,10 @@ def COMPARED(x, out): out.copy_(x > 0)
 """
 
 
-def file_of(body: str, folder, names: str = "x y"):
-    """A file whose launches are PyTorch's: what the tape does with tensors is all that is left."""
+def file_of(body: str, folder, names: str = "x y", more: str = ""):
+    """A file whose launches are PyTorch's, and `more`: what the tape does with tensors is all that is left."""
     body = "\n".join(f"    {line}" for line in body.splitlines())
-    return load(render_template("tape.py.j2", {"names": names.split(), "body": body}) + LAUNCHES, folder)
+    return load(render_template("tape.py.j2", {"names": names.split(), "body": body}) + LAUNCHES + more, folder)
 
 
 def expected(x, y):
@@ -114,6 +115,51 @@ def test_what_a_call_returned_is_never_written_again(tmp_path):
     copies = [each.clone() for each in kept]
     kernel_fn(-x, x)
     assert all(map(torch.equal, kept, copies))
+
+
+def test_alignments_of_32_bytes_are_told_apart(tmp_path):
+    """Four float64 numbers are such a vector: a launch that was chosen for one may not be given half of one."""
+    body = "out = torch.empty_like(x)\nnote(DOUBLED if x.data_ptr() % 32 else COPIED, x, out)\nreturn out"
+    kernel_fn = file_of(body, tmp_path, "x", "def COPIED(x, out): out.copy_(x)").kernel_fn
+    memory = torch.arange(12.0, dtype=torch.float64)
+    first = -memory.data_ptr() // 8 % 4
+    for offset, factor in ((0, 1), (2, 2), (0, 1), (2, 2)):
+        x = memory[first + offset :][:4]
+        assert torch.equal(kernel_fn(x), factor * x)
+
+
+def test_results_of_one_memory_share_it_in_every_call(tmp_path):
+    kernel_fn = file_of(
+        "out = torch.empty_like(x)\nnote(DOUBLED, x, out)\nreturn out, out.t(), x, out", tmp_path, "x"
+    ).kernel_fn
+    for seed in range(2):
+        x = normal(4, 3, seed=seed)
+        whole, turned, given, again = kernel_fn(x)
+        assert given is x and again is whole and turned.data_ptr() == whole.data_ptr()
+        assert torch.equal(whole, 2 * x) and torch.equal(turned, 2 * x.t())
+
+
+@pytest.mark.parametrize("at_first", [True, False], ids=["noting", "repeating"])
+def test_an_error_in_the_middle_leaves_the_next_call_right(tmp_path, at_first):
+    body = "out = torch.empty_like(x)\nnote(DOUBLED, x, out)\nnote(CHECKED, out)\nnote(DOUBLED, out, x)\nreturn out"
+    file = file_of(body, tmp_path, "x", "FAILS = []\ndef CHECKED(out):\n    if FAILS: raise MemoryError")
+    if not at_first:
+        file.kernel_fn(torch.ones(4))
+    file.FAILS.append(1)
+    x = torch.ones(4)
+    with pytest.raises(MemoryError):
+        file.kernel_fn(x)
+    assert torch.equal(x, torch.ones(4))  # nothing came after it
+    file.FAILS.clear()
+    assert torch.equal(file.kernel_fn(x), 2 * torch.ones(4))
+
+
+def test_threads_may_note_and_repeat_at_once(tmp_path):
+    file = file_of(TWO, tmp_path)
+    inputs = [(normal(4 + n % 2, 3, seed=n), normal(4 + n % 2, 3, seed=50 + n)) for n in range(40)]
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda pair: check(file.kernel_fn, *pair), inputs))
+    assert len(file.TAPES) == 2
 
 
 CHAIN = """\

@@ -5,6 +5,8 @@ factor holds numbers of a 16-bit input (`softmax(scores) @ v.float()`) is comput
 one type: the other is rounded to that type. The function runs in float64 with such factors rounded, and all that
 follows carries the error on. One run rounds to nearest, as tensor cores are fed; in others each factor is off by as
 much as rounding makes it, at random, for kernels that round other numbers (with a scale folded into the weights).
+In the last two factors are off by `FURTHER` times as much, one way and the other. Such an element may be off by that
+much, and where most of a ReLU's results are 0 one beside its knee, with all its neighbours, stays in the others.
 """
 
 from __future__ import annotations
@@ -22,8 +24,9 @@ from cutesmith.judge.transfer.tensors import copy_of
 from cutesmith.problems.precision_flags import convolutions_may_round
 from cutesmith.sandbox.dispatch_modes import LightMode
 
-RANDOM_DRAWS = 3
+RANDOM_DRAWS = 2
 INTEGER_DRAWS = 16  # the place of the largest of two numbers that tf32 may exchange stays in one of so many in 65536
+FURTHER = 8.0  # times as far: those of an element's errors that the others do not show
 BLOCK = 64  # neighbours, of which it is luck that one hardly moved in a few draws
 LEAST_SHARE = 0.5  # of how far all move: what lies below the knee of a ReLU hardly moves in a few draws
 FLOAT64_BITS = 53  # of its significand
@@ -95,11 +98,14 @@ def rounded_factors(
         return [None] * len(exact)
     moved = [_Moved.of(result) for result in exact]
     integers = any(result is not None and not result.is_floating_point() for result in exact)
-    draws = INTEGER_DRAWS if integers else RANDOM_DRAWS
-    for seed in (None, *torch.randint(1 << 31, (draws,)).tolist()):
-        results = _results(function, values, _Rounding(seen.pairs, seed), wide=True)
+    *seeds, last = torch.randint(1 << 31, ((INTEGER_DRAWS if integers else RANDOM_DRAWS) + 1,)).tolist()
+    draws = [(None, 1.0), *((seed, 1.0) for seed in seeds)]
+    if not integers:
+        draws += [(last, FURTHER), (last, -FURTHER)]
+    for seed, times in draws:
+        results = _results(function, values, _Rounding(seen.pairs, seed, times), wide=True)
         for one, result in zip(moved, results):
-            one.add(result)
+            one.add(result, times)
     return [one.summary(seen.types) for one in moved]
 
 
@@ -190,12 +196,13 @@ def _holds(factor: torch.Tensor, dtype: torch.dtype) -> bool:
 class _Rounding(LightMode):
     """Within it, the factors of convolutions and products are rounded to what `pairs` says, in the order of calls.
 
-    With a seed they are off by up to half a unit in the last place, but for those that have no more bits.
+    With a seed they are off by up to half a unit in the last place, `times` as much, but for those that have no more
+    bits.
     """
 
-    def __init__(self, pairs: Sequence[Pair], seed: int | None) -> None:
+    def __init__(self, pairs: Sequence[Pair], seed: int | None, times: float = 1.0) -> None:
         super().__init__()  # type: ignore[no-untyped-call,unused-ignore]
-        self.pairs, self.seed, self.count = pairs, seed, 0
+        self.pairs, self.seed, self.times, self.count = pairs, seed, times, 0
         self.generator: torch.Generator | None = None
 
     def dispatched(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -219,7 +226,7 @@ class _Rounding(LightMode):
         if self.generator is None:
             self.generator = torch.Generator(value.device).manual_seed(self.seed)
         parts = torch.rand(value.shape, generator=self.generator, dtype=value.dtype, device=value.device)
-        return value + torch.where(error == 0, 0.0, narrow.half_unit(value) * (2 * parts - 1))
+        return value + torch.where(error == 0, 0.0, self.times * narrow.half_unit(value) * (2 * parts - 1))
 
 
 @dataclass
@@ -236,8 +243,8 @@ class _Moved:
         size = 0 if exact is None or not exact.is_floating_point() else exact.numel()
         return cls(exact, torch.zeros(size, dtype=torch.float64, device=None if exact is None else exact.device))
 
-    def add(self, result: Any) -> None:
-        """Another draw of the result."""
+    def add(self, result: Any, times: float) -> None:
+        """Another draw of the result, with factors `times` as far off: an element moved by that share of it."""
         exact = self.exact
         if exact is None or not isinstance(result, torch.Tensor) or result.shape != exact.shape:
             return
@@ -246,7 +253,9 @@ class _Moved:
             return
         distance = (result.double() - exact.double()).abs().reshape(-1)
         distance = torch.where(distance.isfinite(), distance, 0.0)
-        self.farthest = torch.maximum(self.farthest, distance)
+        self.farthest = torch.maximum(self.farthest, distance / abs(times))
+        if abs(times) > 1:  # all may not be off by as much as one may
+            return
         self.rms = max(self.rms, float(distance.square().mean().sqrt()) if distance.numel() else 0.0)
 
     def summary(self, types: tuple[Narrow, ...]) -> RoundedFactors | None:

@@ -32,11 +32,13 @@ def beyond_squares(
     """
     none: list[torch.Tensor | None] = [None] * len(exact)
     with torch._C.DisableTorchFunction():
-        if not any(map(_squares_leave, values)):
+        if not any(map(_is_far, values)):
             return none
         moved = [_moved(value) for value in values]
     inside = Overflows()
     try:
+        if not any(map(_squares_leave, values)) and not _squares_leave_inside(function, values):
+            return none
         returned = in_float64(function, moved, lambda: inside)
         results = list(returned) if isinstance(returned, (tuple, list)) else [returned]
         return [_lost(*pair, everywhere=inside.overflows) for pair in zip(results, exact, strict=True)]
@@ -46,11 +48,40 @@ def beyond_squares(
         return none
 
 
+def _is_far(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.dtype in OF_FLOAT32 and _leaves(value, FAR)
+
+
 def _squares_leave(value: Any) -> bool:
-    if not isinstance(value, torch.Tensor) or value.dtype not in OF_FLOAT32:
-        return False
-    size = value.abs()
-    return bool((size.isfinite() & (size > ROOT) | (size > 0) & (size < 1 / ROOT)).any())
+    return isinstance(value, torch.Tensor) and value.dtype in OF_FLOAT32 and _leaves(value, ROOT)
+
+
+def _leaves(tensor: torch.Tensor, bound: float) -> bool:
+    """Whether a number of it is beyond the bound, or closer to zero than its inverse."""
+    size = tensor.abs()
+    return bool((size.isfinite() & (size > bound) | (size > 0) & (size < 1 / bound)).any())
+
+
+def _squares_leave_inside(function: Callable[..., Any], values: Sequence[Any]) -> bool:
+    """Whether squares of numbers leave float32 that the function makes of these: of the sums of a convolution."""
+    inside = Squares()
+    in_float64(function, [copy_of(value) for value in values], lambda: inside)
+    return inside.leave
+
+
+class Squares(WidenCasts):
+    """Within it, a result whose squares leave float32 is noted."""
+
+    leave = False
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        result = super().__torch_function__(func, types, args, kwargs)
+        with torch._C.DisableTorchFunction():
+            if isinstance(result, torch.Tensor) and result.is_floating_point():
+                self.leave |= _leaves(result, ROOT)
+        return result
 
 
 def _moved(value: Any) -> Any:

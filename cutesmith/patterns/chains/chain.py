@@ -48,7 +48,7 @@ Source = int | SizeLaw
 
 LAUNCHES_OF_TAPE = 4
 """From so many on a call repeats what the first one noted: 1 us of Python a launch, in place of 4 to 40."""
-_OF_TAPES = "span apart Value Tape TAPES tape launches inputs note math torch".split()
+_OF_TAPES = "ALIGNMENT span apart Value Tape TAPES tape launches inputs note math torch".split()
 
 
 @dataclass(frozen=True)
