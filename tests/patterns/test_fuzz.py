@@ -36,6 +36,10 @@ OPERATIONS = {
     "remainder by itself": ("x % x", (SPECIAL,)),
     "product with a logarithm": ("torch.special.xlog1py(x, y)", PAIRS),
     "product with the logarithm of 0": ("torch.xlogy(x, y)", PAIRS),
+    "truth of a quotient less its dividend": (
+        "((x * y) / y - x).bool().half()",
+        ((torch.arange(2000.0) * 7 % 97 + 1).half(), (torch.arange(2000.0) * 3 % 13 + 1).half()),
+    ),
     "angle": ("torch.angle(x)", (SPECIAL,)),
     "remainder by a number that wraps": ("x % -3", (BYTES,)),
     "quotient by a number that wraps": ("x // -3", (BYTES,)),

@@ -11,6 +11,7 @@ from cutesmith.patterns.contraction.hopper.prediction import LAUNCH_SECONDS
 from cutesmith.patterns.contraction.plan import ContractionPlan
 from cutesmith.patterns.contraction.proposals import BYTES_PER_SECOND
 from cutesmith.patterns.graph.instructions import more_instructions
+from cutesmith.patterns.writing.expressions import is_fast
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,8 @@ class Machine:
         if isinstance(plan, ContractionPlan):
             found = plan.configurations(arch)
             return self.launch_seconds + plan.seconds(found[0]) - LAUNCH_SECONDS if found else math.inf
-        arithmetic = (plan.computed.flops + more_instructions(plan.computed)) / self.scalar_flops_per_second
+        more = more_instructions(plan.computed, fast=is_fast(plan.computed))
+        arithmetic = (plan.computed.flops + more) / self.scalar_flops_per_second
         return self.launch_seconds + max(
             plan.algorithmic_bytes / min(self.bytes_per_second, self.block_bytes_per_second * plan.blocks),
             plan.seconds(arch) if isinstance(plan, AttentionPlan) else arithmetic,

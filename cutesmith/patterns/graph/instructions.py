@@ -33,10 +33,10 @@ def instructions(nodes: Iterable[Node], *, fast: bool) -> int:
     return sum(_instructions(node, fast=fast) for node in nodes if node.is_pointwise)
 
 
-def more_instructions(graph: Graph) -> int:
-    """Those that all elements of pointwise operations take beside `Graph.flops`, as exact as float32."""
+def more_instructions(graph: Graph, *, fast: bool) -> int:
+    """Those that all elements of pointwise operations take beside `Graph.flops`, as exact as float32 or `fast`."""
     pointwise = (node for node in graph.nodes() if node.is_pointwise)
-    return sum(math.prod(node.shape) * (_instructions(node, fast=False) - 1) for node in pointwise)
+    return sum(math.prod(node.shape) * (_instructions(node, fast=fast) - 1) for node in pointwise)
 
 
 INTEGER_DIVISIONS = frozenset({"floor_div", "remainder", "fmod", "trunc_div"})
@@ -48,9 +48,14 @@ def _is_known(number: Node) -> bool:
     return number.op in ("constant", "sized") or (number.op == "scalar" and Scalar.of(number).size is not None)
 
 
+def _is_shared(divisor: Node, node: Node) -> bool:
+    """Whether many elements of a row have one divisor, whose inverse is taken once."""
+    return math.prod(divisor.shape) < math.prod(node.shape)
+
+
 def _instructions(node: Node, *, fast: bool) -> int:
     if node.op in INTEGER_DIVISIONS and not is_float(node.dtype) and _is_known(node.inputs[1]):
         return BY_A_SIZE
-    if node.op == "div" and node.inputs[1].op == "constant":
+    if node.op == "div" and (node.inputs[1].op == "constant" or (fast and _is_shared(node.inputs[1], node))):
         return 1  # a product
     return (fast and APPROXIMATE.get(node.op)) or OF_FLOAT32.get(node.op, 1)

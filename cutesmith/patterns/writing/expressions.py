@@ -13,20 +13,25 @@ from collections.abc import Callable
 
 from cutesmith.errors import UnmatchedError
 from cutesmith.patterns.graph.attributes import Constant
-from cutesmith.patterns.graph.dtypes import COMPUTE_TYPE, COMPUTE_TYPES, HALVES, INDEX, STORAGE_TYPE, widens
+from cutesmith.patterns.graph.dtypes import COMPUTE_TYPE, COMPUTE_TYPES, HALVES, INDEX, STORAGE_TYPE, is_float, widens
 from cutesmith.patterns.graph.nodes import Graph, Node
 from cutesmith.patterns.graph.operations import POINTWISE, Kind, Pointwise
 from cutesmith.patterns.writing.special_functions import SPECIAL_FUNCTIONS
 
 STEPS = frozenset("floor ceil round trunc floor_div trunc_div remainder fmod eq ne to_bits".split())
-"""Operations that turn a last digit into a step: x / x must be 1 before it is rounded down."""
+"""Operations that turn a float's last digit into a step: x / x must be 1 before it is rounded down."""
 
 
 def is_fast(graph: Graph) -> bool:
-    """Whether approximate instructions are good enough: every output is a 16-bit float, and no value is stepped."""
-    if any(node.op in STEPS for node in graph.nodes()):
+    """Whether approximate instructions are good enough: every output is a 16-bit float, and no float is stepped."""
+    if any(map(_is_step, graph.nodes())):
         return False
     return all(node.dtype in HALVES for node in graph.outputs)
+
+
+def _is_step(node: Node) -> bool:
+    of_float = any(is_float(value.dtype) for value in node.inputs)
+    return of_float and (node.op in STEPS or (node.op == "cast" and not is_float(node.dtype)))
 
 
 def literal(value: float | int | bool, kind: str) -> str:
