@@ -39,6 +39,7 @@ from cutesmith.patterns.cutting.short_reductions import with_short_reductions
 from cutesmith.patterns.cutting.small_products import with_small_products
 from cutesmith.patterns.cutting.stored_reductions import with_stored_reductions
 from cutesmith.patterns.cutting.tables import with_tables
+from cutesmith.patterns.cutting.viewed_reductions import with_viewed_reductions
 from cutesmith.patterns.elementwise import plan as elementwise
 from cutesmith.patterns.graph.block_scales import with_block_scales
 from cutesmith.patterns.graph.dtypes import FLOATS8
@@ -92,6 +93,7 @@ SAID_OTHERWISE = (
     with_counts,
     with_partial_sums,
     with_stored_reductions,
+    with_viewed_reductions,
 )
 """Rewritings of any graph, each of which may take less time."""
 

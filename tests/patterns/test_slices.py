@@ -6,6 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from cutesmith.patterns.cutting.viewed_reductions import with_viewed_reductions
 from cutesmith.patterns.match import plan_kernel
 from cutesmith.patterns.rows.plan import RowsPlan
 from cutesmith.patterns.rows.slices import in_slices
@@ -119,6 +120,59 @@ def test_heads_of_a_projection_are_read_where_they_lie(tmp_path):
         compare(kernel, of_projection, [normal(1, 3, 7 * 16, seed=5), *inputs[1:3], *heads(3, 16)[2:]])
 
 
+# Heads of a norm over all of them
+
+
+def of_flat_norm(q, w, cos, sin):
+    """OLMo 2's heads of 16, normed before there are heads."""
+    heads = F.rms_norm(q, q.shape[-1:], w, 1e-6).unflatten(-1, (-1, 16)).transpose(1, 2)
+    return rotated(heads, cos, sin)
+
+
+def scaled_and_turned(q, w, cos, sin):
+    scale = 1 / (1 + (q * w).abs().amax(-1, keepdim=True))
+    return rotated((q * w * scale).unflatten(-1, (-1, 16)).transpose(1, 2), cos, sin)
+
+
+def flat(batch, length, *, dtype=torch.float32):
+    """Tokens of three heads, a weight of them all, and tables."""
+    return [
+        normal(batch, length, 48, dtype=dtype),
+        normal(48, dtype=dtype, seed=3),
+        *heads(length, 16, dtype=dtype)[2:],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("function", "sets"),
+    [
+        (of_flat_norm, [flat(2, 5), flat(1, 7), flat(3, 3)]),
+        (of_flat_norm, [flat(1, 5, dtype=BF16), flat(1, 4, dtype=BF16)]),
+        (scaled_and_turned, [flat(2, 5), flat(1, 3)]),
+    ],
+)
+def test_one_launch_norms_tokens_and_turns_their_heads(function, sets, tmp_path):
+    plan = plan_kernel(trace_function(function, sets[0]), "sm_90a")
+    assert isinstance(plan, RowsPlan) and plan.analysis.slices == 2 and plan.analysis.reduced == (1, 3)
+    with emulated_hopper():
+        kernel = first_kernel(plan, tmp_path)
+        for given in sets:
+            compare(kernel, function, given)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda q: F.rms_norm(q, q.shape[-1:]).view(2, 4, -1, 8),  # heads of 4 tokens, not of one
+        lambda q: F.rms_norm(q, q.shape[-1:])[..., :16].unflatten(-1, (-1, 8)).transpose(1, 2),  # a part of the row
+        lambda q: F.rms_norm(q, q.shape[-1:]).flip(1).unflatten(-1, (-1, 8)).transpose(1, 2),  # of another row
+    ],
+)
+def test_rows_that_are_seen_otherwise_keep_their_reductions(function):
+    graph = trace_function(function, [normal(2, 4, 32)])
+    assert with_viewed_reductions(graph) is graph
+
+
 def scaled_and_summed(x, w, cos, sin, scale):
     y = of_heads(x, w, cos, sin)
     return y * scale[..., None], x.sum(-1), x.amax(-1, keepdim=True)
@@ -157,7 +211,7 @@ def test_a_number_that_is_not_finite_goes_through_the_norm_to_both_halves(tmp_pa
 def test_a_half_that_is_read_in_place_of_the_other_is_seen(tmp_path):
     plan = plan_kernel(trace_function(of_heads, heads(4, 16)), "sm_90a")
     text = plan.render(plan.configurations()[0])
-    wrong = text.replace("m_x[read_row, None], (plan.columns,), (1,)", "m_x[read_row, None], (plan.columns,), (0,)")
+    wrong = text.replace("m_x[read_row, None, 1]", "m_x[read_row, None, 0]")
     assert wrong != text
     with emulated_hopper(), pytest.raises(AssertionError, match="not close"):
         compare(load(wrong, tmp_path), of_heads, heads(4, 16))

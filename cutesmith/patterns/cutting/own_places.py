@@ -13,19 +13,25 @@ from cutesmith.patterns.graph.takes import is_own_place
 
 def with_reductions_in_place(graph: Graph) -> Graph:
     """The graph with each stored reduction in place of what takes it so; itself without such."""
-    if not any(map(_is_in_place, graph.nodes())):
+    if not any(map(_is_reduction_in_place, graph.nodes())):
         return graph
     build = GraphBuilder()
-    return with_nodes(graph, lambda node: _in_place(build, node) if _is_in_place(node) else node)
+    return with_nodes(graph, lambda node: _in_place(build, node) if _is_reduction_in_place(node) else node)
 
 
-def _is_in_place(node: Node) -> bool:
+def is_in_place(node: Node) -> bool:
+    """Whether a take reads what is stored at the places of its result."""
     if node.op != "take" or node.inputs[0].op != "stored":
         return False
     source, *places = node.inputs
-    value = source.inputs[0]
-    is_whole = Stored.of(source) == Stored.whole(value.shape)
-    return value.is_reduction and is_whole and all(map(is_own_place, places, value.shape, range(-len(value.shape), 0)))
+    return all(map(is_own_place, places, source.shape, range(-len(source.shape), 0)))
+
+
+def _is_reduction_in_place(node: Node) -> bool:
+    if not is_in_place(node):
+        return False
+    (value,) = node.inputs[0].inputs
+    return value.is_reduction and Stored.of(node.inputs[0]) == Stored.whole(value.shape)
 
 
 def _in_place(build: GraphBuilder, node: Node) -> Node:

@@ -97,7 +97,8 @@ class _Writer:
         self.wholes: dict[tuple[object, ...], Tensor] = {}
         self.read: list[Tensor] = []  # by each use: an input, or a slice of one
         for use in analysis.uses:
-            self.read.append(self._sliced(use) if slices_of(use.node) > 1 else self._input(use))
+            sliced = analysis.slices > 1 and use.role in ("element", "column")
+            self.read.append(self._sliced(use) if sliced else self._input(use))
         self.outputs = [self._output(place, nodes) for place, nodes in enumerate(slices)]
         self.written = [each for output in self.outputs for each in output.slices or [output]]
 

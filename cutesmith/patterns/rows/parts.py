@@ -115,8 +115,9 @@ class Tensor:
     @property
     def row(self) -> str:
         """Code of its columns, of the thread's row."""
-        whole = f"m_{self.taken}{'[read_row, None]' if self.role == 'element' else ''}"
-        return f"cute.local_tile({whole}, (plan.columns,), ({self.number},))" if self.whole else whole
+        if self.whole:
+            return f"m_{self.whole}[{'read_row, ' if self.role == 'element' else ''}None, {self.number}]"
+        return f"m_{self.name}{'[read_row, None]' if self.role == 'element' else ''}"
 
 
 @dataclass

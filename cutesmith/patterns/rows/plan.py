@@ -41,6 +41,12 @@ _DENSE = {
         "kept row": '"kept row": Layout(((0,),), ((1,),))',
         "sum": '"sum": Layout(((GROUPS,), (max(columns, 1),)), ((columns,), (1,)))',
     },
+    "sliced_layouts": {
+        "element": '"element": Layout(((0,), (columns,), (slices,)), ((columns * slices,), (1,), (columns,)))',
+        "column": '"column": Layout(((columns,), (slices,)), ((1,), (columns,)))',
+        "row": '"row": Layout(((0,),), ((1,),))',
+        "kept row": '"kept row": Layout(((0,),), ((1,),))',
+    },
     "matrix_shapes": {
         "element": "(rows, columns)",
         "column": "(columns,)",

@@ -82,9 +82,9 @@ def in_slices(graph: Graph) -> SlicedGraph | None:
 
 
 def _row_size(graph: Graph) -> int | None:
-    """The size of the last dimension, where it is all that reductions reduce."""
+    """The size of the last dimension, where reductions reduce that, and perhaps others with it."""
     reductions = [node for node in graph.nodes() if node.is_reduction]
-    plain = all(node.op in COMBINED_BY and Reduction.of(node).dims == (len(node.shape) - 1,) for node in reductions)
+    plain = all(node.op in COMBINED_BY and len(node.shape) - 1 in Reduction.of(node).dims for node in reductions)
     sizes = {node.inputs[0].shape[-1] for node in reductions}
     return sizes.pop() if plain and len(sizes) == 1 else None
 
