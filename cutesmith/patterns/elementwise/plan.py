@@ -38,7 +38,8 @@ GUESSES = ((128, 2), (128, 1), (256, 1), (256, 2), (128, 4), (256, 4), (512, 1))
 takes 128.6; with a broadcast bias 128 x 1 does (128.3 us), and 4 vectors a thread are 15 % slower."""
 FEW_BLOCKS = 132
 """On fewer, a multiprocessor has one at most, and a vector a thread is best: powers of 8192 numbers took 4.4 us, by two
-vectors a thread 5.1."""
+vectors a thread 5.1. So it is where a vector is two accesses of the widest tensor: `masked_fill` of 16384 x 4096 floats
+took 148.6 us, by two vectors 164.2."""
 OF_ELEMENTS_APART = 256, 1
 """Where elements are read one by one at places that are not neighbours: bilinear samples of 8 x 64 x 128 x 128 images
 take 74.4 us on an H200, by 128 x 1 90.5 and by 128 x 2 88.1."""
@@ -105,7 +106,7 @@ class ElementwisePlan(GraphPlan):
         if isinstance(self.kernel, PlacedKernel) and self.kernel.reads_apart:
             guesses.sort(key=lambda guess: (guess.threads, guess.vectors) != OF_ELEMENTS_APART)
         (tile,) = self.tiling(guesses[0]).tile
-        if math.prod(value_of(self.graph.outputs[0]).shape) < FEW_BLOCKS * tile:
+        if math.prod(value_of(self.graph.outputs[0]).shape) < FEW_BLOCKS * tile or widest * max(sizes) > VECTOR_BYTES:
             guesses.sort(key=lambda c: c.vectors)
         if max(sizes) > min(sizes):
             narrow = VECTOR_BYTES // max(sizes)
