@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from cutesmith.devices import parse_arch
 from cutesmith.errors import UnmatchedError
-from cutesmith.patterns.columns.spread import columns_tiling, spread_columns, widest_lanes
+from cutesmith.patterns.columns.spread import Spread, columns_tiling, spread_columns, widest_lanes
 from cutesmith.patterns.columns.steps import steps_of
 from cutesmith.patterns.configurations import ColumnsConfiguration
 from cutesmith.patterns.graph.attributes import Input
@@ -97,12 +97,27 @@ class ColumnsPlan(GraphPlan):
 
     def tiling(self, configuration: ColumnsConfiguration) -> Tiling:
         """How the traced rows are spread over threads."""
-        neighbours = _neighbours(self.analysis)
-        vector = math.gcd(neighbours, configuration.vector)
-        columns, enough = self.analysis.columns, widest_lanes(self.analysis.rows, configuration.vector)
+        vector = math.gcd(_neighbours(self.analysis), configuration.vector)
+        spread = self._spread(configuration)
+        return columns_tiling(spread, self.analysis.columns, vector, self._smallest, configuration)
+
+    def _spread(self, configuration: ColumnsConfiguration) -> Spread:
+        neighbours, columns = _neighbours(self.analysis), self.analysis.columns
+        vector, enough = (
+            math.gcd(neighbours, configuration.vector),
+            widest_lanes(self.analysis.rows, configuration.vector),
+        )
         again = self._is_read_again
-        spread = spread_columns(columns, neighbours // vector, vector, enough, configuration, again=again)
-        return columns_tiling(spread, columns, vector, self._smallest, configuration)
+        return spread_columns(columns, neighbours // vector, vector, enough, configuration, again=again)
+
+    @property
+    def stays_in_registers(self) -> bool:
+        """Whether a visit reads rows from the registers of threads, so that it costs less than what it spares.
+
+        A mean and squared deviations of one visit are four numbers for each row of a thread, combined by 12 shuffles or
+        more and joined about a pivot; apart they are two sums.
+        """
+        return self._spread(self.configurations()[0]).blocks == 1
 
     @property
     def _is_read_again(self) -> bool:
@@ -126,7 +141,11 @@ def _match(graph: Graph) -> ColumnsPlan:
         raise UnmatchedError("rows that lie side by side are not summed up", operation="partial_sums")
     if _neighbours(analysis) < 2:
         raise UnmatchedError("the rows do not lie side by side in memory", operation="")
-    return ColumnsPlan(graph, analysis, write_kernel(graph, analysis, ACROSS_ROWS))
+    plan = ColumnsPlan(graph, analysis, write_kernel(graph, analysis, ACROSS_ROWS))
+    if not analysis.partners or not plan.stays_in_registers:
+        return plan
+    apart = analysed(graph, among=("max",))
+    return ColumnsPlan(graph, apart, write_kernel(graph, apart, ACROSS_ROWS))
 
 
 def _neighbours(analysis: RowsAnalysis) -> int:

@@ -23,6 +23,10 @@ Space = str
 """`full`: the node's shape aligns with all dimensions; `row`: with the rows alone (after a keepdim was dropped)."""
 
 
+FIRST_HALVES = ("max", "mean")
+"""Reductions with which another one is fused: a maximum with a sum of exponentials, a mean with squared deviations."""
+
+
 @dataclass(eq=False)
 class TensorUse:
     """One argument tensor in one role: `element` (rows x columns), `column` (a value a column) or `row` (one a row)."""
@@ -180,8 +184,8 @@ class RowsAnalysis:
         return self.levels[id(node)]
 
 
-def analyse(graph: Graph, slices: int = 1) -> RowsAnalysis:
-    """Roles and levels of `graph`, whose rows have so many slices.
+def analyse(graph: Graph, slices: int = 1, among: Sequence[str] = FIRST_HALVES) -> RowsAnalysis:
+    """Roles and levels of `graph`, whose rows have so many slices; fused pairs are those that begin with `among`.
 
     Raises UnmatchedError naming the first operation that row reductions cannot take.
     """
@@ -194,7 +198,7 @@ def analyse(graph: Graph, slices: int = 1) -> RowsAnalysis:
     shape = _full_shape(nodes, len(first.inputs[0].shape))
     analysis = RowsAnalysis(graph, outputs, shape, Reduction.of(first).dims, slices=slices)
     _check_reductions(analysis, reductions)
-    analysis.partners = _fused_pairs(reductions)
+    analysis.partners = _fused_pairs(reductions, among)
     _collect(analysis)
     _check_inputs(analysis)
     return analysis
@@ -208,13 +212,13 @@ def _check_inputs(analysis: RowsAnalysis) -> None:
         raise UnmatchedError(f"no input has the sizes {analysis.shape} of what is reduced", operation="")
 
 
-def _fused_pairs(reductions: Sequence[Node]) -> dict[int, Node]:
+def _fused_pairs(reductions: Sequence[Node], among: Sequence[str]) -> dict[int, Node]:
     """Pairs that one visit to the row can compute: max(a) with sum(exp(a - max)), mean(a) with sum((a - mean)^2)."""
     pairs: dict[int, Node] = {}
     taken: set[int] = set()
     for node in reductions:
         first = _first_half(node)
-        if first is not None and id(first) not in taken and first.dtype != "float64":
+        if first is not None and first.op in among and id(first) not in taken and first.dtype != "float64":
             pairs[id(node)] = first
             taken.add(id(first))
     return pairs

@@ -8,7 +8,7 @@ shared memory, wide ones in that of a cluster of blocks, or are read again by ev
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -18,7 +18,7 @@ from cutesmith.patterns.configurations import RowsConfiguration
 from cutesmith.patterns.graph.attributes import Input
 from cutesmith.patterns.graph.nodes import Graph, Node, bytes_of, for_traced_sizes
 from cutesmith.patterns.pattern_plan import GraphPlan, bytes_of_reads
-from cutesmith.patterns.rows.analysis import RowsAnalysis, TensorUse, analyse, output_space
+from cutesmith.patterns.rows.analysis import FIRST_HALVES, RowsAnalysis, TensorUse, analyse, output_space
 from cutesmith.patterns.rows.kernel import RowsKernel, write_kernel
 from cutesmith.patterns.rows.moved_sums import with_moved_sums
 from cutesmith.patterns.rows.parts import root_of
@@ -137,9 +137,12 @@ def _match(graph: Graph) -> RowsPlan:
     return RowsPlan(sliced.graph, analysis, write_kernel(sliced.graph, analysis, slices=sliced.outputs))
 
 
-def analysed(graph: Graph) -> RowsAnalysis:
-    """Roles and levels of a graph whose outputs are values of elements or of rows, else UnmatchedError."""
-    return checked(_of_fewest_visits(graph))
+def analysed(graph: Graph, among: Sequence[str] = FIRST_HALVES) -> RowsAnalysis:
+    """Roles and levels of a graph whose outputs are values of elements or of rows, else UnmatchedError.
+
+    Fused pairs of reductions are those that begin with `among`.
+    """
+    return checked(_of_fewest_visits(graph, among))
 
 
 def checked(analysis: RowsAnalysis) -> RowsAnalysis:
@@ -150,10 +153,10 @@ def checked(analysis: RowsAnalysis) -> RowsAnalysis:
     return analysis
 
 
-def _of_fewest_visits(graph: Graph) -> RowsAnalysis:
+def _of_fewest_visits(graph: Graph, among: Sequence[str]) -> RowsAnalysis:
     moved = with_moved_sums(graph)
     ways = [graph] if moved is graph else [graph, moved]
-    return min(map(analyse, ways), key=lambda found: len(found.reductions))
+    return min((analyse(way, among=among) for way in ways), key=lambda found: len(found.reductions))
 
 
 def _check_directions(analysis: RowsAnalysis) -> None:
