@@ -190,7 +190,7 @@ def _merged(whole: torch.Tensor, view: torch.Tensor) -> tuple[tuple[int, ...], .
     if whole.storage_offset() != view.storage_offset() or whole.numel() != view.numel():
         return None
     left = sorted((dim for dim in range(view.dim()) if view.shape[dim] != 1), key=lambda dim: view.stride(dim))
-    found = [()] * whole.dim()
+    found: list[tuple[int, ...]] = [()] * whole.dim()
     for at in sorted(range(whole.dim()), key=lambda dim: whole.stride(dim)):
         size, step, dims = 1, whole.stride(at), list[int]()
         while size < whole.shape[at] and left and view.stride(left[0]) == step * size:
