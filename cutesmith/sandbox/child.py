@@ -13,9 +13,10 @@ import struct
 import sys
 import traceback
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from cutesmith.errors import CandidateError, CutesmithError
+from cutesmith.errors import CandidateError, ContractError, CutesmithError
 from cutesmith.sandbox.confinement import die_with_parent, limit_resources
 from cutesmith.sandbox.failures import exhausted_memory, lost_context, mechanism_of
 from cutesmith.sandbox.messages import Handler, Request, decode, encode, imported, name_of, reply_type
@@ -87,11 +88,18 @@ def read_frame(descriptor: int) -> dict[str, Any] | None:
     return None if body is None else json.loads(body)
 
 
+def _is_all_ours(error: BaseException) -> bool:
+    """Whether no frame is of a problem's or a kernel's file."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return all(Path(frame.filename).is_relative_to(Path(__file__).parents[1]) for frame in frames)
+
+
 def describe(error: BaseException) -> Raised:
     """An exception as a reply: our own errors keep their exit code, all others mean that the candidate crashed."""
     ours = error if isinstance(error, CutesmithError) else None
     mechanism = mechanism_of(ours) if ours else exhausted_memory(error) or Mechanism.EXCEPTION
-    whole = mechanism is Mechanism.EMULATED_SANITIZER  # a finding tells the kernel's lines; the frames are all ours
+    # A finding tells the kernel's lines, and a sentence of ours needs no frames where all of them are ours.
+    whole = mechanism is Mechanism.EMULATED_SANITIZER or (isinstance(error, ContractError) and _is_all_ours(error))
     text = "" if whole else "".join(traceback.format_exception(type(error), error, error.__traceback__))
     return Raised(
         kind=type(error).__name__,

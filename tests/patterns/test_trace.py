@@ -382,6 +382,22 @@ def test_a_tensor_that_is_not_an_argument_is_refused():
 def test_outputs_must_be_tensors():
     with pytest.raises(ContractError, match="output 1 of reference_fn is int"):
         trace_function(lambda x: (x, 3), (normal(4, 6),))
+    with pytest.raises(ContractError, match=r"is max, not a tensor\n.*\*x.max\(-1\)"):
+        trace_function(lambda x: (x, x.max(-1)), (normal(4, 6),))
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x, w: x @ w,
+        lambda x, w: F.linear(x, w.mT),
+        lambda x, w: torch.mv(x, w[:, 0]),
+        lambda x, w: F.conv1d(x.mT[None], w.mT[..., None]),
+    ],
+)
+def test_factors_of_two_types_are_refused(function):
+    with pytest.raises(UnmatchedError, match="multiplies float(16|32) by float(16|32); PyTorch takes one type"):
+        trace_function(function, (normal(4, 6).half(), normal(6, 5)))
 
 
 # The shape of graphs that the patterns rely on

@@ -212,8 +212,12 @@ class Generation:
         return [candidate for candidate in candidates if candidate.failed is None]
 
     def _verify(self, candidate: Candidate, left: int = 0) -> bool:
-        where = "on the GPU" if self.target.executes else f"on the emulated GPU, {self._expected(left)}"
-        self.tell("verify", 0, 1, f"all cases of candidate {candidate.number} {where}")
+        how = {
+            "gpu": "all cases of {} on the GPU",
+            "emulator": f"all cases of {{}} on the emulated GPU, {self._expected(left)}",
+            "compile": "the launches of {}, recorded and not executed",
+        }[self.target.place]
+        self.tell("verify", 0, 1, how.format(f"candidate {candidate.number}"))
         begin = time.monotonic()
         verdict = self.stages.verify(candidate)
         self.seconds.append(time.monotonic() - begin)

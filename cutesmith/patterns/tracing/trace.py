@@ -44,6 +44,7 @@ MOST_FREED = 8
 """Numbers that are tried one by one, whether the kernel has to hold them: each takes a trace."""
 
 NEEDS_MODEL = "a model is needed for this function"
+RETURNS = "Return a tensor, or a tuple or list of tensors: of two in one, as of x.max(-1), both by *x.max(-1)."
 
 
 def trace_problem(loaded: LoadedFile) -> Graph:
@@ -294,7 +295,8 @@ class _Run:
 
     def _output(self, value: Any, index: int) -> Node:
         if not isinstance(value, torch.Tensor):
-            raise ContractError(f"output {index} of reference_fn is {type(value).__name__}, not a tensor")
+            wrong = f"output {index} of reference_fn is {type(value).__name__}, not a tensor"
+            raise ContractError(wrong, hint=RETURNS)
         if (dtype := dtype_name(value.dtype)) not in PROMOTION:
             raise UnmatchedError(f"output {index} has dtype {value.dtype}", hint=NEEDS_MODEL)
         node = self.recorder.node_of(value)

@@ -14,10 +14,19 @@ from cutesmith.patterns.graph.views import push_permute
 from cutesmith.patterns.tracing.lowering.dispatch import Lowering, Operand, lowers
 
 
+def check_one_type(low: Lowering, a: Node, b: Node) -> None:
+    """Refuse factors of two types, as PyTorch does: its meta tensors take them."""
+    if a.dtype != b.dtype:
+        raise low.build.unmatched(
+            f"multiplies {a.dtype} by {b.dtype}; PyTorch takes one type: cast one of both by .to()"
+        )
+
+
 def _product(low: Lowering, a: Node, b: Node, dtype: str = "") -> Node:
     """a @ b of two matrices, or of as many of each, as `dtype`, or as that of the result."""
     if low.dtype == "bool":
         raise low.build.unmatched("multiplies matrices of booleans")
+    check_one_type(low, a, b)
     tf32 = a.dtype == "float32" and torch.backends.cuda.matmul.allow_tf32
     return contract(low.build, a, b, dtype or low.dtype, tf32=tf32)
 

@@ -10,6 +10,7 @@ from cutesmith.patterns.graph.attributes import Input, Viewed, Windows
 from cutesmith.patterns.graph.contractions import contract
 from cutesmith.patterns.graph.nodes import Node
 from cutesmith.patterns.graph.views import push_permute
+from cutesmith.patterns.tracing.lowering.contractions import check_one_type
 from cutesmith.patterns.tracing.lowering.dispatch import Lowering, lowers
 from cutesmith.patterns.tracing.lowering.movement import flip
 from cutesmith.problems.precision_flags import convolutions_may_round
@@ -45,6 +46,7 @@ def convolution(
     PyTorch computes those itself.
     """
     build, rank, shape = low.build, len(stride), tuple(low.shapes[0])
+    check_one_type(low, x, weight)
     taps, channels = weight.shape[2:], x.shape[1] // groups
     outputs = shape[1] // groups
     if shape[1] % groups:
