@@ -155,7 +155,7 @@ def test_forms_of_the_hopper_kernel(name, tmp_path):
 FEW = {
     # (problem, multiprocessors): with two or four tiles for each of two matrices
     "tiles_in_turn": (written_out, heads(200, 90), 3),
-    "pairs": (causal, heads(500, 500, 64), 2),
+    "pairs": (causal, heads(400, 400, 32), 2),
     "pairs_beneath_a_mask": (masked, (*heads(200, 33, heads=(2, 2)), torch.rand(200, 33) < 0.5), 3),
     "no_pairs": (causal, heads(300, 300), 2),
     "one_stage_of_queries": (causal, heads(250, 250, 256), 1),
@@ -320,7 +320,7 @@ def of_a_cache(queries, keys, q_heads=8, batch=3):
 
 
 @pytest.mark.parametrize(
-    ("arch", "queries"), [("sm_80", 1), pytest.param("sm_90a", 1, marks=pytest.mark.slow), ("sm_90a", 3)]
+    ("arch", "queries"), [("sm_80", 1), *(pytest.param("sm_90a", n, marks=pytest.mark.slow) for n in (1, 3))]
 )
 def test_heads_that_share_keys_are_rows_of_a_tile(arch, queries, tmp_path):
     inputs = of_a_cache(queries, 70)
@@ -350,17 +350,17 @@ def in_parts(q, k, v):
     return F.scaled_dot_product_attention(q, k, v, enable_gqa=True)
 
 
-@pytest.mark.parametrize(("queries", "lengths"), [(1, (1100, 1877, 200)), (3, (1024, 124))])
+@pytest.mark.parametrize(("queries", "lengths"), [(1, (1100, 200)), (3, (1024, 124))])
 def test_keys_of_few_tiles_are_read_in_parts(queries, lengths, tmp_path):
     function = lambda q, k, v: in_parts(q, k, v).transpose(1, 2).flatten(2)  # noqa: E731
-    given = heads(queries, lengths[0], heads=(2, 6), kv_heads=(2, 3), width=32)
+    given = heads(queries, lengths[0], heads=(2, 4), kv_heads=(2, 2), width=32)
     plan = match(trace_function(function, given))
     text = plan.render(plan.configurations("sm_90a")[0])
     assert "combine_kernel" in text
     with emulated("sm_90a"):
         kernel = load(text, tmp_path)
         for keys in lengths:  # 9 steps are 3 parts of 3 and an empty one; 124 keys one part
-            inputs = heads(queries, keys, heads=(2, 6), kv_heads=(2, 3), width=32)
+            inputs = heads(queries, keys, heads=(2, 4), kv_heads=(2, 2), width=32)
             (exact,) = exactly(function, inputs)
             torch.testing.assert_close(kernel.kernel_fn(*map(move, inputs)).cpu(), exact, rtol=8e-3, atol=4e-3)
 

@@ -63,6 +63,7 @@ def test_tiles_hold_rows_of_one_group(form, tmp_path):
     beside(actual, exact(*inputs), BF16)
 
 
+@pytest.mark.slow
 def test_stores_that_reach_into_the_next_group_are_found(tmp_path):
     """What the test above would miss if it could not fail: TMA stores whole tiles, whose rows belong to two groups."""
     inputs = factors(72, 200)

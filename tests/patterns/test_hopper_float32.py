@@ -76,7 +76,7 @@ def run(plan, configuration, inputs, folder):
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if name in ("t_n", "few_rows_n_n") else pytest.mark.slow) for name in CASES]
+    "name", [pytest.param(name, marks=() if name == "few_rows_n_n" else pytest.mark.slow) for name in CASES]
 )
 def test_a_product_is_no_further_from_float64_than_twice_pytorch_s_own(name, tmp_path):
     function, inputs, configuration = CASES[name]

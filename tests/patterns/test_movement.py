@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 
 import pytest
@@ -79,24 +80,34 @@ def test_moved_elements_are_the_same(name):
         torch.testing.assert_close(ours, exact.to(ours.dtype), rtol=1e-6, atol=1e-6)
 
 
+@functools.cache
+def sampled(mode, corners):
+    """A function that samples images, and its graph for `IMAGE` and `GRID`."""
+    function = lambda x, g: F.grid_sample(x, g, mode=mode, align_corners=corners)  # noqa: E731
+    return function, trace_function(function, (IMAGE, GRID))
+
+
+IMAGE, GRID = normal(2, 3, 5, 4), normal(2, 6, 7, 2, seed=1)
+
+
 @pytest.mark.parametrize("mode", ["bilinear", "nearest"])
 @pytest.mark.parametrize("corners", [False, True])
 def test_points_outside_of_an_image_are_left_out_whatever_it_holds(mode, corners):
-    image, grid = normal(2, 3, 5, 4), normal(2, 6, 7, 2, seed=1)
+    function, graph = sampled(mode, corners)
+    image = IMAGE.clone()
     image[:, :, 0, 0], image[:, :, 2, 1] = math.inf, -math.inf
-    function = lambda x, g: F.grid_sample(x, g, mode=mode, align_corners=corners)  # noqa: E731
-    (found,) = interpret(trace_function(function, (image, grid)), (image, grid))
-    torch.testing.assert_close(found, function(image.double(), grid.double()).float(), equal_nan=True)
+    (found,) = interpret(graph, (image, GRID))
+    torch.testing.assert_close(found, function(image.double(), GRID.double()).float(), equal_nan=True)
 
 
 @pytest.mark.parametrize("mode", ["bilinear", "nearest"])
 @pytest.mark.parametrize("corners", [False, True])
 def test_coordinates_that_are_not_finite_give_what_they_give_on_a_gpu(mode, corners):
-    image, grid = normal(2, 3, 5, 4), 0.5 * normal(2, 6, 7, 2, seed=1)
+    function, graph = sampled(mode, corners)
+    grid = 0.5 * GRID
     grid[:, 0, :3, 0] = torch.tensor([math.nan, math.inf, -math.inf])
-    function = lambda x, g: F.grid_sample(x, g, mode=mode, align_corners=corners)  # noqa: E731
-    (found,) = interpret(trace_function(function, (image, grid)), (image, grid))
-    torch.testing.assert_close(found, as_on_a_gpu(function)(image, grid), rtol=1e-5, atol=1e-5, equal_nan=True)
+    (found,) = interpret(graph, (IMAGE, grid))
+    torch.testing.assert_close(found, as_on_a_gpu(function)(IMAGE, grid), rtol=1e-5, atol=1e-5, equal_nan=True)
 
 
 @pytest.mark.slow
@@ -110,9 +121,10 @@ def test_points_of_a_volume_are_sampled(mode, padding, corners):
     torch.testing.assert_close(found, *exactly(function, (volume, grid)), rtol=1e-5, atol=1e-5)
 
 
-def test_points_of_a_volume_are_one_launch(tmp_path):
+@pytest.mark.parametrize("mode", ["nearest", pytest.param("bilinear", marks=pytest.mark.slow)])
+def test_points_of_a_volume_are_one_launch(mode, tmp_path):
     inputs = normal(1, 2, 3, 4, 5), normal(1, 2, 3, 4, 3, seed=1)
-    function = lambda x, g: F.grid_sample(x, g, align_corners=False)  # noqa: E731
+    function = lambda x, g: F.grid_sample(x, g, mode, align_corners=False)  # noqa: E731
     plan = plan_kernel(trace_function(function, inputs), "sm_90a")
     assert plan.pattern == "elementwise"
     with emulated_hopper():
@@ -168,15 +180,15 @@ def test_pieces_may_have_other_sizes(tmp_path):
 
 def test_a_launch_of_a_chain_reads_vectors_as_a_kernel_alone_does(tmp_path):
     function = lambda x, w, y: torch.cat((x @ w, y), 1) * 2  # noqa: E731
-    inputs = [normal(16, 32), normal(32, 16), normal(16, 8)]
-    plan = plan_kernel(trace_function(function, inputs), "sm_90a")
-    joined = trace_function(lambda x, y: torch.cat((x, y), 1) * 2, [normal(16, 16), normal(16, 8)])
+    half = functools.partial(normal, dtype=torch.float16)
+    plan = plan_kernel(trace_function(function, [half(16, 32), half(32, 16), half(16, 8)]), "sm_90a")
+    joined = trace_function(lambda x, y: torch.cat((x, y), 1) * 2, [half(16, 16), half(16, 8)])
     kernel, alone = plan.launches[-1].plan.kernel, plan_kernel(joined, "sm_90a").kernel
     assert (len(kernel.wholes), kernel.instructions) == (len(alone.wholes), alone.instructions)
     with emulated_device("sm_90a"):
         kernel = first_kernel(plan, tmp_path)
         for columns, more in [(16, 8), (12, 4), (5, 3)]:
-            inputs = [normal(16, 32), normal(32, columns), normal(16, more)]
+            inputs = [half(16, 32), half(32, columns), half(16, more)]
             (expected,) = exactly(function, inputs)
             torch.testing.assert_close(kernel.kernel_fn(*map(move, inputs)).cpu(), expected)
 

@@ -6,6 +6,7 @@ import itertools
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from cutesmith.errors import UnmatchedError
 from cutesmith.patterns.contraction.computed import Computed, computed_of
@@ -47,7 +48,7 @@ class Matrix:
         """DSL type in memory."""
         return STORAGE_TYPE[self.dtype]
 
-    @property
+    @cached_property
     def contiguous(self) -> int | None:
         """The place of the dimension that is contiguous, -1 (columns) or -2 (rows); None where neither is."""
         return next((dim for dim in (-1, -2) if self.strides[dim] == 1 or self.shape[dim] == 1), None)
@@ -177,7 +178,7 @@ class ContractionProblem:
         """The windows that make up the second operand, where it is not a matrix."""
         return self.b.windows if isinstance(self.b, Seen) else None
 
-    @property
+    @cached_property
     def epilogue_instructions(self) -> int:
         """Of the function of each sum."""
         return instructions(nodes_of(self.graph.outputs, map(id, self.product.inputs)), fast=is_fast(self.graph))
