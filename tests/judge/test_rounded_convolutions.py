@@ -212,11 +212,11 @@ def network(x, bits, folded=False):
 )
 @pytest.mark.parametrize("folded", [False, True])
 @pytest.mark.parametrize("bits", [11, 8])
-def test_roundings_are_carried_through_networks(tmp_path, end, folded, bits):
-    for seed in range(2):
-        torch.manual_seed(seed)
-        x, problem = torch.randn(3, 6, 24, 25), Problem(tmp_path, lambda x: end(network(x, 52)))
-        assert (problem.says(x, end(network(x, bits, folded))).violation is None) is (bits == 11)
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
+def test_roundings_are_carried_through_networks(tmp_path, end, folded, bits, seed):
+    torch.manual_seed(seed)
+    x, problem = torch.randn(3, 6, 24, 25), Problem(tmp_path, lambda x: end(network(x, 52)))
+    assert (problem.says(x, end(network(x, bits, folded))).violation is None) is (bits == 11)
 
 
 def test_places_that_tf32_moves_may_be_others(tmp_path):

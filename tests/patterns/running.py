@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import tempfile
 from contextlib import contextmanager
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 import torch
@@ -13,6 +13,7 @@ import torch
 from cutesmith.emulator.device import emulated_device
 from cutesmith.patterns.generation.drafting import render_valid
 from cutesmith.patterns.generation.planning import plan_problem
+from cutesmith.patterns.tracing.trace import trace_function
 from cutesmith.patterns.writing.kernel_file import assemble_kernel
 from cutesmith.problems.loading import load_file
 from cutesmith.recording.facade import cuda_as_cpu
@@ -27,6 +28,9 @@ def emulated(arch: str):
         yield
     assert list(device.findings) == []
 
+
+traced = cache(trace_function)
+"""The graph of a function, traced once for the tests that share it; inputs are a tuple, whose tensors are those."""
 
 emulated_hopper = partial(emulated, "sm_90a")
 emulated_blackwell = partial(emulated, "sm_100a")

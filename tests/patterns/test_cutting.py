@@ -94,7 +94,7 @@ def plan_of(function, inputs):
     return whole_or_cut(trace_function(function, inputs))
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.slow] * (n == "rnn")) for n in CASES])  # as "gru"
 def test_the_launches_compute_the_function(name):
     function, inputs = CASES[name]
     plan = plan_of(function, inputs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 import tempfile
@@ -176,15 +177,14 @@ def test_sizes_that_are_equal_by_chance_must_be_equal_again_where_the_function_i
 
 def test_rows_and_columns_of_a_square_weight_are_not_taken_for_one_size(tmp_path):
     function = lambda x, weight, scale: (x @ weight.t()) * scale  # noqa: E731
-    shapes = (9, 16), (16, 16), (16,)
+    half = functools.partial(normal, dtype=torch.bfloat16)
     with emulated_device("sm_90a"):
-        kernel = first_kernel(
-            plan_kernel(trace_function(function, [*itertools.starmap(normal, shapes)]), "sm_90a"), tmp_path
-        )
-        given = [normal(5, 16), normal(1, 16), normal(1)]  # one output
+        graph = trace_function(function, [half(9, 16), half(16, 16), half(16)])
+        kernel = first_kernel(plan_kernel(graph, "sm_90a"), tmp_path)
+        given = [half(5, 16), half(1, 16), half(1)]  # one output
         torch.testing.assert_close(kernel.kernel_fn(*map(move, given)).cpu(), function(*given))
         with pytest.raises(ValueError, match=r"scale has shape \(1,\); it must fit \(5, 8\)"):
-            kernel.kernel_fn(move(normal(5, 16)), move(normal(8, 16)), move(normal(1)))
+            kernel.kernel_fn(move(half(5, 16)), move(half(8, 16)), move(half(1)))
 
 
 def test_a_number_without_dimensions_comes_back_as_one(tmp_path):

@@ -14,7 +14,7 @@ from cutesmith.patterns.match import plan_kernel
 from cutesmith.patterns.scans.plan import match
 from cutesmith.patterns.tracing.trace import trace_function
 from tests.patterns.interpret import interpret
-from tests.patterns.running import as_list, close, exactly, interpret_chain, load, move, normal
+from tests.patterns.running import as_list, close, exactly, interpret_chain, load, move, normal, traced
 
 BF16, F64, SLOW = torch.bfloat16, torch.float64, pytest.mark.slow
 LONG, ODD, CUBE = normal(2, 1100), normal(3, 131), normal(2, 37, 40)
@@ -106,7 +106,7 @@ SLOW_CASES = {
 
 
 def check(function, inputs, folder, every=False):
-    plan = match(trace_function(function, inputs))
+    plan = match(traced(function, inputs))
     for configuration in plan.configurations()[: None if every else 1]:
         with emulated_device("sm_90a"):
             kernel = load(plan.render(configuration), folder)
@@ -177,7 +177,7 @@ def test_tiles_in_rounds_give_what_the_line_does(name, arch, tmp_path):
     function, inputs = ROUNDS[name]
     configuration = in_rounds(2, *SHAPES.get(name, (4, 1)), bulk=arch != "sm_80")
     with emulated_device(arch):
-        kernel_fn = load(match(trace_function(function, inputs)).render(configuration), tmp_path).kernel_fn
+        kernel_fn = load(match(traced(function, inputs)).render(configuration), tmp_path).kernel_fn
         for values in (inputs, tuple(x.flip(-1) for x in inputs)):
             ours = as_list(kernel_fn(*map(move, values)))
             for one, expected in zip(ours, exactly(function, values), strict=True):
@@ -243,9 +243,7 @@ def test_tiles_of_few_long_lines_are_at_work_in_rounds():
 @pytest.mark.parametrize("name", [*CASES, *SLOW_CASES])
 def test_the_graph_computes_what_pytorch_does(name):
     function, inputs = (CASES | SLOW_CASES)[name]
-    for ours, theirs in zip(
-        interpret(trace_function(function, inputs), list(inputs)), exactly(function, inputs), strict=True
-    ):
+    for ours, theirs in zip(interpret(traced(function, inputs), list(inputs)), exactly(function, inputs), strict=True):
         close(1e-6, of_largest=True)(ours.to(theirs.dtype), theirs)
 
 
