@@ -163,7 +163,7 @@ def test_forms_of_the_hopper_kernel(name, tmp_path):
 FEW = {
     # (problem, multiprocessors): with two or four tiles for each of two matrices
     "tiles_in_turn": (written_out, heads(200, 90), 3),
-    "pairs": (causal, heads(400, 400, 32), 2),
+    "pairs": (causal, heads(500, 500, 64), 2),
     "pairs_beneath_a_mask": (masked, (*heads(200, 33, heads=(2, 2)), torch.rand(200, 33) < 0.5), 3),
     "no_pairs": (causal, heads(300, 300), 2),
     "one_stage_of_queries": (causal, heads(250, 250, 256), 1),
