@@ -437,3 +437,25 @@ def test_label_smoothing_of_other_numbers_of_classes(tmp_path):
     for shape in ((8, 64), (33, 1000), (7, 129), (5, 2)):
         inputs = [normal(*shape), targets(*shape)]
         compare_on_gpu(plan, plan.configurations()[:1], inputs, exactly(smoothed, inputs), tmp_path, compared())
+
+
+def over_its_extreme(x, least):
+    return x / torch.where(least, x.amin(-1, keepdim=True), x.amax(-1, keepdim=True))
+
+
+def test_elements_are_divided_by_a_value_of_the_row_as_exactly_as_by_a_division(tmp_path):
+    rows = [normal(96, seed=seed) * 2.0**power for seed, power in enumerate((0, 3, -66, 70, 120, -120, -145))]
+    rows += [torch.linspace(-3, 3, 96), torch.zeros(96), -torch.zeros(96), torch.full((96,), -7.0)]
+    rows += [normal(96).index_fill(0, torch.tensor(5), value) for value in (torch.inf, -torch.inf, torch.nan, 2.0**127)]
+    x = torch.stack(rows)
+    x[:8, 7], x[:8, 8], x[:8, 9] = 0.0, -0.0, 2.0**-140
+    x = torch.cat((x, x))
+    least = torch.arange(len(x))[:, None] < len(rows)
+    plan = match(trace_function(over_its_extreme, [x, least]))
+    text = plan.render(plan.configurations()[0])
+    assert "quotient(" in text
+    with emulated_hopper():
+        ours = load(text, tmp_path).kernel_fn(move(x), move(least)).cpu()
+    exact = over_its_extreme(x, least)
+    same = ours.view(torch.int32) == exact.view(torch.int32)  # of zeros the sign, too
+    assert torch.equal(ours.isnan(), exact.isnan()) and (same | exact.isnan()).all()

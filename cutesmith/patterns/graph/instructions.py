@@ -44,6 +44,10 @@ BY_A_SIZE = 6
 """An integer divided by a number that is known when the kernel is compiled, which multiplies and shifts."""
 
 
+BY_A_ROW = 6
+"""A division of the elements of a row by a value of it, whose inverse is taken once."""
+
+
 def _is_known(number: Node) -> bool:
     return number.op in ("constant", "sized") or (number.op == "scalar" and Scalar.of(number).size is not None)
 
@@ -58,4 +62,6 @@ def _instructions(node: Node, *, fast: bool) -> int:
         return BY_A_SIZE
     if node.op == "div" and (node.inputs[1].op == "constant" or (fast and _is_shared(node.inputs[1], node))):
         return 1  # a product
+    if node.op == "div" and node.dtype != "float64" and node.inputs[1].shape[-1:] == (1,) != node.shape[-1:]:
+        return BY_A_ROW
     return (fast and APPROXIMATE.get(node.op)) or OF_FLOAT32.get(node.op, 1)

@@ -174,10 +174,14 @@ def store_type(dtype: str) -> str:
     return "Int32" if dtype == "bool" else COMPUTE_TYPE[dtype]
 
 
+ROUNDED_BY_STORES = ("float16", "bfloat16", "float8_e4m3fn")
+"""Types to which storing a float32 number rounds it as a cast does."""
+
+
 def root_of(node: Node) -> Node:
     """What an output is computed from: a last reshape keeps the order, and storing rounds as a last cast does."""
     while node.op == "reshape" or (
-        node.op == "cast" and node.dtype in ("float16", "bfloat16") and COMPUTE_TYPE[node.inputs[0].dtype] == "Float32"
+        node.op == "cast" and node.dtype in ROUNDED_BY_STORES and COMPUTE_TYPE[node.inputs[0].dtype] == "Float32"
     ):
         (node,) = node.inputs
     return node

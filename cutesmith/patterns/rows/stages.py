@@ -213,6 +213,8 @@ class StageWriter:
     def _hoist(self, node: Node, suffix: str, code: str) -> str | None:
         if self.analysis.is_element(node, "full") or node.op == "constant":
             return None
+        if suffix == "unit" and not self.visit.vectors_along_rows:
+            return None  # the numbers of all rows of a thread would need too many registers
         key = (id(node), suffix)
         if key not in self._hoisted:
             value = self.row_value(node, "full")

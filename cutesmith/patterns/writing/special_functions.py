@@ -22,6 +22,26 @@ def float_of_small(x: Int32) -> Float32:
     """An integer below 2^22 in size as the last digits of a float, by two additions: conversions have fewer lanes."""
     return (x + 0x4B400000).bitcast(Float32) - 12582912.0
 ''',
+    "unit_beside": '''
+@cute.jit
+def unit_beside(y: Float32) -> Float32:
+    """A power of two with the sign of y: their product is positive, and its inverse has all digits."""
+    size, unit = cute.math.absf(y), Float32(1.0)
+    if size < 2.0**-64:
+        unit = Float32(2.0**64)
+    if size > 2.0**64:
+        unit = Float32(2.0**-64)
+    return (unit.bitcast(Int32) | y.bitcast(Int32) & Int32(-(2**31))).bitcast(Float32)
+''',
+    "quotient": '''
+@cute.jit
+def quotient(x: Float32, unit: Float32, divisor: Float32, inverse: Float32) -> Float32:
+    """x * unit / divisor, rounded once: a guess less what it is too large by, where that is finite."""
+    x = x * unit
+    guess = x * inverse
+    rest = cute.math.fma(guess, divisor, -x)
+    return cute.math.fma(-rest, inverse, guess) if cute.math.absf(rest) < Float32(math.inf) else guess
+''',
     "sigmoid": '''
 @cute.jit
 def sigmoid(x):
