@@ -44,6 +44,16 @@ def item_bytes(analysis: RowsAnalysis) -> list[int]:
     return [ITEM_BYTES[node.dtype] for node in (*read, *_written(analysis))]
 
 
+def _has_tables(analysis: RowsAnalysis) -> bool:
+    """Whether rows have the elements of a tensor several times, as heads have those of a rotation.
+
+    Loads without a hint are not repeated: 2 x 4096 tokens of 32 heads took 47.4 us on an H200 so, 50.3 where L2 keeps
+    their lines.
+    """
+    uses = [use.node for use in analysis.uses if use.role == "element"]
+    return any(math.prod(analysis.sizes(node.shape, analysis.reduced)) < analysis.columns for node in uses)
+
+
 def _written(analysis: RowsAnalysis) -> list[Node]:
     return [node for node in analysis.outputs if math.prod(node.shape) == math.prod(analysis.shape)]
 
@@ -73,6 +83,8 @@ def proposals(analysis: RowsAnalysis, kept_bytes: int, sm: SmVersion) -> list[Ro
     else:
         weighted = any(use.role == "column" for use in analysis.uses)
         found = _short_rows(base, analysis.columns, analysis.slices, bool(writes), width, weighted)
+        if analysis.slices > 1 and _has_tables(analysis):
+            found.sort(key=lambda each: each.hints != "none")
         if analysis.columns <= SEVERAL_ROWS and analysis.sharing != analysis.kept:
             found.insert(0, replace(found[0], neighbours=True))
     # sm_86, sm_89 and sm_120 hold 1536 threads: asking for more would not limit anything.
