@@ -103,6 +103,34 @@ def test_other_sizes_and_another_gpu(tmp_path):
         assert_close(run(text, inputs, tmp_path, emulated_blackwell), causal, inputs)
 
 
+def with_infinities(keys, width):
+    """Rows whose scores are +inf alone, -inf alone, NaN, and others; then one key that gives both infinities."""
+    q, k, v = heads(6, keys, width)
+    q[:, :5, 1] = torch.tensor([torch.inf, -torch.inf, torch.nan, 1, -1])
+    k[..., 1] = k[..., 1].abs() + 1
+    yield [q, k, v]
+    k = k.clone()
+    k[:, keys // 2, 1] = torch.inf
+    yield [q, k, v]
+
+
+FORMS = {"wgmma": (70, 16), "mma.sync": (70, 20), "parts": (1200, 16)}
+
+
+@pytest.mark.parametrize("function", [above_their_logarithm, divided_at_the_end], ids=["torch", "by hand"])
+@pytest.mark.parametrize("form", ["wgmma", *(pytest.param(form, marks=slow) for form in ("mma.sync", "parts"))])
+def test_infinite_scores_give_what_pytorch_gives(function, form, tmp_path):
+    """Infinity of `torch.logsumexp`, NaN of a maximum that is added to a logarithm."""
+    cases = list(with_infinities(*FORMS[form]))
+    if form == "parts":
+        cases = [[q[:, row : row + 1], k, v] for q, k, v in cases for row in range(5)]
+    plan = match(with_plain_scores(trace_function(function, cases[0])))
+    with emulated_hopper():
+        kernel_fn = load(plan.render(plan.configurations("sm_90a")[0]), tmp_path).kernel_fn
+        for inputs in cases:
+            assert_close([each.cpu() for each in kernel_fn(*map(move, inputs))], function, inputs)
+
+
 def in_two_halves(q, k1, v1, k2, v2):
     (first, one), (second, two) = above_their_logarithm(q, k1, v1), above_their_logarithm(q, k2, v2)
     whole = torch.logaddexp(one, two)

@@ -81,6 +81,17 @@ def test_each_place_is_written_once_and_nothing_is_added_by_atomics(case, tmp_pa
     assert patterns == {"elementwise"}
 
 
+def test_the_largest_of_images_with_channels_last_are_added_to_where_they_lie():
+    inputs = [each.to(memory_format=torch.channels_last) for each in (normal(2, 8, 9, 8), normal(2, 8, 5, 4, seed=1))]
+
+    def gradient(x, grad):
+        return vjp(functools.partial(F.max_pool2d, kernel_size=3, stride=2, padding=1), x)[1](grad)[0]
+
+    plan = plan_kernel(trace_function(gradient, inputs), "sm_90a")
+    assert [launch.plan.pattern for launch in plan.launches] == ["windows", "scatters"]
+    assert plan.graph.output_strides == (inputs[0].stride(),)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SLOW)
 def test_more_gradients(name, tmp_path):

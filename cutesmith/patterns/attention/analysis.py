@@ -8,7 +8,15 @@ from dataclasses import dataclass, replace
 
 from cutesmith.errors import UnmatchedError
 from cutesmith.patterns.attention.band import Band, band_of, is_minus_infinity
-from cutesmith.patterns.attention.softmax import Softmax, is_same, logsumexp_of, narrow, pointwise_cone, softmax_of
+from cutesmith.patterns.attention.softmax import (
+    Softmax,
+    is_same,
+    keeps_infinity,
+    logsumexp_of,
+    narrow,
+    pointwise_cone,
+    softmax_of,
+)
 from cutesmith.patterns.contraction.analysis import Matrix, matrix_of
 from cutesmith.patterns.contraction.epilogue import Epilogue, FunctionWriter, Given, write_epilogue
 from cutesmith.patterns.graph.attributes import Constant, Sized, View
@@ -30,11 +38,15 @@ NOT_ATTENTION = "there is no softmax between two products of matrices"
 
 @dataclass(frozen=True)
 class Logsumexp:
-    """The log-sum-exp of each row of scores as one more output, in this place among both and of this type."""
+    """The log-sum-exp of each row of scores as one more output, in this place among both and of this type.
+
+    `infinite`: an infinite maximum of a row is its log-sum-exp, as `torch.logsumexp` has it; else that is NaN.
+    """
 
     place: int
     dtype: str
     result: Result
+    infinite: bool
 
 
 @dataclass(frozen=True)
@@ -172,7 +184,8 @@ def _logsumexp(graph: Graph, parts: _Parts) -> Logsumexp | None:
         is_theirs = scores is not None and is_same(scores, parts.scores) and output.dtype in FLOATS
         if result and is_theirs and not result.is_reordered and result.value.shape in (rows, (*rows, 1)):
             whole = result.views if result.value.shape == rows else (View("{0}.unsqueeze(-1)"), *result.views)
-            return Logsumexp(place, output.dtype, Result(result.value, whole, tuple(range(len(rows)))))
+            seen = Result(result.value, whole, tuple(range(len(rows))))
+            return Logsumexp(place, output.dtype, seen, keeps_infinity(narrow(result.value)))
     return None
 
 

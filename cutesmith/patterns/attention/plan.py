@@ -43,7 +43,7 @@ from cutesmith.runtime.tiling import TiledShape, Tiling
 
 _OWN = (
     "acc at_m at_n score score_inside epilogue cpasync warp SmemAllocator QUERIES KEYS WARPS THREADS width "
-    "value_width LOG2_E LOWEST queries keys padded tile_layout load_tile matrices access description LAUNCHERS "
+    "value_width LOG2_E LOWEST HIGHEST queries keys padded tile_layout load_tile matrices access description LAUNCHERS "
     "vectors step steps blocks batch m first end whole row column rows columns dtype scores highest shrink powers "
     "total inverse values result clipped tiled_mma smem atom tensor tensors WARPGROUPS ROWS STAGES QUERY_STAGES "
     "LOAD_REGISTERS MATH_REGISTERS FAR WARPGROUP_BARRIER TURN_BARRIER own_dims boxes matrix_at operand_at as_weights "
@@ -348,7 +348,8 @@ class _Context:
         """The type of the log-sum-exp and how it is allocated; None where the function does not return it."""
         if (found := self.problem.logsumexp) is None:
             return None
-        return {"dtype": found.dtype, "allocated": self._allocated(found.result, f"{queries}.shape[-2]")}
+        allocated = self._allocated(found.result, f"{queries}.shape[-2]")
+        return {"dtype": found.dtype, "allocated": allocated, "infinite": found.infinite}
 
     def _returned(self, output: Output) -> list[str]:
         """The code of what is returned: the result as the function sees it, and the log-sum-exp in its place."""

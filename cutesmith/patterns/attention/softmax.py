@@ -46,8 +46,8 @@ def softmax_of(node: Node) -> Softmax | None:
 def logsumexp_of(node: Node) -> Node | None:
     """The scores whose log-sum-exp over the last dimension a value is, with or without that one; None for others."""
     node = _with_last(node)
-    if node.op == "where" and node.inputs[0].op == "isinf" and node.inputs[0].inputs[0] is node.inputs[1]:
-        return logsumexp_of(node.inputs[2])  # an infinite maximum is the result
+    if keeps_infinity(node):
+        return logsumexp_of(node.inputs[2])
     for logarithm, highest in (node.inputs, node.inputs[::-1]) if node.op == "add" else ():
         total = _with_last(logarithm.inputs[0]) if logarithm.op == "log" else node
         if _reduces_last(total, "sum") and total.inputs[0].op == "exp" and total.inputs[0].inputs[0].op == "sub":
@@ -55,6 +55,12 @@ def logsumexp_of(node: Node) -> Node | None:
             if shift is _with_last(highest) and _is_highest(shift, scores, None):
                 return scores
     return None
+
+
+def keeps_infinity(node: Node) -> bool:
+    """Whether a value is an infinite one of its own where there is one: a maximum, as `torch.logsumexp` has it."""
+    node = _with_last(node)
+    return node.op == "where" and node.inputs[0].op == "isinf" and node.inputs[0].inputs[0] is node.inputs[1]
 
 
 def _with_last(node: Node) -> Node:

@@ -170,6 +170,16 @@ def _max_pool_backward(
     return _of_largest(grad, indices, x, [_windows_over(x, *span) for span in spans])
 
 
+def _max_pool2d_backward(grad: torch.Tensor, x: torch.Tensor, *windows: Any) -> torch.Tensor:
+    """A scatter, predicted to take 129 µs where a pass over windows takes 137; PyTorch 2.11 has no decomposition."""
+    from torch._prims_common import suggest_memory_format
+
+    *_, indices = windows
+    flat = x.new_zeros((*x.shape[:-2], x.shape[-2] * x.shape[-1]))
+    summed = flat.scatter_add(-1, indices.flatten(-2), grad.flatten(-2)).view(x.shape)
+    return summed.contiguous(memory_format=suggest_memory_format(x))
+
+
 def _adaptive_max_pool_backward(
     grad: torch.Tensor, x: torch.Tensor, indices: torch.Tensor, *, rank: int
 ) -> torch.Tensor:
@@ -313,7 +323,7 @@ def _table() -> Iterator[tuple[str, Callable[..., Any]]]:
         yield f"avg_pool{rank}d_backward", functools.partial(_avg_pool_backward, rank=rank)
         yield f"_adaptive_avg_pool{rank}d_backward", functools.partial(_adaptive_avg_pool_backward, rank=rank)
         yield f"adaptive_max_pool{rank}d_backward", functools.partial(_adaptive_max_pool_backward, rank=rank)
-    # PyTorch's own decomposition of max_pool2d's is a scatter, predicted to take 129 µs where this takes 137
+    yield "max_pool2d_with_indices_backward", _max_pool2d_backward
     yield "max_pool3d_with_indices_backward", functools.partial(_max_pool_backward, rank=3)
     centred = functools.partial(_nearest_reads, centred=True)
     for rank, linear in ((1, "linear"), (2, "bilinear"), (3, "trilinear")):
