@@ -35,6 +35,8 @@ CASES = {
     "addmm": (lambda c, a, b: torch.addmm(c, a, b, beta=0.5, alpha=2), (normal(6), normal(3, 5), normal(5, 6))),
     "baddbmm": (torch.baddbmm, (normal(2, 3, 6), normal(2, 3, 5), normal(2, 5, 6))),
     "addmv": (torch.addmv, (normal(3), normal(3, 5), normal(5))),
+    "by_one_number": (lambda x, y: x @ torch.full_like(y, 0.1), (normal(2, 3, 5), normal(5, 4))),
+    "of_one_number": (lambda x, y: torch.zeros_like(x).exp() @ y, (normal(2, 3, 5), normal(2, 5, 4))),
     "empty_sum": (torch.matmul, (normal(3, 0), normal(0, 4))),
 }
 

@@ -26,8 +26,10 @@ def contract(
 
     Leading dimensions broadcast. A reshape of them that would copy an operand is moved to the result. Factors that were
     fp16 or bf16 before they became float32 stay so, and those of float8 become fp16: float32 sums of their exact
-    products are the same numbers.
+    products are the same numbers. A factor that is one number is no matrix: the other's sums are multiplied by it.
     """
+    if (sums := _with_one_number(build, a, b, dtype)) is not None:
+        return sums
     stretched = _product_shape(a, b)
     a, b = _narrow(build, _unstretched(build, a), _unstretched(build, b))
     shape = _product_shape(a, b)
@@ -36,6 +38,23 @@ def contract(
     a, b = _as_read(build, a), _as_read(build, b)
     product = build.reshape(build.node("contract", (a, b), _product_shape(a, b), dtype, attrs), shape)
     return build.expand(product, stretched)
+
+
+def _with_one_number(build: GraphBuilder, a: Node, b: Node, dtype: str) -> Node | None:
+    """The product where a factor is one number everywhere, None where neither is."""
+    wide, shape = compute_dtype(dtype), _product_shape(a, b)
+    for factor, other, dim in ((b, a, -1), (a, b, -2)):
+        if (number := _one_number(factor)) is not None and _one_number(other) is None:
+            terms = build("mul", build.cast(other, wide), build.cast(number, wide), dtype=wide)
+            sums = build.reduce("sum", terms, [len(terms.shape) + dim], wide)
+            return build.expand(build.cast(sums, dtype), shape)
+    return None
+
+
+def _one_number(factor: Node) -> Node | None:
+    while factor.op in ("cast", "expand") and factor.dtype == factor.inputs[0].dtype:
+        (factor,) = factor.inputs
+    return factor if factor.op == "constant" else None
 
 
 def _as_read(build: GraphBuilder, factor: Node) -> Node:

@@ -68,6 +68,12 @@ def _lstm(x: torch.Tensor, states: list[torch.Tensor], *args: Any) -> tuple[torc
     return out, hidden, cell
 
 
+def _has_same_storage(x: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether as many elements lie behind both, as forward derivatives ask of a number and its tangent."""
+    first, second = (each.untyped_storage().nbytes() // each.itemsize for each in (x, other))
+    return bool(first == second)
+
+
 def _kthvalue(x: torch.Tensor, k: int, dim: int = -1, keepdim: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
     """The last of the k smallest; NaN is larger than any number."""
     if not x.dim():
@@ -220,6 +226,7 @@ _OURS: dict[Any, Callable[..., Any]] = {
     torch.ops.aten.fake_quantize_per_tensor_affine_cachemask.default: _fake_quantized,
     torch.ops.aten.fake_quantize_per_channel_affine_cachemask.default: _fake_quantized_channels,
     torch.ops.aten._fake_quantize_per_tensor_affine_cachemask_tensor_qparams.default: _fake_quantized_by_tensors,
+    torch.ops.aten._has_same_storage_numel.default: _has_same_storage,
     torch.ops.aten._is_all_true.default: lambda x: x.all(),
     torch.ops.aten._trilinear.default: _trilinear,
     torch.ops.aten.kthvalue.default: _kthvalue,

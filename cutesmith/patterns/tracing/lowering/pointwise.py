@@ -62,14 +62,14 @@ def _scaled(low: Lowering, value: Operand, alpha: Operand) -> Operand:
     return low.build("mul", *low.operands(value, alpha))
 
 
-@lowers("add")
+@lowers("add", "prims.add")
 def _add(low: Lowering, a: Operand, b: Operand, alpha: Operand = 1) -> Node:
     if low.dtype == "bool":
         return low.build("logical_or", *low.operands(a, b))
     return low.build("add", *low.operands(a, _scaled(low, b, alpha)), dtype=low.dtype)
 
 
-@lowers("mul")
+@lowers("mul", "prims.mul")
 def _mul(low: Lowering, a: Operand, b: Operand) -> Node:
     op = "logical_and" if low.dtype == "bool" else "mul"
     return low.build(op, *low.operands(a, b), dtype=low.dtype)

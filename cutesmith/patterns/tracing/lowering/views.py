@@ -130,7 +130,10 @@ def _full(low: Lowering, *args: Any, fill_value: Operand | None = None, **_: Any
 
 
 for _value, _names in enumerate(
-    ("zeros zeros_like new_zeros zero empty empty_like new_empty empty_strided", "ones ones_like new_ones")
+    (
+        "zeros zeros_like new_zeros zero empty empty_like new_empty empty_strided _efficientzerotensor",
+        "ones ones_like new_ones",
+    )
 ):
     lowers(*_names.split())(lambda low, *_, value=_value, **__: _filled(low, value))
 
