@@ -26,7 +26,7 @@ def contract(
 
     Leading dimensions broadcast. A reshape of them that would copy an operand is moved to the result. Factors that were
     fp16 or bf16 before they became float32 stay so, and those of float8 become fp16: float32 sums of their exact
-    products are the same numbers. A factor that is one number is no matrix: the other's sums are multiplied by it.
+    products are the same numbers. Beside a factor of one number everywhere, rows or columns of the other are summed up.
     """
     if (sums := _with_one_number(build, a, b, dtype)) is not None:
         return sums
