@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from cutesmith.patterns.chains.chain import ChainPlan
-from cutesmith.patterns.chains.parted import FEWEST_PARTS, MOST_PARTS, parts_of
+from cutesmith.patterns.chains.parted import FEWEST_PARTS, TIMES_MORE, parts_of
 from cutesmith.patterns.cutting.machine import H200
 from cutesmith.patterns.match import plan_kernel
 from cutesmith.patterns.tracing.trace import trace_function
@@ -98,7 +98,7 @@ def test_a_length_that_has_no_such_parts_is_refused_with_what_it_needs(tmp_path)
 
 
 def test_parts_are_equal_and_whole_vectors_where_they_can_be():
-    assert parts_of(LONG) == MOST_PARTS
+    assert parts_of(LONG) == TIMES_MORE * FEWEST_PARTS
     assert [parts_of(size) for size in (1000 * 1000, 6 * 1031, 131 * 3, 1 << 7)] == [1000, 1, 393, 128]
     assert all(size % parts_of(size) == 0 for size in range(1, 5000))
 

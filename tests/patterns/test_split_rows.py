@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.nn.functional as F
+from torch.func import vjp
 
 from cutesmith.emulator.device import emulated_device
 from cutesmith.errors import UnmatchedError
-from cutesmith.patterns.chains.split_rows import ENOUGH_PARTS, FEW_ROWS, LONG_ROW, match
+from cutesmith.patterns.chains.split_rows import ENOUGH_PARTS, ENOUGH_SIDE_BY_SIDE, FEW_ROWS, LONG_ROW, match
 from cutesmith.patterns.match import plan_kernel
 from cutesmith.patterns.tracing.trace import trace_function
 from cutesmith.recording.open_session import session
@@ -30,12 +31,20 @@ IMAGES = normal(2, ENOUGH_PARTS // 2, 32, LONG_ROW // (ENOUGH_PARTS // 2) // 32)
 SCALE, SHIFT = normal(*IMAGES.shape[1:], seed=1), normal(*IMAGES.shape[1:], seed=2)
 GROUPED = normal(1, ENOUGH_PARTS, 16, LONG_ROW // ENOUGH_PARTS // 8)
 
+CHANNELS = normal(512, 16, 8, 8).to(memory_format=torch.channels_last)
+ONES = torch.ones(16)
+
 
 def off_by_mean(x):
     centred = x - x.mean(DIMS, keepdim=True)
     return centred / centred.abs().mean(DIMS, keepdim=True)
 
 
+def batch_norm_gradients(x, w, grad):
+    return vjp(lambda x, w, b: F.relu(F.batch_norm(x, None, None, w, b, training=True)), x, w, w)[1](grad)
+
+
+OVER_IMAGES = (0, 2, 3)
 CASES = {
     "norm": (lambda x: x / torch.norm(x), [IMAGES + 3]),
     "layer_norm": (lambda x, w, b: F.layer_norm(x, IMAGES.shape[1:], w, b), [IMAGES + 50, SCALE, SHIFT]),
@@ -46,6 +55,9 @@ CASES = {
     "any": (lambda x: x * (x > 4.29).any(DIMS, keepdim=True), [IMAGES]),
     "two rounds": (off_by_mean, [IMAGES + 3]),
     "groups": (lambda x, w: F.group_norm(x, 2, w, w), [GROUPED, normal(ENOUGH_PARTS)]),
+    "bias": (lambda x: x.sum(OVER_IMAGES), [CHANNELS]),
+    "half bias": (lambda x: x.sum(OVER_IMAGES, keepdim=True), [CHANNELS.to(BF16)]),
+    "gradients": (batch_norm_gradients, [CHANNELS + 3, ONES, CHANNELS.flip(0)]),
 }
 
 
@@ -71,8 +83,25 @@ def test_every_launch_has_enough_rows_or_little_to_read():
 
 def test_a_mean_and_its_deviations_are_one_round():
     assert [launch.name for launch in plan_of("layer_norm").launches] == ["parts", "wholes", "apply"]
-    names = [launch.name for launch in plan_of("two rounds").launches]
-    assert names == ["parts", "wholes", "parts_2", "wholes_2", "apply"]
+    for name in ("two rounds", "gradients"):
+        names = [launch.name for launch in plan_of(name).launches]
+        assert names == ["parts", "wholes", "parts_2", "wholes_2", "apply"]
+
+
+@pytest.mark.parametrize("name", ["variance", "bias", "half bias"])
+def test_values_of_rows_are_made_where_parts_are_combined(name):
+    assert [launch.name for launch in plan_of(name).launches] == ["parts", "wholes"]
+
+
+@pytest.mark.slow
+def test_channels_that_lie_side_by_side_are_reduced_by_many_blocks(tmp_path):
+    plan = plan_of("gradients")
+    assert plan.launches[0].plan.blocks >= ENOUGH_SIDE_BY_SIDE
+    x, grad = (normal(3, 16, 5, 4, seed=seed).to(memory_format=torch.channels_last) for seed in (1, 2))
+    with emulated_device("sm_90a"):
+        found = first_kernel(plan, tmp_path).kernel_fn(*map(move, (x, ONES, grad)))
+    for ours, exact in zip(found, exactly(batch_norm_gradients, [x, ONES, grad]), strict=True):
+        close(1e-5)(ours.cpu(), exact)
 
 
 def test_parts_are_not_rounded_to_16_bits():
@@ -81,7 +110,7 @@ def test_parts_are_not_rounded_to_16_bits():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["norm", "layer_norm", "half", "groups", "variance"])
+@pytest.mark.parametrize("name", ["norm", "layer_norm", "half", "groups"])
 def test_three_kernels_in_one_file(name, tmp_path):
     assert recorded_launches(plan_of(name), *CASES[name], tmp_path) == 3
 
@@ -115,7 +144,7 @@ REFUSED = {
     "short": (lambda x: x / x.sum(DIMS, keepdim=True), normal(2, 8, 8, 8), "many or short"),
     "many": (
         lambda x: x / x.sum(DIMS, keepdim=True),
-        normal(1).expand(FEW_ROWS + 1, 2, 2, LONG_ROW // 4),
+        torch.empty(FEW_ROWS + 1, 2, 2, LONG_ROW // 4, device="meta"),
         "many or short",
     ),
     "a prime dimension": (lambda x: x.softmax(-1), normal(2, 262147), "does not come in parts"),

@@ -22,23 +22,23 @@ from cutesmith.patterns.graph.size_laws import Place
 FEW_ROWS = 32
 """A quarter of the SMs of an H200."""
 
-MOST_PARTS, FEWEST_PARTS = 1024, 128
-"""Of a dimension: eight blocks for each of 132 multiprocessors of an H200, and about one."""
+FEWEST_PARTS, TIMES_MORE = 128, 8
+"""Of the dimension of a single row: about one block for each of 132 multiprocessors of an H200, or eight."""
 
 
-def parts_of(size: int) -> int:
+def parts_of(size: int, fewest: int = FEWEST_PARTS) -> int:
     """In how many parts of equal length a dimension comes, whole vectors where it can; 1 where there are too few."""
-    counts = [count for count in range(MOST_PARTS, FEWEST_PARTS - 1, -1) if size % count == 0]
+    counts = [count for count in range(TIMES_MORE * fewest, fewest - 1, -1) if size % count == 0]
     return next((count for count in counts if size // count % 8 == 0), counts[0] if counts else 1)
 
 
-def with_parts(graph: Graph, dim: int) -> Graph:
+def with_parts(graph: Graph, dim: int, fewest: int = FEWEST_PARTS) -> Graph:
     """The graph with a dimension, counted from the end, in parts; other sizes must come in as many parts, too.
 
     Raises UnmatchedError where the dimension does not come in parts, or an operation needs it as it is.
     """
     read = [node for node in graph.nodes() if node.op == "input" and len(node.shape) >= -dim]
-    count = parts_of(max((node.shape[dim] for node in read), default=1))
+    count = parts_of(max((node.shape[dim] for node in read), default=1), fewest)
     if count == 1 or graph.free_sizes:
         raise UnmatchedError(f"dimension {dim} does not come in parts of equal length", operation="")
     parted = _Parted(GraphBuilder(), dim, count)

@@ -1,7 +1,8 @@
 """The pattern of few long rows, such as a layer norm over images or x / norm(x): reductions in launches of their own.
 
 A row kernel gives a row to one thread block: sixteen rows keep sixteen of 132 SMs busy, and each of their threads adds
-up millions of numbers in float32. Here the outer ones of the reduced dimensions become rows too: one launch reduces the
+up millions of numbers in float32. A column kernel gives a block some 32 rows that lie side by side, as the channels of
+an image in `channels_last` do. Here the outer ones of the reduced dimensions become rows too: one launch reduces the
 parts, one combines what they came to, and the outputs are elementwise in the end.
 """
 
@@ -13,14 +14,15 @@ from dataclasses import replace
 from fractions import Fraction
 
 from cutesmith.errors import UnmatchedError
-from cutesmith.patterns.chains.chain import ChainPlan, Launch, chain_of, part_of_chain, passed_on, returning
-from cutesmith.patterns.chains.parted import FEW_ROWS, sizes_of, with_parts
+from cutesmith.patterns.chains.chain import ChainPlan, Launch, Result, part_of_chain, passed_on, returning
+from cutesmith.patterns.chains.parted import FEW_ROWS, FEWEST_PARTS, sizes_of, with_parts
 from cutesmith.patterns.chains.totals import SPLIT, reductions
+from cutesmith.patterns.columns.plan import match as columns
 from cutesmith.patterns.elementwise.plan import match as elementwise
 from cutesmith.patterns.graph.attributes import Reduction, Sized
 from cutesmith.patterns.graph.builder import GraphBuilder
 from cutesmith.patterns.graph.dtypes import compute_dtype
-from cutesmith.patterns.graph.nodes import Graph, Node, with_nodes, with_values
+from cutesmith.patterns.graph.nodes import Graph, Node, nodes_of, with_nodes, with_values
 from cutesmith.patterns.graph.size_laws import Place, SizeLaw
 from cutesmith.patterns.rows.analysis import RowsAnalysis, analyse
 from cutesmith.patterns.rows.variances import Degrees
@@ -45,27 +47,42 @@ LAST_PLACE = 2**63 - 1
 ENOUGH_PARTS = 512
 """Four blocks for each of 132 SMs, about."""
 
+ENOUGH_SIDE_BY_SIDE = 128
+"""Blocks of the column kernel, which has more threads where blocks are few: about one for each SM."""
+
 
 def match(graph: Graph) -> ChainPlan:
     """A plan for a graph of few long rows that can be split, or UnmatchedError."""
-    graph = _in_parts(graph)
-    left, launches = _with_divisors(graph), list[Launch]()
-    while any(node.is_reduction for node in left.nodes()):
-        left, added = _after_a_round(left, len(launches) // 2 + 1)
-        launches += added
-    left = replace(left, returns_tuple=len(left.outputs) > 1)
-    return chain_of(graph, (*launches, part_of_chain("apply", left, elementwise)), "split_rows")
+    wanted = _parts_wanted(graph)
+    graph = _in_parts(graph, wanted)
+    rounds = _Rounds(_with_divisors(graph), wanted)
+    while rounds.has_more:
+        rounds.go_on()
+    rounds.end()
+    return ChainPlan(graph, tuple(rounds.launches), tuple(rounds.results), "split_rows")
 
 
-def _in_parts(graph: Graph) -> Graph:
+def _parts_wanted(graph: Graph) -> float:
+    """In how many parts rows keep a GPU busy; UnmatchedError where one launch does, or where it ends soon."""
+    analysis = analyse(graph)
+    elements = analysis.rows * analysis.columns
+    try:
+        blocks, enough = columns(graph).blocks, ENOUGH_SIDE_BY_SIDE
+    except UnmatchedError:
+        blocks, enough = max(1, analysis.rows), ENOUGH_PARTS
+    if blocks > FEW_ROWS or elements < blocks * LONG_ROW:
+        raise UnmatchedError("the rows are many or short", operation="")
+    return enough / blocks
+
+
+def _in_parts(graph: Graph, wanted: float) -> Graph:
     """The graph with the last of the reduced dimensions in parts, where no outer one is long enough to be split."""
     analysis = analyse(graph)
-    if analysis.rows > FEW_ROWS or analysis.columns < LONG_ROW:
-        raise UnmatchedError("the rows are many or short", operation="")
     try:
-        _outer_and_inner(analysis)
+        _outer_and_inner(analysis, wanted)
     except UnmatchedError:
-        return with_parts(graph, analysis.reduced[-1] - analysis.rank)
+        fewest = max(2, min(FEWEST_PARTS, math.ceil(wanted)))
+        return with_parts(graph, analysis.reduced[-1] - analysis.rank, fewest)
     return graph
 
 
@@ -106,27 +123,78 @@ def _whole(analysis: RowsAnalysis, dims: Sequence[int]) -> tuple[Fraction, tuple
     return next(filter(None, (sizes_of(node, dims) for node in uses)), None)
 
 
-def _after_a_round(graph: Graph, number: int) -> tuple[Graph, list[Launch]]:
-    """The graph once its first round of reductions is known, and the two launches that find it out."""
-    split = _Split(analyse(graph))
-    parts = returning(graph, split.parts())
-    suffix = f"_{number}" if number > 1 else ""
-    given, inputs = passed_on(graph, parts.outputs, f"part{suffix}")
-    wholes = returning(given, split.wholes(dict(zip(map(id, parts.outputs), inputs, strict=True))))
-    known, values = passed_on(given, wholes.outputs, f"whole{suffix}")
-    found = dict(zip(map(id, split.reductions), values, strict=True))
-    names = f"parts{suffix}", f"wholes{suffix}"
-    launches = [part_of_chain(name, part, reductions) for name, part in zip(names, (parts, wholes), strict=True)]
-    return with_values(known, found), launches
+class _Rounds:
+    """The launches so far, and what is left of the graph once their results are known.
+
+    A round of reductions takes two launches. The second returns what the reductions come to, and makes the outputs of
+    as many elements that need no more than those.
+    """
+
+    def __init__(self, graph: Graph, wanted: float) -> None:
+        self.left, self.wanted = graph, wanted
+        self.launches = list[Launch]()
+        self.waiting = list(range(len(graph.outputs)))
+        self.places = dict[int, int]()
+        """Of the outputs that a launch has made."""
+
+    @property
+    def has_more(self) -> bool:
+        """Whether reductions are left."""
+        return any(node.is_reduction for node in self.left.nodes())
+
+    @property
+    def results(self) -> list[Result]:
+        """All outputs in their order."""
+        return [Result(self.places[at]) for at in sorted(self.places)]
+
+    def go_on(self) -> None:
+        """Takes the first round of reductions that are left."""
+        split, number = _Split(analyse(self.left), self.wanted), len(self.launches) // 2 + 1
+        suffix = f"_{number}" if number > 1 else ""
+        parts = returning(self.left, split.parts())
+        given, inputs = passed_on(self.left, parts.outputs, f"part{suffix}")
+        self.launches.append(part_of_chain(f"parts{suffix}", parts, reductions))
+        wholes = split.wholes(dict(zip(map(id, parts.outputs), inputs, strict=True)))
+        found = dict(zip(map(id, split.reductions), wholes, strict=True))
+        try:
+            self._combine(f"wholes{suffix}", given, found, split.last_outputs())
+        except UnmatchedError:  # an output is not of the shape that the combined values have
+            self._combine(f"wholes{suffix}", given, found, [])
+
+    def end(self) -> None:
+        """Computes what is left, element by element."""
+        if self.waiting:
+            self._returned(len(self.left.arguments), range(len(self.waiting)))
+            self.launches.append(part_of_chain("apply", self.left, elementwise))
+
+    def _combine(self, name: str, given: Graph, found: Mapping[int, Node], made: Sequence[int]) -> None:
+        """A launch of the values in `found`, those that are needed later, and of these outputs of what is left."""
+        build, ended = GraphBuilder(), with_values(given, found).outputs
+        rest = [at for at in range(len(ended)) if at not in made]
+        later = {id(node) for node in nodes_of(tuple(given.outputs[at] for at in rest))}
+        needed = {key: whole for key, whole in found.items() if key in later}
+        outputs = [build.retype(ended[at], given.outputs[at].dtype) for at in made]
+        launch = returning(given, [*needed.values(), *outputs])
+        known, values = passed_on(given, launch.outputs, name)
+        self.launches.append(part_of_chain(name, launch, reductions))
+        self._returned(len(given.arguments) + len(needed), made)
+        strides = tuple(given.output_strides[at] for at in rest)
+        left = replace(known, outputs=tuple(given.outputs[at] for at in rest), output_strides=strides)
+        self.left = with_values(replace(left, returns_tuple=len(rest) > 1), dict(zip(needed, values, strict=False)))
+
+    def _returned(self, start: int, made: Sequence[int]) -> None:
+        """Notes the places, from `start` on, of those of the waiting outputs that a launch makes."""
+        self.places |= {self.waiting[at]: start + place for place, at in enumerate(made)}
+        self.waiting = [number for at, number in enumerate(self.waiting) if at not in made]
 
 
 class _Split:
     """The first round of reductions of a graph, in two: over the inner of their dimensions, then over the outer."""
 
-    def __init__(self, analysis: RowsAnalysis) -> None:
+    def __init__(self, analysis: RowsAnalysis, wanted: float) -> None:
         self.analysis, self.build = analysis, GraphBuilder()
         self.reductions = analysis.reductions[0]
-        self.outer, self.inner = _outer_and_inner(analysis)
+        self.outer, self.inner = _outer_and_inner(analysis, wanted)
 
     def parts(self) -> list[Node]:
         """What the first launch returns, each once."""
@@ -135,6 +203,13 @@ class _Split:
     def wholes(self, inputs: Mapping[int, Node]) -> list[Node]:
         """What each reduction comes to, of the parts that `inputs` holds."""
         return [self._whole(node, [inputs[id(part)] for part in self._parts_of(node)]) for node in self.reductions]
+
+    def last_outputs(self) -> list[int]:
+        """The places of outputs with a value for each row, which need no other reductions than those of this round."""
+        own = set(map(id, self.reductions))
+        sizes = {at: math.prod(node.shape) for at, node in enumerate(self.analysis.graph.outputs)}
+        below = {at: nodes_of((self.analysis.graph.outputs[at],)) for at in sizes if sizes[at] == self.analysis.rows}
+        return [at for at, nodes in below.items() if all(id(node) in own for node in nodes if node.is_reduction)]
 
     def _parts_of(self, node: Node) -> list[Node]:
         """The reduction of each part; of deviations from a mean or maximum, the part's own and those from that."""
@@ -197,11 +272,11 @@ class _Split:
         return self.build.node(like.op, (x,), shape, compute_dtype(like.dtype), Reduction(tuple(dims)))
 
 
-def _outer_and_inner(analysis: RowsAnalysis) -> tuple[Dims, Dims]:
+def _outer_and_inner(analysis: RowsAnalysis, wanted: float) -> tuple[Dims, Dims]:
     """The reduced dimensions, cut where there are enough parts."""
     for cut in range(1, len(analysis.reduced)):
         outer, inner = analysis.reduced[:cut], analysis.reduced[cut:]
         outer_size, inner_size = (math.prod(analysis.shape[dim] for dim in dims) for dims in (outer, inner))
-        if analysis.rows * outer_size >= ENOUGH_PARTS and inner_size > 1:
+        if outer_size >= wanted and inner_size > 1:
             return outer, inner
     raise UnmatchedError(f"the columns {analysis.columns_shape} have no outer dimension of enough parts", operation="")
