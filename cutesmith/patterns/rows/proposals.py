@@ -26,6 +26,12 @@ CLUSTER, CLUSTER_BLOCK_BYTES = 8, 200_000
 SUMMED_ELEMENTS, SUMMING_THREADS = 8, 1024
 """Of a thread whose rows are summed up, and such threads of an SM: 64 registers each."""
 
+FEW_ROWS = 264
+"""Two for each SM of an H200: a block has 64 KB on their way then, by 1024 threads of 64 bytes each.
+
+Sums of 128 rows of 100352 in bfloat16 took 17.0 us on an H200 by 256 threads a row, which have 16 KB on their way.
+"""
+
 FULL = 2048
 """Threads an SM: every one that it can hold, so more rows in flight for at most 32 registers a thread."""
 
@@ -77,6 +83,8 @@ def proposals(analysis: RowsAnalysis, kept_bytes: int, sm: SmVersion) -> list[Ro
         read = sum(use.role in ("element", "column") for use in analysis.uses)
         crowded = read > 1 and analysis.vector(base.vector) == 1
         found = _wide_rows(base, row_bytes, crowded) if writes and clusters and fits else []
+        if not writes and analysis.rows <= FEW_ROWS:
+            found.append(replace(base, resident_elements=0, max_threads=1024, reload_elements=max(8, 32 // width)))
         found += _long_rows(
             base, row_bytes, min(BLOCK_BYTES, sm.smem_per_block - PARTIAL_BYTES), bool(writes), clusters
         )
