@@ -9,6 +9,7 @@ from torch.func import vjp
 
 from cutesmith.patterns.configurations import ContractionConfiguration, HopperConfiguration
 from cutesmith.patterns.graph.attributes import Contraction
+from cutesmith.patterns.graph.nodes import nodes_of
 from cutesmith.patterns.match import plan_kernel
 from cutesmith.patterns.tracing.trace import trace_function
 from tests.patterns.interpret import interpret
@@ -54,8 +55,17 @@ EVERY = {
         lambda x, w: F.conv2d(x, w, padding=1), (2, 8, 4, 5), (4, 8, 3, 3), layout=torch.channels_last
     ),
     "fp16": case(lambda x, w: F.conv2d(x, w, padding=1), (2, 8, 5, 6), (8, 8, 3, 3), dtype=F16),
+    "half_channels_last": case(
+        lambda x, w: F.conv2d(x, w, padding=1), (2, 8, 4, 5), (8, 8, 3, 3), dtype=BF16, layout=torch.channels_last
+    ),
+    "half_groups": case(lambda x, w: F.conv2d(x, w, padding=1, groups=2), (2, 16, 5, 6), (16, 8, 3, 3), dtype=BF16),
+    "half_volume": case(lambda x, w: F.conv3d(x, w, padding=1), (1, 8, 3, 4, 5), (8, 8, 2, 2, 3), dtype=BF16),
+    "half_transposed": case(lambda x, w: F.conv_transpose2d(x, w), (2, 8, 4, 5), (8, 8, 3, 3), dtype=BF16),
 }
-SLOW = "strided", "groups", "depthwise", "strided_depthwise", "causal", "volume", "transposed", "channels_last", "fp16"
+SLOW = (
+    *("strided", "groups", "depthwise", "strided_depthwise", "causal", "volume", "transposed", "channels_last", "fp16"),
+    *("half_channels_last", "half_groups", "half_volume", "half_transposed"),
+)
 
 
 @pytest.mark.parametrize("name", EVERY)
@@ -87,6 +97,12 @@ def test_more_gradients(name, tmp_path):
 @pytest.mark.parametrize("arch", ["sm_80", "sm_100a"])
 def test_gradients_on_other_gpus(arch, tmp_path):
     check(*PLAIN, tmp_path, arch)
+
+
+def test_both_products_read_one_copy_of_the_gradient():
+    products = [node for node in trace_function(*PLAIN).nodes() if node.op == "contract"]
+    copies = [{id(each.inputs[0]) for each in nodes_of((node,)) if each.op == "stored"} for node in products]
+    assert len(copies) == 2 and len(set.intersection(*copies)) == 1
 
 
 def weights_alone(channels, images, size):

@@ -7,7 +7,15 @@ from dataclasses import dataclass, fields
 from functools import cached_property
 
 from cutesmith.patterns.elementwise.kernel import ElementwiseKernel, ElementwiseWriter, Tensor
-from cutesmith.patterns.elementwise.places import Along, along, is_coordinate, is_fixed, reach, with_places
+from cutesmith.patterns.elementwise.places import (
+    Along,
+    along,
+    is_coordinate,
+    is_fixed,
+    reach,
+    with_neighbours_last,
+    with_places,
+)
 from cutesmith.patterns.graph.attributes import Constant, Iota, Scalar
 from cutesmith.patterns.graph.dtypes import COMPUTE_TYPE, INDEX, STORAGE_TYPE
 from cutesmith.patterns.graph.instructions import instructions
@@ -51,7 +59,7 @@ class PlacedWriter(ElementwiseWriter):
     """Writes it: what is the same for a vector once, what is not for each of its elements."""
 
     def __init__(self, graph: Graph) -> None:
-        super().__init__(with_places(graph))
+        super().__init__(with_places(with_neighbours_last(graph)))
         fast = is_fast(graph)
         self._vector = Emitter(self._vector_leaf, fast=fast, helpers=self.helpers, prefix="first_")
         self._each = Emitter(self._leaf, fast=fast, helpers=self.helpers)

@@ -10,9 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from cutesmith.patterns.graph.attributes import Constant, Iota, Scalar, Sized
+from cutesmith.patterns.graph.attributes import Constant, Input, Iota, Scalar, Sized
+from cutesmith.patterns.graph.builder import GraphBuilder
 from cutesmith.patterns.graph.dtypes import INDEX
 from cutesmith.patterns.graph.nodes import Graph, Node, with_nodes
+from cutesmith.patterns.graph.views import push_permute
 
 OF_PLACES = frozenset("add sub neg minimum maximum where remainder floor_div".split())
 """Operations that make a place of places: no result is further off than the sum of its operands."""
@@ -34,6 +36,24 @@ def with_places(graph: Graph) -> Graph:
     changed = with_nodes(graph, typed)
     outputs = zip(changed.outputs, graph.outputs, strict=True)
     return replace(changed, outputs=tuple(replace(new, dtype=old.dtype) for new, old in outputs))
+
+
+def with_neighbours_last(graph: Graph) -> Graph:
+    """The graph with takes of arguments seen so that what lies side by side does so along the last dimension."""
+    build = GraphBuilder()
+
+    def turned(node: Node) -> Node:
+        if node.op != "take" or node.inputs[0].op != "input":
+            return node
+        source, *places = node.inputs
+        steps = zip(source.shape, Input.of(source).stride, strict=True)
+        apart = {step: dim for dim, (size, step) in enumerate(steps) if size > 1}
+        nearest = apart.get(1, len(places) - 1)
+        order = [*(dim for dim in range(len(places)) if dim != nearest), nearest]
+        seen = push_permute(build, source, order)
+        return node if seen is source else replace(node, inputs=(seen, *(places[dim] for dim in order)))
+
+    return with_nodes(graph, turned)
 
 
 def _is_place(node: Node) -> bool:

@@ -17,9 +17,9 @@ from typing import Any
 
 import torch
 
-from cutesmith.patterns.graph.attributes import View
+from cutesmith.patterns.graph.attributes import Input, View
 from cutesmith.patterns.graph.contractions import contract
-from cutesmith.patterns.graph.dtypes import compute_dtype
+from cutesmith.patterns.graph.dtypes import HALVES, compute_dtype
 from cutesmith.patterns.graph.nodes import Node
 from cutesmith.patterns.graph.shapes import Shape
 from cutesmith.patterns.graph.takes import take
@@ -50,12 +50,18 @@ def _convolution_backward(
     windows = _Windows(tuple(weight.shape[2:]), tuple(stride), tuple(padding), tuple(dilation), groups)
     grad = low.build.stored(grad) if sum(wanted) > 1 else grad
     of_image = of_weight = of_bias = None
-    if wanted[0]:
-        of_image = _image_gradient(low, grad, image, weight, windows, transposed)
+    of_positions = grad  # as the image's gradient reads it
     if wanted[1]:
         seen, made = (grad, image) if transposed else (image, grad)
-        by_channel = groups == seen.shape[1] == made.shape[1]
-        of_weight = (_by_channel if by_channel else _weight_gradient)(low, seen, made, windows, low.dtypes[1])
+        if groups == seen.shape[1] == made.shape[1]:
+            of_weight = _by_channel(low, seen, made, windows, low.dtypes[1])
+        else:
+            placed = _placed(low, made, windows)
+            of_weight = _weight_gradient(low, seen, placed, windows, low.dtypes[1])
+            if not transposed and made.dtype in HALVES and not _has_channels_last(made):
+                of_positions = _first_places(low, placed, made.shape)
+    if wanted[0]:
+        of_image = _image_gradient(low, of_positions, image, weight, windows, transposed)
     if wanted[2]:
         dims = [dim for dim in range(len(grad.shape)) if dim != 1]
         of_bias = low.build.reshape(low.build.reduce("sum", grad, dims, low.dtypes[2]), (grad.shape[1],))
@@ -101,10 +107,10 @@ def _image_gradient(low: Lowering, grad: Node, image: Node, weight: Node, window
     return found
 
 
-def _weight_gradient(low: Lowering, image: Node, grad: Node, windows: _Windows, dtype: str) -> Node:
-    """(outputs, channels of a group, *taps), of an image (N, channels, *sizes) and a gradient (N, outputs, *counts)."""
-    build, groups, rank = low.build, windows.groups, len(windows.taps)
-    channels, outputs, pitches = image.shape[1] // groups, grad.shape[1] // groups, _pitches(grad, windows)
+def _weight_gradient(low: Lowering, image: Node, made: Node, windows: _Windows, dtype: str) -> Node:
+    """(outputs, channels of a group, *taps), of an image (N, channels, *sizes) and a gradient (N, outputs, *places)."""
+    build, groups, rank, pitches = low.build, windows.groups, len(windows.taps), made.shape[2:]
+    channels, outputs = image.shape[1] // groups, made.shape[1] // groups
     pairs = list(zip(windows.slides, windows.taps, strict=True))
     beside, along = (tuple(taps if slides is kind else 1 for slides, taps in pairs) for kind in (False, True))
     lines = build.stored(_lines(low, image, pitches, beside, windows))
@@ -116,7 +122,8 @@ def _weight_gradient(low: Lowering, image: Node, grad: Node, windows: _Windows, 
     batch = {dim: span for dim, span in batch.items() if span[0] > 1}
     sizes, strides = zip(*batch.values(), (rows, row), (neighbours * row, 1), strict=True)
     factor = _strided(low, lines, sizes, strides)
-    made = build.reshape(_placed(low, grad, pitches, windows), (groups, *(1,) * rank, outputs, rows))
+    made = push_permute(build, made, [1, 0, *range(2, 2 + rank)])
+    made = build.reshape(made, (groups, *(1,) * rank, outputs, rows))
     made = build.reshape(made, (*(groups if dim == 0 else 1 for dim in batch), outputs, rows))
     rounds = image.dtype == "float32" and convolutions_may_round()
     product = contract(build, made, factor, dtype, tf32=rounds)
@@ -199,15 +206,35 @@ def _lines(low: Lowering, image: Node, pitches: Shape, beside: Shape, windows: _
     return _inside(low, take(build, image, [at[1], channel, *places], shape), inside)
 
 
-def _placed(low: Lowering, grad: Node, pitches: Shape, windows: _Windows) -> Node:
-    """The gradient (outputs, N, *places), zeros where no window begins."""
-    build, (count, outputs, *counts) = low.build, grad.shape
-    shape = (outputs, count, *pitches)
+def _placed(low: Lowering, grad: Node, windows: _Windows) -> Node:
+    """The gradient (N, outputs, *places), zeros where no window begins.
+
+    Of 16 bits it is stored with its channels last, as the convolution that gives the image's gradient reads it, too.
+    wgmma takes factors of float32 along the positions alone.
+    """
+    build, (count, outputs, *counts), pitches = low.build, grad.shape, _pitches(grad, windows)
     if tuple(counts) == pitches:
-        return push_permute(build, grad, [1, 0, *range(2, len(shape))])
-    at = [build.iota(shape, dim) for dim in range(len(shape))]
+        return grad
+    rank = len(pitches)
+    order = [0, *range(2, 2 + rank), 1] if grad.dtype in HALVES else [1, 0, *range(2, 2 + rank)]
+    sizes = (count, outputs, *pitches)
+    shape = tuple(sizes[dim] for dim in order)
+    at = [build.iota(shape, order.index(dim)) for dim in range(2 + rank)]
     inside = [build("lt", place, size) for place, size in zip(at[2:], counts, strict=True)]
-    return build.stored(_inside(low, take(build, grad, [at[1], at[0], *at[2:]], shape), inside))
+    placed = build.stored(_inside(low, take(build, grad, at, shape), inside))
+    return push_permute(build, placed, [order.index(dim) for dim in range(2 + rank)])
+
+
+def _has_channels_last(x: Node) -> bool:
+    """Whether the channels of an image in memory lie side by side."""
+    return x.op == "input" and Input.of(x).stride[1] == 1
+
+
+def _first_places(low: Lowering, placed: Node, shape: Shape) -> Node:
+    """What lies at the first places along each dimension."""
+    for dim, size in enumerate(shape):
+        placed = push_slice(low.build, placed, dim, 0, size)
+    return placed
 
 
 def _inside(low: Lowering, value: Node, conditions: Sequence[Node]) -> Node:
