@@ -44,6 +44,11 @@ class GraphPlan:
         return math.inf
 
     @property
+    def repeated_bytes(self) -> int:
+        """What the first configuration reads again from device memory, beside `algorithmic_bytes`."""
+        return 0
+
+    @property
     def warp_instructions(self) -> int:
         """Those of the first configuration, where they are far more than bytes and operations let expect; else 0."""
         return 0

@@ -38,8 +38,9 @@ class Machine:
             return self.launch_seconds + plan.seconds(found[0]) - LAUNCH_SECONDS if found else math.inf
         more = more_instructions(plan.computed, fast=is_fast(plan.computed))
         arithmetic = (plan.computed.flops + more) / self.scalar_flops_per_second
+        moved = plan.algorithmic_bytes + plan.repeated_bytes
         return self.launch_seconds + max(
-            plan.algorithmic_bytes / min(self.bytes_per_second, self.block_bytes_per_second * plan.blocks),
+            moved / min(self.bytes_per_second, self.block_bytes_per_second * plan.blocks),
             plan.seconds(arch) if isinstance(plan, AttentionPlan) else arithmetic,
             plan.warp_instructions / self.warp_instructions_per_second,
         )
