@@ -43,7 +43,7 @@ from cutesmith.patterns.cutting.viewed_reductions import with_viewed_reductions
 from cutesmith.patterns.elementwise import plan as elementwise
 from cutesmith.patterns.graph.block_scales import with_block_scales
 from cutesmith.patterns.graph.dtypes import FLOATS8
-from cutesmith.patterns.graph.joined import with_parts_of_joined
+from cutesmith.patterns.graph.joined import with_parts_of_joined, with_parts_of_joined_reductions
 from cutesmith.patterns.graph.nodes import Graph
 from cutesmith.patterns.interleaving import plan as interleaving
 from cutesmith.patterns.pattern_plan import PatternPlan
@@ -92,6 +92,7 @@ SAID_OTHERWISE = (
     with_owners,
     with_counts,
     with_partial_sums,
+    with_parts_of_joined_reductions,
     with_stored_reductions,
     with_viewed_reductions,
 )

@@ -81,6 +81,30 @@ def test_large_rows_and_columns_are_visited_by_launches_of_their_own(tmp_path):
     close(1e-5)(ours.cpu(), *exactly(contrast, inputs))
 
 
+def clipped(*tensors):
+    """Tensors whose norm together is at most 1."""
+    total = torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(each) for each in tensors]))
+    scale = (1 / (total + 1e-6)).clamp(max=1.0)
+    return tuple(each * scale for each in tensors)
+
+
+def test_a_norm_over_many_tensors_joins_no_norms():
+    """Two launches find all norms, and two scale matrices and vectors; the norms were stacked and reduced before."""
+    shapes = [(2048, 2048), (2048,)] * 4
+    plan = plan_kernel(trace_function(clipped, [torch.empty(shape, device="meta") for shape in shapes]), "sm_90a")
+    assert [launch.plan.pattern for launch in plan.launches] == ["rows", "rows", "elementwise", "elementwise"]
+
+
+@pytest.mark.slow
+def test_a_norm_over_several_tensors(tmp_path):
+    inputs = [normal(256, 256), normal(256, seed=1), normal(256, 256, seed=2)]
+    plan = plan_kernel(trace_function(clipped, inputs), "sm_90a")
+    with emulated_hopper():
+        found = first_kernel(plan, tmp_path).kernel_fn(*map(move, inputs))
+    for ours, exact in zip(found, exactly(clipped, inputs), strict=True):
+        close(1e-6)(ours.cpu(), exact)
+
+
 def test_values_of_rows_are_not_rounded_to_16_bits():
     for name in ("half", "sum_of_losses"):
         plan = plan_of(name)

@@ -34,8 +34,23 @@ COMBINED_BY = {"max": "maximum", "min": "minimum", "sum": "add"}
 def with_parts_of_joined(graph: Graph) -> Graph:
     """The graph with reductions and slices of joined products as those of their parts; itself where there are none."""
     joined = (node for node in graph.nodes() if node.op == "take" and node.inputs[0].op == "stored")
-    if not any(each.op == "contract" for node in joined for each in nodes_of((node,))):
-        return graph
+    is_of_products = any(each.op == "contract" for node in joined for each in nodes_of((node,)))
+    return _by_parts(graph) if is_of_products else graph
+
+
+def with_parts_of_joined_reductions(graph: Graph) -> Graph:
+    """The graph with reductions of joined reductions, as a norm over many tensors, as those of the parts."""
+    return _by_parts(graph) if any(map(_joins_reductions, graph.nodes())) else graph
+
+
+def _joins_reductions(node: Node) -> bool:
+    if node.op not in COMBINED_BY or len(Reduction.of(node).dims) != 1:
+        return False
+    (whole,), dim = node.inputs, Reduction.of(node).dims[0] - len(node.shape)
+    return any(_cuts(whole, dim)) and any(each.is_reduction for each in nodes_of((whole,)))
+
+
+def _by_parts(graph: Graph) -> Graph:
     parts = _Parts(GraphBuilder())
     changed = with_nodes(graph, parts.instead_of)
     return replace(changed, fixed_shapes=changed.fixed_shapes or parts.fixed) if parts.made else graph
