@@ -2,7 +2,7 @@
 
 python evals/studies/wrong_sizes.py [--only WORD] [--arch sm_90a] [--run]
 
-Each of 97 ordinary functions is traced at one set of sizes. Then each dimension of its inputs is made larger, twice as
+Each of 98 ordinary functions is traced at one set of sizes. Then each dimension of its inputs is made larger, twice as
 large and 1, alone and with one other, and PyTorch (on a CPU) and `kernel_fn` are called. Host code alone runs (15 s):
 nothing is compiled. With `--run` the calls that both take, some size of which is 1, run on the emulated GPU, and their
 values are compared, too: with `--only`, as each is compiled. Printed are calls that
@@ -126,6 +126,9 @@ CASES = {
     "gather": Case(lambda x, i: x.gather(1, i), [(6, 10), (6, 10)], (1,)),
     "scatter_add": Case(lambda x, i, s: x.scatter_add(1, i, s), [(6, 10), (6, 10), (6, 10)], (1,)),
     "index_add": Case(lambda x, i, s: x.index_add(0, i, s), [(6, 10), (4,), (4, 10)], (1,)),
+    "index_put of lines": Case(
+        lambda x, i, s: x.index_put((torch.arange(x.shape[0], device=x.device), i), s), [(6, 10, 4), (6,), (6, 4)], (1,)
+    ),
     "view": Case(lambda x: x.view(2, -1) * 2, [(6, 10)]),
     "view of heads": Case(lambda x: x.view(6, 2, 5).transpose(0, 1).contiguous(), [(6, 10)]),
     "unflatten": Case(lambda x: x.unflatten(1, (2, 5)).sum(1), [(6, 10)]),

@@ -68,6 +68,11 @@ def one_of_both(cache, pos, new):
     return torch.ops.aten.index_put(cache, [every, None, pos], new[:, :, 0])
 
 
+def of_each_head(cache, pos, new):
+    batch, heads = (torch.arange(size, device=cache.device) for size in cache.shape[:2])
+    return cache.index_put((batch[:, None], heads, pos.expand(1, cache.shape[1])), new[:, :, 0])
+
+
 def added(cache, pos, new):
     return torch.ops.aten.index_put(cache, [None, None, pos], new, True)
 
@@ -90,6 +95,7 @@ CASES = {
     "assigned, from the end": (written(by_index), placed(-20), ["attention", "elementwise"]),
     "two indices": (written(one_of_both), placed(3), ["attention", "elementwise"]),
     "added": (written(added), placed(199), ["attention", "elementwise"]),
+    "an index of each head": (written(of_each_head), placed(12), ["attention", "elementwise"]),
 }  # fmt: skip
 FEW = {"joined and returned"}
 

@@ -111,6 +111,14 @@ SLOW_CASES = {
         lambda b, i, j, x: b.index_put((i, j), x, accumulate=True),
         (normal(5, 6), ints(5, 50) - 5, ints(6, 50, seed=1), normal(50)),
     ),
+    "index_put of several places of each line": (
+        lambda b, i, x: b.index_put((torch.arange(len(b), device=b.device)[:, None], i), x, accumulate=True),
+        (normal(3, 5, 4), ints(5, 3, 8) - 3, normal(3, 8, 4)),
+    ),
+    "index_put beside a coordinate": (
+        lambda b, i, x: b.index_put((i, torch.arange(b.shape[1], device=b.device)[:, None]), x),
+        (normal(7, 4, 5), torch.tensor([[6, 2, -6]]).expand(4, 3), normal(4, 3, 5)),
+    ),
     "in place on what is made": (
         lambda i, x: torch.zeros(9, x.shape[1], dtype=x.dtype, device=x.device).index_add_(0, i, x),
         (INDEX, X),

@@ -52,6 +52,10 @@ BLOCK_INSTRUCTIONS = 100
 """Of a warp that begins and ends, an estimate: a function with 16384 blocks that count two numbers each took 112 us on
 an H200, 67 where it counts by atomics."""
 
+PLACE_INSTRUCTIONS = 48
+"""Of a warp that stores 32 places of the result with what it reads there: two caches of 16.8 million places took 108 us
+on an H200, the bytes alone 32."""
+
 WALK_INSTRUCTIONS, ELEMENT_INSTRUCTIONS = 8, 35
 """Of every warp of a block for an element that is its own, and of a warp that brings and combines 32 columns of it."""
 
@@ -90,6 +94,7 @@ class WalkPlan(GraphPlan):
             element = WALK_INSTRUCTIONS * threads // 32 + ELEMENT_INSTRUCTIONS * math.ceil(width / 32)
             whole = scans * INDEX_INSTRUCTIONS + parts * lines * length * element
         whole += blocks * threads // 32 * BLOCK_INSTRUCTIONS
+        whole += math.ceil(math.prod(problem.shape) / 32) * PLACE_INSTRUCTIONS
         return whole * max(SM_COUNT, blocks) // max(1, blocks)  # few blocks leave multiprocessors idle
 
     def configurations(self, arch: str = "sm_90a") -> list[ScattersConfiguration]:

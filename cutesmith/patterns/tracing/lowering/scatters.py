@@ -1,4 +1,4 @@
-"""Lowerings of what is combined by an index: scatters, index_add, index_put, segments, bags and histograms.
+"""Lowerings of what is combined by an index: scatters, index_add, segments, bags and histograms.
 
 A `scatter` node combines the elements of each index; what they are combined with is pointwise work after it.
 """
@@ -6,18 +6,15 @@ A `scatter` node combines the elements of each index; what they are combined wit
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any
 
 from cutesmith.patterns.graph.attributes import Constant, Number, Scan, Scatter, Sort, Stored
 from cutesmith.patterns.graph.dtypes import is_float
-from cutesmith.patterns.graph.nodes import Node, nodes_of
+from cutesmith.patterns.graph.nodes import Node
 from cutesmith.patterns.graph.shapes import broadcast
 from cutesmith.patterns.graph.simplification import constant_value
 from cutesmith.patterns.graph.takes import take
-from cutesmith.patterns.graph.views import push_permute, push_slice
+from cutesmith.patterns.graph.views import push_slice
 from cutesmith.patterns.tracing.lowering.dispatch import Lowering, Operand, lowers
-from cutesmith.patterns.tracing.lowering.movement import first_indexed
 from cutesmith.patterns.tracing.lowering.searches import search
 
 OPERATIONS = {"sum": "sum", "add": "sum", "prod": "prod", "multiply": "prod", "mul": "prod", "mean": "sum"}
@@ -61,7 +58,7 @@ def _counted(low: Lowering, index: Node, dim: int, count: int) -> Node:
     return _combined(low, index, low.build.constant(1, "int32"), dim, count, "sum", "int32")
 
 
-def _joined(
+def joined(
     low: Lowering, x: Node, dim: int, index: Node, source: Node, reduction: str, include_self: bool = True
 ) -> Node:
     """x combined with the elements of each index, or those alone where there are some."""
@@ -87,7 +84,7 @@ def _joined(
     return total if include_self else build("where", build("gt", number, 0), total, low.operand(x), dtype=low.dtype)
 
 
-def _replaced(low: Lowering, x: Node, dim: int, index: Node, source: Node) -> Node:
+def replaced(low: Lowering, x: Node, dim: int, index: Node, source: Node) -> Node:
     """x with the last element of each index in its place."""
     build, count = low.build, x.shape[dim]
     kind = "int32" if low.dtype == "bool" else low.dtype
@@ -125,7 +122,7 @@ def _scatter(low: Lowering, x: Node, dim: int, index: Node, source: Operand) -> 
         return low.operand(source)
     dim = dim % len(x.shape)
     source = _part(low, x, dim, index, source)
-    return (_at_one_place if index.shape[dim] == 1 else _replaced)(low, x, dim, index, source)
+    return (_at_one_place if index.shape[dim] == 1 else replaced)(low, x, dim, index, source)
 
 
 @lowers("scatter_add", "scatter_reduce.two", "scatter.reduce", "scatter.value_reduce")
@@ -147,7 +144,7 @@ def _scatter_reduce(
     source = _part(low, x, dim, index, source)
     if index.shape[dim] == 1 and include_self and reduction in ("sum", "add"):
         return _at_one_place(low, x, dim, index, low.build("add", low.operand(x), source, dtype=low.dtype))
-    return _joined(low, x, dim, index, source, reduction, include_self)
+    return joined(low, x, dim, index, source, reduction, include_self)
 
 
 # By an index of one dimension
@@ -174,7 +171,7 @@ def _index_add(low: Lowering, x: Node, dim: int, index: Node, source: Node, *, a
     source = _slices(x, dim, low.operand(source))
     if alpha != 1:
         source = low.build("mul", source, low.operand(alpha), dtype=low.dtype)
-    return _joined(low, x, dim, _along(low, index, dim, len(x.shape)), source, "sum")
+    return joined(low, x, dim, _along(low, index, dim, len(x.shape)), source, "sum")
 
 
 @lowers("index_reduce")
@@ -182,14 +179,14 @@ def _index_reduce(
     low: Lowering, x: Node, dim: int, index: Node, source: Node, reduce: str, *, include_self: bool = True
 ) -> Node:
     dim = dim % len(x.shape)
-    return _joined(low, x, dim, _along(low, index, dim, len(x.shape)), _slices(x, dim, source), reduce, include_self)
+    return joined(low, x, dim, _along(low, index, dim, len(x.shape)), _slices(x, dim, source), reduce, include_self)
 
 
 @lowers("index_copy")
 def _index_copy(low: Lowering, x: Node, dim: int, index: Node, source: Node) -> Node:
     dim = dim % len(x.shape)
     index = _along(low, index, dim, len(x.shape))
-    return (_at_one_place if index.shape[dim] == 1 else _replaced)(low, x, dim, index, source)
+    return (_at_one_place if index.shape[dim] == 1 else replaced)(low, x, dim, index, source)
 
 
 @lowers("index_fill.int_Scalar", "index_fill.int_Tensor")
@@ -200,93 +197,6 @@ def _index_fill(low: Lowering, x: Node, dim: int, index: Node, value: Operand) -
         return _at_one_place(low, x, dim, index, low.operand(value))
     there = low.build("gt", _counted(low, index, dim, x.shape[dim]), 0)
     return low.build("where", there, low.operand(value), low.operand(x), dtype=low.dtype)
-
-
-@lowers("index_put", "_unsafe_index_put")
-def _index_put(
-    low: Lowering, x: Node, indices: Sequence[Node | None], values: Node, accumulate: bool = False, *_: Any
-) -> Node:
-    """Index tensors for some dimensions, which are moved to the front; a negative index counts from the end."""
-    build, given = low.build, [index for index in indices if index is not None]
-    if any(index.dtype in ("bool", "uint8") for index in given):
-        return _masked(low, x, indices, values, accumulate)
-    dims = [dim for dim, index in enumerate(indices) if index is not None]
-    order = [*dims, *(dim for dim in range(len(x.shape)) if dim not in dims)]
-    sizes, rest = [x.shape[dim] for dim in dims], [x.shape[dim] for dim in order[len(dims) :]]
-    shape, first = broadcast([index.shape for index in given]), first_indexed(dims)
-    whole = build.expand(low.operand(values), (*rest[:first], *shape, *rest[first:]))
-    places = [build.operand(index, "int64") for index in given]
-    places = [
-        build("where", build("lt", at, 0), build("add", at, size), at) for at, size in zip(places, sizes, strict=True)
-    ]
-    if math.prod(shape) == 1:
-        return _put_at_one_place(low, x, dict(zip(dims, places, strict=True)), whole, accumulate)
-    place, inside = build.constant(0, "int64"), None
-    for at, size in zip(places, sizes, strict=True):
-        within = build("logical_and", build("ge", at, 0), build("lt", at, size))
-        inside = within if inside is None else build("logical_and", inside, within)
-        place = build("add", build("mul", place, size), at)
-    assert inside is not None
-    place = _along(low, build.expand(build("where", inside, place, -1), shape), 0, 1 + len(rest))
-    ahead = [*range(first, first + len(shape)), *range(first), *range(first + len(shape), len(whole.shape))]
-    values = build.reshape(push_permute(build, whole, ahead), (math.prod(shape), *rest))
-    flat = build.reshape(push_permute(build, x, order), (math.prod(sizes), *rest))
-    put = _joined(low, flat, 0, place, values, "sum") if accumulate else _replaced(low, flat, 0, place, values)
-    return push_permute(build, build.reshape(put, (*sizes, *rest)), [order.index(dim) for dim in range(len(order))])
-
-
-def _put_at_one_place(low: Lowering, x: Node, places: dict[int, Node], whole: Node, accumulate: bool) -> Node:
-    """x with values where it has the only index of each of these dimensions: a choice, as nothing else is written."""
-    build, old = low.build, low.operand(x)
-    here = build.constant(True, "bool")
-    for dim, place in places.items():
-        here = build("logical_and", here, build("eq", build.iota(x.shape, dim), build.reshape(place, ())))
-    new = build.reshape(whole, tuple(1 if dim in places else size for dim, size in enumerate(x.shape)))
-    new = build("add", old, new, dtype=low.dtype) if accumulate else new
-    return build("where", here, new, old, dtype=low.dtype)
-
-
-OWN_VALUES = (
-    "writes values of their own to the places of a mask, in their order; for values at the same places: "
-    "torch.where(mask, values, y); for those of another mask: "
-    "y.masked_scatter(mask, values.flatten()[other.flatten().argsort(descending=True, stable=True)])"
-)
-
-
-def _masked(low: Lowering, x: Node, indices: Sequence[Node | None], values: Node, accumulate: bool) -> Node:
-    """`x[..., mask] = values`: the same for all places of the mask, or what is computed of `other[mask]`."""
-    build, first = low.build, sum(1 for index in indices if index is None)
-    *before, mask = indices
-    if any(index is not None for index in before) or mask is None:
-        raise build.unmatched("has a mask as an index beside others")
-    rest = len(x.shape) - first - len(mask.shape)
-    if len(values.shape) > rest and any(node.op == "masked" for node in nodes_of((values,))):
-        values = _in_place_of(low, values, mask, rest)
-    elif len(values.shape) > rest and values.shape[-rest - 1] != 1:
-        raise build.unmatched(OWN_VALUES)
-    elif len(values.shape) > rest:  # one for all places
-        lead, tail = values.shape[: len(values.shape) - rest - 1], values.shape[len(values.shape) - rest :]
-        values = build.reshape(values, (*lead, *[1] * len(mask.shape), *tail))
-    there = build.reshape(low.truth(mask), (*mask.shape, *[1] * rest))
-    old, new = low.operand(x), low.operand(values)
-    new = build("add", old, new, dtype=low.dtype) if accumulate else new
-    return build("where", there, new, old, dtype=low.dtype)
-
-
-def _in_place_of(low: Lowering, values: Node, mask: Node, rest: int) -> Node:
-    """Values that were computed element by element of `other[mask]`, at all places of `other`."""
-    build = low.build
-    if values.op == "masked" and values.inputs[1] is mask:
-        return values.inputs[0]
-    if values.op == "expand":
-        return _in_place_of(low, values.inputs[0], mask, rest)
-    if len(values.shape) <= rest:
-        return values
-    if not values.is_pointwise:
-        raise build.unmatched(OWN_VALUES)
-    operands = [_in_place_of(low, operand, mask, rest) for operand in values.inputs]
-    cast = values.op == "cast"
-    return build.cast(operands[0], values.dtype) if cast else build(values.op, *operands, dtype=values.dtype)
 
 
 @lowers("embedding_dense_backward")
