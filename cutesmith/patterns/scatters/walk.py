@@ -52,9 +52,9 @@ BLOCK_INSTRUCTIONS = 100
 """Of a warp that begins and ends, an estimate: a function with 16384 blocks that count two numbers each took 112 us on
 an H200, 67 where it counts by atomics."""
 
-PLACE_INSTRUCTIONS = 48
-"""Of a warp that stores 32 places of the result with what it reads there: two caches of 16.8 million places took 108 us
-on an H200, the bytes alone 32."""
+PLACE_INSTRUCTIONS = 90
+"""Of a warp that stores 32 places of the result with what it reads there: a cache of 33.5 million places took 204 us on
+an H200, the bytes alone 32."""
 
 WALK_INSTRUCTIONS, ELEMENT_INSTRUCTIONS = 8, 35
 """Of every warp of a block for an element that is its own, and of a warp that brings and combines 32 columns of it."""
