@@ -41,7 +41,7 @@ class _Places:
         return [dim for dim in range(self.rank) if dim not in (*self.lines, *self.indices)]
 
     def axis(self, dim: int) -> int:
-        """Which dimension of the values belongs to one of the tensor that is no index's choice."""
+        """Which dimension of the values belongs to one of the tensor that is not chosen by an index."""
         if dim in self.lines:
             return self.first + self.lines[dim]
         at = self.rest.index(dim)
