@@ -109,6 +109,12 @@ def test_a_cluster_has_more_places_than_16_bits_tell(tmp_path):
     check(lambda x: ordered(x), (x,), tmp_path, radix=True, threads=512, loads=17, cluster=8)
 
 
+@pytest.mark.slow
+def test_a_part_of_a_cluster_lies_on_both_sides_of_a_place_of_17_bits(tmp_path):
+    x = torch.randint(0, 99, (1, 66500), generator=torch.Generator().manual_seed(0)).to(torch.int16)
+    check(lambda x: ordered(x), (x,), tmp_path, radix=True, threads=1024, loads=33, cluster=2)
+
+
 def test_a_line_that_no_cluster_holds_goes_through_memory_in_tiles(tmp_path):
     check(lambda x: ordered(x), (normal(1, 1300).half(),), tmp_path, radix=True, threads=256, loads=2, cluster=2)
 
@@ -120,7 +126,9 @@ def test_bytes_take_one_turn_and_few_long_lines_are_sorted_by_digits():
     assert first_shape(long).radix
     assert bytes_.warp_instructions < long.warp_instructions / 2
     assert {shape.cluster for shape in long.configurations("sm_80")} == {1}
-    assert first_shape(long).cluster == 1
+    few, many = (match(trace_function(ordered, [torch.empty(lines, 32000)])) for lines in (8, 132))
+    assert first_shape(few).cluster == 8
+    assert first_shape(many).cluster == 1
     longer = match(trace_function(ordered, [torch.empty(64, 128256)]))
     assert first_shape(longer).cluster == 8
     assert {shape.cluster for shape in longer.configurations("sm_80")} == {1}

@@ -27,9 +27,9 @@ from cutesmith.runtime.tiling import TiledShape, Tiling
 _OWN = (
     "SmemAllocator THREADS LOADS DIM SHARED_BYTES LAST_KEY LAUNCHERS key_of exchange sort_buffer select_kernel "
     "Key DIGITS WARPS digit_of lanes_with rank keep kept starts_of_digits start_warps clear move_in_place move_on "
-    "scratch_size CLUSTER numbers store_to_peer cluster_barrier store_result "
-    "launch_selection compile_selection is_shared place_type x_lines values_lines places_lines keys places "
-    "counter count sizes values scratch line length row_layout"
+    "count_of count_of_line move_to_peers place_at scratch_size CLUSTER numbers store_to_peer cluster_barrier "
+    "store_result launch_selection compile_selection is_shared place_type x_lines values_lines places_lines keys "
+    "places counter count sizes values scratch line length row_layout"
 )
 RESERVED = SHARED_NAMES | set(_OWN.split())
 """Names that an argument of the problem may not have in the generated kernel."""
@@ -37,7 +37,7 @@ RESERVED = SHARED_NAMES | set(_OWN.split())
 SHAPES = ((512, 4), (256, 4), (128, 4), (64, 4), (32, 4), (1024, 4), (512, 8), (1024, 8))
 """(threads, loads): predicted times order them, no GPU has yet."""
 
-RADIX_SHAPES = ((1024, 32, 1), (512, 63, 1), (256, 63, 1), (256, 32, 4), (512, 32, 8))
+RADIX_SHAPES = ((1024, 32, 1), (512, 63, 1), (256, 63, 1), (512, 63, 2), (512, 63, 4), (512, 63, 8))
 """(threads, loads, blocks of a cluster) that sort by digits: registers hold a key, a place and a rank of each element,
 and 64 loads are too many to unroll."""
 
@@ -54,9 +54,12 @@ ALONE = 8
 """Of a block's instructions one in so many is waited for where a multiprocessor has no other block: all warps rank, or
 all move elements (64 lines of 32000 floats take 118 us on an H200, of bfloat16 59 to 62)."""
 
-PEER_INSTRUCTIONS, CLUSTER_INSTRUCTIONS = 120, 3000
-"""Beside those of a turn whose elements go to other blocks of a cluster, and of its barriers: estimates, so that one
-block sorts what it holds."""
+PEER_INSTRUCTIONS, CLUSTER_INSTRUCTIONS = 23, 1500
+"""Beside those of a turn whose elements go to other blocks of a cluster, and of its barriers: 64 lines of 128256 floats
+take 440 us on an H200 by eight blocks each, of which a multiprocessor holds one."""
+
+CLUSTERED = {1: 132, 2: 132, 4: 120, 8: 112}
+"""Multiprocessors of an H200 that are at work where so many blocks share a line; 4 are measured, 8 are a guess."""
 
 MEMORY_PASSES = 2
 """Times that a block waits longer for passes of the network over global memory (an estimate)."""
@@ -67,8 +70,12 @@ COUNTER_BYTES = 1024
 LOOK_INSTRUCTIONS = 30
 """Of a warp for 32 elements that are compared with the last of the best so far."""
 
-REGISTERS = 40
-"""Of a thread beside a key and a rank of each of its elements."""
+REGISTERS, MOST_REGISTERS, PEER_REGISTERS = 40, 128, 2
+"""Of a thread beside a key and a rank of each of its elements; a block of 512 threads leaves it no more than 128. Of
+each element more where it goes to another block, as its address there has 64 bits."""
+
+PLACE_BYTES = 2
+"""Of a place in shared memory where lines are sorted by digits; what is more is in the key."""
 
 SM = parse_arch("sm_90a").sm
 ISSUED_AT_ONCE, LATENCY = 2, 8
@@ -146,10 +153,11 @@ class SelectionPlan(GraphPlan):
     def _radix_room(self, shape: SelectionConfiguration) -> int:
         """How many blocks that sort by digits a multiprocessor holds; none where a line goes through global memory."""
         loads = min(shape.loads, math.ceil(self._length / (shape.threads * shape.cluster)))
-        place_bytes = 2 if self._length <= 1 << 15 else 4
-        held = shape.threads * loads * (ITEM_BYTES[self.source.dtype] + place_bytes) + 32 * (shape.threads + 4)
-        registers = shape.threads * (REGISTERS + 2 * loads)
-        room = min(shape.shared_bytes // held, max(1, SM.registers_per_sm // registers))
+        held = shape.threads * loads * (ITEM_BYTES[self.source.dtype] + PLACE_BYTES) + 32 * (shape.threads + 4)
+        held += 1024 * (shape.cluster + 1) * (shape.cluster > 1) + COUNTER_BYTES
+        each = 2 + PEER_REGISTERS * (shape.cluster > 1)
+        registers = shape.threads * min(MOST_REGISTERS, REGISTERS + each * loads)
+        room = min(SM.smem_per_sm // held, max(1, SM.registers_per_sm // registers))
         return room if self._length <= shape.threads * loads * shape.cluster else 0
 
     def _cycles(self, shape: SelectionConfiguration) -> float:
@@ -159,15 +167,12 @@ class SelectionPlan(GraphPlan):
         blocks = self._lines
         if shape.radix and (room := self._radix_room(shape)):
             at_once, blocks = min(at_once, room), blocks * shape.cluster
-        issued = max(blocks / SM.multiprocessors, 1) * work / ISSUED_AT_ONCE
-        return max(issued, math.ceil(blocks / (SM.multiprocessors * at_once)) * alone * LATENCY)
+        at_work = CLUSTERED[shape.cluster]
+        issued = max(blocks / at_work, 1) * work / ISSUED_AT_ONCE
+        return max(issued, math.ceil(blocks / (at_work * at_once)) * alone * LATENCY)
 
     def configurations(self, arch: str = "sm_90a") -> list[SelectionConfiguration]:
-        """Sizes of a block, the best guess first; every one is right for every size and layout.
-
-        A cluster sorts what one block does not hold: 64 lines of 32000 in bfloat16 took 85.6 us by eight blocks each,
-        62.7 by one.
-        """
+        """Sizes of a block, the best guess first; every one is right for every size and layout."""
         sm = parse_arch(arch).sm
         room = sm.smem_per_block - COUNTER_BYTES
         shapes = [SelectionConfiguration(threads, loads, room) for threads, loads in SHAPES]
@@ -176,8 +181,7 @@ class SelectionPlan(GraphPlan):
             for threads, loads, cluster in RADIX_SHAPES
             if cluster <= sm.max_cluster
         ]
-        is_held = any(shape.radix and shape.cluster == 1 and self._radix_room(shape) for shape in shapes)
-        return sorted((shape for shape in shapes if shape.cluster == 1 or not is_held), key=self._cycles)
+        return sorted(shapes, key=self._cycles)
 
     def tiled_shape(self) -> TiledShape:
         """The length of a line; every edge is guarded."""
