@@ -159,7 +159,8 @@ class AtomicsPlan(GraphPlan):
         sizes = [(each, 8 if "64" in each.memory else 4) for each in self.sums]
         begun = sum(math.prod(each.scatter.shape) * size for each, size in sizes)
         added = sum(math.prod(self.problem.frame) * size for _, size in sizes)
-        bases = sum(math.prod(each.base.shape) * ITEM_BYTES[each.base.dtype] for each, _ in sizes if each.is_begun)
+        read = [each.base for each in self.sums if each.base is not None]
+        bases = sum(math.prod(base.shape) * ITEM_BYTES[base.dtype] for base in read)
         results = sum(math.prod(node.shape) * ITEM_BYTES[node.dtype] for node in self.graph.outputs)
         again = begun if begun > L2_BYTES else 0
         around = begun + bases + (0 if self.is_direct else results + again)
