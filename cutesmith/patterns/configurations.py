@@ -162,6 +162,25 @@ def lines_of(c: HopperConfiguration | BlackwellConfiguration) -> int:
 
 
 @dataclass(frozen=True)
+class AttentionGradientConfiguration(Configuration):
+    """Keys of a block, queries of a step, and steps in shared memory."""
+
+    keys: int
+    queries: int
+    stages: int
+
+    @property
+    def warpgroups(self) -> int:
+        """Of arithmetic, each of which has 64 keys."""
+        return self.keys // 64
+
+    @property
+    def threads(self) -> int:
+        """A block's."""
+        return 128 * (1 + self.warpgroups)
+
+
+@dataclass(frozen=True)
 class HopperConfiguration(Configuration):
     """How sm_90a's kernel of a product cuts the result into tiles, and who multiplies them.
 
@@ -409,6 +428,7 @@ AnyConfiguration = (
     | BlackwellConfiguration
     | AttentionConfiguration
     | HopperAttentionConfiguration
+    | AttentionGradientConfiguration
     | InterleavingConfiguration
     | ScansConfiguration
     | ScattersConfiguration

@@ -9,11 +9,13 @@ from typing import Any, TypeVar
 
 from cutesmith.devices import parse_arch
 from cutesmith.errors import UnmatchedError
+from cutesmith.patterns.attention import gradient_plan as attention_gradients
 from cutesmith.patterns.attention import plan as attention
 from cutesmith.patterns.chains import split_rows, totals
 from cutesmith.patterns.chains.chain import ChainPlan, SinglePlan
 from cutesmith.patterns.columns import plan as columns
 from cutesmith.patterns.contraction import plan as contraction
+from cutesmith.patterns.cutting.attention_gradients import with_attention_gradients
 from cutesmith.patterns.cutting.counts import with_counts
 from cutesmith.patterns.cutting.cover import Matcher as LaunchMatcher
 from cutesmith.patterns.cutting.cover import cut
@@ -70,6 +72,7 @@ P = TypeVar("P", bound=PatternPlan[Any])
 
 AROUND_PRODUCTS: tuple[LaunchMatcher, ...] = (
     attention.match,
+    attention_gradients.match,
     elementwise.match,
     interleaving.match,
     windows.match,
@@ -132,7 +135,7 @@ def whole_or_cut(graph: Graph, arch: str = "sm_90a", *, free_sizes: bool = False
     phases = [with_phases(graph)]
     if sm == contraction.HOPPER:
         phases += [with_phases(graph, for_tma=True), with_phases(graph, for_tma=True, in_order=True)]
-        others.append(with_taps_as_channels(graph))
+        others += [with_taps_as_channels(graph), with_attention_gradients(graph)]
     reduced = [with_reductions_of_phases(each) for each in phases if each is not graph]
     for way in dict.fromkeys((returned := with_returned_factors(graph), with_vectors_as_rows(returned))):
         plain = with_plain_scores(with_parts_of_joined(way))

@@ -101,6 +101,17 @@ def gradients_of_layers() -> Iterator[Case]:
     yield _case("embedding", lambda table, tokens: F.embedding(tokens, table), table, tokens, found, all_inputs=False)
 
 
+def gradients_of_attention() -> Iterator[Case]:
+    """Of queries, keys and values, which PyTorch computes by its own kernels; grouped heads share keys."""
+    attention = F.scaled_dot_product_attention
+    for width in (64, 128):
+        x = Tensor((4, 16, 4096, width))
+        yield _case(f"attention, heads of {width}", attention, x, x, x, x)
+        yield _case(f"causal attention, heads of {width}", partial(attention, is_causal=True), x, x, x, x)
+    q, k = Tensor((4, 32, 2048, 128)), Tensor((4, 8, 2048, 128))
+    yield _case("grouped causal attention", partial(attention, is_causal=True, enable_gqa=True), q, k, k, q)
+
+
 def gradients_of_images() -> Iterator[Case]:
     """Of convolutions, pooling and interpolation."""
     x, y = Tensor((32, 64, 56, 56)), Tensor((32, 128, 56, 56))
@@ -150,5 +161,5 @@ def optimisers() -> Iterator[Case]:
 
 
 PARTS: tuple[Callable[[], Iterator[Case]], ...] = (
-    gradients_of_norms, gradients_of_layers, gradients_of_images, optimisers,
+    gradients_of_norms, gradients_of_layers, gradients_of_attention, gradients_of_images, optimisers,
 )  # fmt: skip

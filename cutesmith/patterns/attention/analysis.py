@@ -127,8 +127,7 @@ def analyse(graph: Graph, reserved: Collection[str]) -> AttentionProblem:
         raise UnmatchedError(f"{product.where} leaves as booleans", operation=product.where)
     names = safe_names([argument.name for argument in graph.arguments], reserved)
     rank, band = len(product.shape), band_of(parts.scores)
-    scores, sums = _aligned(parts)
-    scores = _replaced(scores, {}, _chosen)
+    scores, sums = aligned_scores(parts.scores, parts.scores_product)
     scaled = _scaled(scores, sums)
     fast = outputs[0].dtype in HALVES
     writer = FunctionWriter(names, reserved, rank, {-2: "at_m", -1: "at_n"}, fast=fast, suffix="mn")
@@ -136,7 +135,7 @@ def analyse(graph: Graph, reserved: Collection[str]) -> AttentionProblem:
     def score(node: Node, of: Node) -> Epilogue:
         return writer.function([node], {id(of): Given.of(of)})
 
-    inside, given = _inside(scores, band), scaled or sums
+    inside, given = inside_band(scores, band), scaled or sums
     written, written_inside = (score(node, given) for node in (scores, inside))
     sink = writer.function([parts.softmax.sink], {}) if parts.softmax.sink else None
     taken = {*reserved, *written.names, *(sink.names if sink else ())}
@@ -189,11 +188,13 @@ def _logsumexp(graph: Graph, parts: _Parts) -> Logsumexp | None:
     return None
 
 
-def _aligned(parts: _Parts) -> tuple[Node, Node]:
-    """The scores, and their product in as many dimensions: leading ones of size 1 may be missing."""
-    product, scores = parts.scores_product, parts.scores
+def aligned_scores(scores: Node, product: Node) -> tuple[Node, Node]:
+    """The scores, and their product in as many dimensions: leading ones of size 1 may be missing.
+
+    What a mask of coordinates is added to is chosen by it.
+    """
     sums = replace(product, shape=scores.shape)
-    return _replaced(scores, {id(product): sums}), sums
+    return _replaced(_replaced(scores, {id(product): sums}), {}, _chosen), sums
 
 
 def _scaled(scores: Node, sums: Node) -> Node | None:
@@ -242,6 +243,8 @@ def _is_positive(node: Node) -> bool:
     if node.op == "sized":
         law = Sized.of(node).law
         return law.offset == 0 and law.factor > 0
+    if node.op == "mul":
+        return all(map(_is_positive, node.inputs))
     return node.op == "constant" and 0 < Constant.of(node).value < math.inf
 
 
@@ -251,7 +254,7 @@ def _replaced(node: Node, values: Mapping[int, Node], change: Callable[[Node], N
     return with_nodes(with_values(alone, values), change).outputs[0]
 
 
-def _inside(scores: Node, band: Band) -> Node:
+def inside_band(scores: Node, band: Band) -> Node:
     """The scores where all conditions of the band hold; what does not depend on them stays the same node."""
     build = GraphBuilder()
     known = {id(node): build.constant(holds, "bool") for node, holds in band.conditions}
@@ -279,7 +282,7 @@ def _parts(graph: Graph) -> _Parts:
         found = softmax_of(narrow(weights))
         if found is None:
             continue
-        inner = _scores_product(found.scores)
+        inner = product_of(found.scores)
         if inner is None:
             continue
         sources = [narrow(operand) for operand in (*inner.inputs, values)]
@@ -309,7 +312,7 @@ def _rounded_to(node: Node) -> str:
     return node.inputs[0].dtype if node.op == "cast" and widens(node.inputs[0].dtype, node.dtype) else node.dtype
 
 
-def _scores_product(scores: Node) -> Node | None:
+def product_of(scores: Node) -> Node | None:
     """The only product that the scores are a pointwise function of."""
     products = [node for node in pointwise_cone(scores) if node.op == "contract"]
     if len(products) != 1:

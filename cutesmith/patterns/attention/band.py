@@ -12,11 +12,13 @@ from dataclasses import dataclass
 
 from cutesmith.patterns.graph.attributes import Constant, Iota, Scalar
 from cutesmith.patterns.graph.nodes import Node
+from cutesmith.patterns.graph.simplification import constant_value
 
 COMPARISONS = {"le": ("le", 0), "lt": ("le", -1), "ge": ("ge", 0), "gt": ("ge", 1)}
 """Operation → whether what it compares lies below or above the other, and by how much at least."""
 
 OPPOSITES = {"le": "gt", "lt": "ge", "ge": "lt", "gt": "le"}
+_CHOICES = [True, False], [False, True]
 AND, OR, NOT = ({f"{kind}_{op}" for kind in ("logical", "bitwise")} for op in ("and", "or", "not"))
 
 
@@ -88,6 +90,8 @@ def _bounds(condition: Node, holds: bool) -> Iterator[tuple[str, Offset, tuple[N
     elif condition.op in (AND if holds else OR):
         for part in condition.inputs:
             yield from _bounds(part, holds)
+    elif condition.op == "where" and (truths := [constant_value(side) for side in condition.inputs[1:]]) in _CHOICES:
+        yield from _bounds(condition.inputs[0], holds == truths[0])  # a comparison as a matrix, such as ones and zeros
     elif condition.op in COMPARISONS:
         first, second = (_affine(side) for side in condition.inputs)
         if first is None or second is None or (difference := first.minus(second)) is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from cutesmith.devices import RESERVED_SMEM_PER_BLOCK, SmVersion, parse_arch
 from cutesmith.patterns.attention.analysis import AttentionProblem
@@ -12,6 +12,7 @@ from cutesmith.patterns.configurations import HopperAttentionConfiguration
 from cutesmith.patterns.contraction.analysis import Matrix
 from cutesmith.patterns.contraction.epilogue import Operand
 from cutesmith.patterns.graph.dtypes import ITEM_BYTES
+from cutesmith.patterns.graph.shapes import Shape
 
 TMA_ELEMENTS = 8
 """Addresses and strides of what TMA reads and writes are multiples of 16 bytes: so many 16-bit elements."""
@@ -62,7 +63,12 @@ def obstacles(problem: AttentionProblem, sm: SmVersion) -> Iterator[str]:
     if sm.number != 90:
         yield f"sm_{sm.number} has no wgmma"
     names = {"q": "queries", "k": "keys", "v": "values"}
-    for name, matrix, dim in ((names[key[0]], *matrix) for key, matrix in problem.matrices.items()):
+    yield from layout_obstacles(((names[key[0]], *matrix) for key, matrix in problem.matrices.items()), problem.batch)
+
+
+def layout_obstacles(matrices: Iterable[tuple[str, Matrix, int]], batch: Shape) -> Iterator[str]:
+    """A sentence for each matrix that TMA cannot bring: its name, itself, the dimension along which rows lie."""
+    for name, matrix, dim in matrices:
         if 0 in matrix.shape[-2:]:
             yield f"there are no {name}"
         others = [s for d, (n, s) in enumerate(_sized(matrix), -len(matrix.shape)) if d != dim and n != 1]
@@ -70,8 +76,8 @@ def obstacles(problem: AttentionProblem, sm: SmVersion) -> Iterator[str]:
             yield f"rows of the {name} do not begin at 16 bytes"
         if sum(n != 1 and s != 0 for n, s in _sized(matrix)[:-2]) > MOST_TMA_BATCH_DIMS:
             yield f"the {name} have more batch dimensions than a tensor map"
-    if len(problem.batch) > MOST_TMA_BATCH_DIMS:
-        yield f"{len(problem.batch)} batch dimensions: a tensor map has room for {MOST_TMA_BATCH_DIMS}"
+    if len(batch) > MOST_TMA_BATCH_DIMS:
+        yield f"{len(batch)} batch dimensions: a tensor map has room for {MOST_TMA_BATCH_DIMS}"
 
 
 def _sized(matrix: Matrix) -> list[tuple[int, int]]:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from cutesmith.patterns.attention.gradient_plan import AttentionGradientPlan
 from cutesmith.patterns.attention.plan import AttentionPlan
 from cutesmith.patterns.columns.plan import ColumnsPlan
 from cutesmith.patterns.configurations import AnyConfiguration
@@ -36,6 +37,7 @@ SinglePlan = (
     | ColumnsPlan
     | ContractionPlan
     | AttentionPlan
+    | AttentionGradientPlan
     | InterleavingPlan
     | ScansPlan
     | ScattersPlan

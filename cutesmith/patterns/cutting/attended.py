@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from cutesmith.errors import UnmatchedError
+from cutesmith.patterns.attention.analysis import product_of
 from cutesmith.patterns.attention.plan import match as attention
 from cutesmith.patterns.attention.softmax import logsumexp_of, pointwise_cone
 from cutesmith.patterns.chains.chain import returning, standing_alone
@@ -36,7 +37,8 @@ class Attended:
 
 def attended_products(graph: Graph) -> list[Attended]:
     """Each two products that are one attention, where other launches store what its operands are computed of."""
-    found, order, users = list[Attended](), list(graph.nodes()), users_of(graph)
+    order, users = list(graph.nodes()), users_of(graph)
+    found = list(_with_gradients(order))
     products = [node for node in order if node.op == "contract"]
     factors = [each for product in products for side in product.inputs for each in in_memory(_unwidened(side))]
     read = [base_of(node) for node in order if node.op == "stored"] + list(map(base_of, factors))
@@ -52,6 +54,21 @@ def attended_products(graph: Graph) -> list[Attended]:
                 found.append(_with_logsumexp(graph, attended, users, given))
                 break
     return found
+
+
+def _with_gradients(order: Sequence[Node]) -> Iterator[Attended]:
+    """The scores and the gradient of the weights of each attention, and what gradients of its factors are made of."""
+    groups: dict[tuple[int, ...], list[Node]] = {}
+    for node in order:
+        if node.op == "attention_gradient":
+            groups.setdefault(tuple(map(id, node.inputs)), []).append(node)
+    for end, *beside in groups.values():
+        scores, of_weights, logsumexp, result = end.inputs
+        product = product_of(scores)
+        if product is not None:
+            factors = [base_of(factor) for factor in (*product.inputs, *of_weights.inputs)]
+            read = [*(factor for factor in factors if factor.op not in LEAVES), base_of(result), logsumexp]
+            yield Attended(product, of_weights, end, tuple(read), tuple(beside))
 
 
 def _with_logsumexp(

@@ -88,14 +88,14 @@ class _Cover:
         for node in self._needed():
             self.stored[id(node)] = node
         made = {id(node) for region in self.regions.found for node in self.regions.outputs_of(region)}
+        for each in self.attended:
+            if each.beside and self._matched([base_of(each.end), *each.beside], self.matchers):
+                made |= {id(base_of(each.end)), *map(id, each.beside)}
         self._store_repeated([node for node in self.stored.values() if id(node) not in made])
         for region in self.regions.found:
             outputs = self.regions.outputs_of(region)
             if not self._matched(outputs, [windows, contraction]):
                 self.refused.append(region.products[0])
-        for each in self.attended:
-            if each.beside and self._matched([base_of(each.end), *each.beside], self.matchers):
-                made |= {id(base_of(each.end)), *map(id, each.beside)}
         self._cover_together([node for node in self.stored.values() if id(node) not in made])
         if self.refused:
             raise _unmatched(self.refused)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from cutesmith.patterns.attention.gradient_plan import AttentionGradientPlan
 from cutesmith.patterns.attention.plan import AttentionPlan
 from cutesmith.patterns.chains.chain import ChainPlan, SinglePlan
 from cutesmith.patterns.contraction.hopper.prediction import LAUNCH_SECONDS
@@ -41,7 +42,7 @@ class Machine:
         moved = plan.algorithmic_bytes + plan.repeated_bytes
         return self.launch_seconds + max(
             moved / min(self.bytes_per_second, self.block_bytes_per_second * plan.blocks),
-            plan.seconds(arch) if isinstance(plan, AttentionPlan) else arithmetic,
+            plan.seconds(arch) if isinstance(plan, AttentionPlan | AttentionGradientPlan) else arithmetic,
             plan.warp_instructions / self.warp_instructions_per_second,
         )
 

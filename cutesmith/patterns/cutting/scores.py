@@ -56,9 +56,9 @@ def _instead_of(build: GraphBuilder, changed: dict[int, Node], node: Node) -> No
     elif node.op == "div":
         found = _divided_before(build, node)
     elif node.op == "reshape" and _has_other_batches(node.inputs[0].shape, node.shape):
-        found = _viewed_before(build, node.inputs[0], node.shape)
+        found = viewed_before(build, node.inputs[0], node.shape)
     elif node.op == "reshape" and _has_other_batches(node.inputs[0].shape, (*node.shape, 1)):  # a number of each row
-        rows = _viewed_before(build, node.inputs[0], (*node.shape, 1))
+        rows = viewed_before(build, node.inputs[0], (*node.shape, 1))
         found = rows and build.reshape(rows, node.shape)
     if found is None and any(id(child) in changed for child in node.inputs):
         found = rebuilt(build, node)
@@ -138,14 +138,14 @@ def _has_softmax(weights: Node) -> bool:
     return quotient.op == "div" and any(each.op == "sum" for each in (quotient.inputs[1], *quotient.inputs[1].inputs))
 
 
-def _viewed_before(build: GraphBuilder, node: Node, shape: Shape) -> Node | None:
+def viewed_before(build: GraphBuilder, node: Node, shape: Shape) -> Node | None:
     """A value made of products in a shape of other batches, whose views are made before; None where they are copies."""
     if node.op == "contract":
         factors = [_viewed_factor(build, each, node.shape, shape) for each in node.inputs]
         given = [each for each in factors if each is not None]
         return build.node("contract", given, shape, node.dtype, node.attrs) if len(given) == 2 else None
     if node.is_reduction and Reduction.of(node).dims == (len(node.shape) - 1,):
-        whole = _viewed_before(build, node.inputs[0], (*shape[:-1], node.inputs[0].shape[-1]))
+        whole = viewed_before(build, node.inputs[0], (*shape[:-1], node.inputs[0].shape[-1]))
         return whole and build.reduce(node.op, whole, [-1], node.dtype, Reduction.of(node).correction)
     if node.is_pointwise:
         inputs = [_viewed_operand(build, each, node.shape, shape) for each in node.inputs]
@@ -160,7 +160,7 @@ def _viewed_operand(build: GraphBuilder, node: Node, old: Shape, new: Shape) -> 
     if not node.shape:
         return node
     target = regrouped_shape((1,) * (len(old) - len(node.shape)) + node.shape, old, new)
-    return None if target is None else _viewed_before(build, node, target)
+    return None if target is None else viewed_before(build, node, target)
 
 
 def _viewed_factor(build: GraphBuilder, node: Node, old: Shape, new: Shape) -> Node | None:

@@ -6,6 +6,8 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 from typing import Any, get_args
 
+from cutesmith.patterns.attention.gradient_plan import AttentionGradientPlan
+from cutesmith.patterns.attention.gradient_plan import match as attention_gradients
 from cutesmith.patterns.attention.plan import AttentionPlan
 from cutesmith.patterns.attention.plan import match as attention
 from cutesmith.patterns.chains.chain import ChainPlan, Launch, SinglePlan
@@ -81,6 +83,7 @@ def _anonymous(plan: SinglePlan) -> SinglePlan:
 
 MATCHERS: dict[type[Any], Callable[[Graph], SinglePlan]] = {
     AttentionPlan: attention,
+    AttentionGradientPlan: attention_gradients,
     ColumnsPlan: columns,
     ContractionPlan: contraction,
     ElementwisePlan: elementwise,

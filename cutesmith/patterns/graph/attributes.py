@@ -416,6 +416,13 @@ class Reduction(Attributes):
 
 
 @dataclass(frozen=True)
+class AttentionGradient(Attributes):
+    """Of which factor of an attention it is the gradient: "q", "k" or "v"."""
+
+    factor: str
+
+
+@dataclass(frozen=True)
 class Groups(Attributes):
     """How many groups the rows of partial sums are in."""
 

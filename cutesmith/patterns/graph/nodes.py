@@ -31,6 +31,8 @@ The other operations are the leaves and
   sorted line of x lie before the value (`Search`);
 - `partial_sums`: the sums of x over its rows in groups, one after another (count, *columns), float32 (`Groups`): a row
   kernel that works on x anyway makes them, and decides which rows are a group;
+- `attention_gradient`: inputs (scores, gradient of the weights, log-sum-exp of the scores, result), of softmax(scores)
+  v: the gradient of a factor (`AttentionGradient`), over batches where it has size 1 the sum;
 - `contract`: the batched product of (…, m, k) and (…, k, n), whose leading dimensions broadcast; it is (…, m, n);
 - `masked`: inputs (x, mask), the elements of x at the places of a mask, in a shape that holds all of x: only while a
   function is traced, which writes them back through the same mask or is refused;
@@ -259,6 +261,8 @@ def place_along(node: Node, dim: int) -> Place | None:
 def _flops(node: Node) -> int:
     if node.op == "contract":
         return 2 * math.prod(node.shape) * node.inputs[0].shape[-1]
+    if node.op == "attention_gradient":
+        return 2 * math.prod(node.inputs[0].shape) * node.shape[-1]
     if node.op == "pool":
         return math.prod(node.inputs[0].shape)
     if node.is_reduction or node.op in ("scan", "sort", "scatter", "partial_sums"):

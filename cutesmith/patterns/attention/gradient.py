@@ -1,0 +1,141 @@
+"""The gradients of an attention: from its log-sum-exp, its result and the gradient of that, without its weights.
+
+With P = exp(scores - log-sum-exp) and dS = P * (dO V^T - rows of sum(dO * O)) they are dV = P^T dO, dQ = dS K and
+dK = dS^T Q, times what the scores are scaled by (FlashAttention, arXiv 2205.14135).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from cutesmith.errors import UnmatchedError
+from cutesmith.patterns.attention.analysis import HALVES, aligned_scores, inside_band, product_of
+from cutesmith.patterns.attention.band import Band, band_of
+from cutesmith.patterns.attention.softmax import narrow, pointwise_cone
+from cutesmith.patterns.contraction.analysis import Matrix, matrix_of
+from cutesmith.patterns.contraction.epilogue import Epilogue, FunctionWriter, Given
+from cutesmith.patterns.graph.attributes import AttentionGradient, Input, TensorCode
+from cutesmith.patterns.graph.nodes import Graph, Node
+from cutesmith.patterns.graph.shapes import Shape
+from cutesmith.patterns.writing.naming import safe_names
+
+NUMBERS = frozenset({"constant", "sized", "scalar"})
+NOT_GRADIENTS = "there are no gradients of one attention alone"
+
+
+@dataclass(frozen=True)
+class GradientProblem:
+    """Gradients of softmax(scale * q k^T) v where `band` lets queries see keys; sizes are the traced ones.
+
+    `k` and `v` are (…, width, keys). `scale` is that number times what it is given. `shared` are the batch dimensions,
+    0 the last, along which gradients of keys and values are summed. `of` are those that the function returns, in its
+    order: "q", "k", "v".
+    """
+
+    graph: Graph
+    arguments: tuple[str, ...]
+    batch: Shape
+    queries: int
+    keys: int
+    width: int
+    q: Matrix
+    k: Matrix
+    v: Matrix
+    result: Matrix
+    of_result: Matrix
+    logsumexp: TensorCode
+    scale: Epilogue
+    band: Band
+    shared: tuple[int, ...]
+    of: tuple[str, ...]
+
+    @property
+    def matrices(self) -> list[tuple[str, Matrix, int]]:
+        """What is read of 16 bits: how messages name it, and the dimension along which its rows are contiguous."""
+        named = ("queries", self.q), ("keys", self.k), ("values", self.v), ("gradient", self.of_result)
+        rows = [(name, matrix, -2 if name in ("keys", "values") else -1) for name, matrix in named]
+        return [*rows, ("result", self.result, -1)]
+
+
+def analyse(graph: Graph, reserved: Collection[str]) -> GradientProblem:
+    """The problem of a graph that returns gradients of one attention of arguments; UnmatchedError for others."""
+    first = graph.outputs[0]
+    if any(node.op != "attention_gradient" or node.inputs != first.inputs for node in graph.outputs):
+        raise UnmatchedError(NOT_GRADIENTS, operation="")
+    scores, of_weights, logsumexp, result = first.inputs
+    product = product_of(scores)
+    if product is None or of_weights.op != "contract" or logsumexp.op != "input":
+        raise UnmatchedError(f"{first.where} is not of a product in memory", operation=first.where)
+    names, rank = safe_names([argument.name for argument in graph.arguments], reserved), len(scores.shape)
+    nodes = [narrow(node) for node in (*product.inputs, *of_weights.inputs, result)]
+    if any(node.op != "input" for node in nodes) or len({node.dtype for node in nodes} | {first.dtype}) > 1:
+        raise UnmatchedError(f"{first.where} is of values that are not in memory, or of several types", operation="")
+    q, k, of_result, v, result_matrix = (matrix_of(node, names, rank) for node in nodes)
+    problem = GradientProblem(
+        graph=graph,
+        arguments=tuple(names),
+        batch=scores.shape[:-2],
+        queries=scores.shape[-2],
+        keys=scores.shape[-1],
+        width=q.shape[-1],
+        q=q,
+        k=k,
+        v=v,
+        result=result_matrix,
+        of_result=of_result,
+        logsumexp=Input.of(logsumexp).code(names).then("{0}.squeeze(-1)"),
+        scale=_scale(scores, product, names, reserved),
+        band=band_of(scores),
+        shared=_shared(graph, scores.shape[:-2]),
+        of=tuple(AttentionGradient.of(node).factor for node in graph.outputs),
+    )
+    _check(problem, first)
+    return problem
+
+
+def _scale(scores: Node, product: Node, names: list[str], reserved: Collection[str]) -> Epilogue:
+    """What scores are times their product where the conditions of the band hold; refused for other functions."""
+    aligned, sums = aligned_scores(scores, product)
+    inside = inside_band(aligned, band_of(aligned))
+    if not is_multiple(inside, sums):
+        raise UnmatchedError(f"{scores.where} is not a multiple of {product.where} in a band", operation=scores.where)
+    writer = FunctionWriter(names, reserved, len(scores.shape), {-2: "at_m", -1: "at_n"}, fast=True, suffix="mn")
+    return writer.function([inside], {id(sums): Given.of(sums)})
+
+
+def is_multiple(node: Node, sums: Node) -> bool:
+    """Whether a value is another one times numbers."""
+    while node is not sums and node.op in ("mul", "cast"):
+        others = [each for each in node.inputs if not is_number(each)]
+        if len(others) != 1:
+            return False
+        (node,) = others
+    return node is sums
+
+
+def is_number(node: Node) -> bool:
+    """Whether a value is a number that is made of constants, sizes and numbers that are passed."""
+    cone = pointwise_cone(node)
+    return all(each.op in NUMBERS or each.is_pointwise for each in cone) and any(each.op in NUMBERS for each in cone)
+
+
+def _shared(graph: Graph, batch: Shape) -> tuple[int, ...]:
+    """The batch dimensions, 0 the last, that gradients of keys and values have not."""
+    summed = {node.shape[:-2] for node in graph.outputs if AttentionGradient.of(node).factor != "q"}
+    if len(summed) > 1:
+        raise UnmatchedError("gradients of keys and values are summed over other heads", operation="")
+    few = next(iter(summed), batch)
+    return tuple(d for d, sizes in enumerate(zip(reversed(batch), reversed(few), strict=True)) if sizes[0] != sizes[1])
+
+
+def _check(problem: GradientProblem, node: Node) -> None:
+    p = problem
+    if any(offset.argument is not None for offset in (*p.band.lower, *p.band.upper)):
+        raise UnmatchedError(f"{node.where} is of scores whose mask an argument moves", operation=node.where)
+    whole = all(matrix.shape[:-2] == p.batch for matrix in (p.q, p.of_result, p.result))
+    apart = all(matrix.shape[-3 - d] == 1 for matrix in (p.k, p.v) for d in p.shared)
+    if not (whole and apart) or p.q.dtype not in HALVES:
+        raise UnmatchedError(f"{node.where} is broadcast, or not of 16 bits", operation=node.where)
+    if len({p.width, p.k.shape[-2], p.v.shape[-2], p.of_result.shape[-1]}) > 1:
+        raise UnmatchedError(f"{node.where} has heads of several widths", operation=node.where)
