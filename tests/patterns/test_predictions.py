@@ -38,7 +38,7 @@ def attention(width, keys, *, is_causal):
 
 @pytest.mark.parametrize(("name", "most"), [("attention", 1.1), ("causal attention", 1.4)])
 def test_attention_beside_what_an_h200_took(name, most):
-    recorded = json.loads((FULL_SIZE.parents[1] / "h200/patterns/attention.json").read_text())["cases"]
+    recorded = json.loads((FULL_SIZE.parents[1] / "h200/patterns/patterns.json").read_text())["cases"]
     ratios = {}
     for case in (case for case in recorded if case["case"].startswith(f"{name} ")):
         width, keys = (int(number) for number in case["case"].removeprefix(f"{name} ").split(", "))
