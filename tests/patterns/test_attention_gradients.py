@@ -93,6 +93,15 @@ def test_they_are_those_of_pytorch(name, tmp_path):
 
 
 @slow
+def test_sizes_of_which_a_window_hides_rows_are_refused(tmp_path):
+    """Their gradients are NaN in PyTorch."""
+    function = partial(gradients, partial(written_out, window=40))
+    plan = planned(function, heads(70, 70, lead=(1, 1)), free_sizes=True)
+    with pytest.raises(ValueError, match="queries that each see a key: queries = 140, keys = 70"):
+        run(plan, heads(140, 70, lead=(1, 1)), tmp_path)
+
+
+@slow
 def test_other_sizes(tmp_path):
     function = partial(gradients, causal)
     plan = planned(function, heads(140, 140, lead=(2, 3)), free_sizes=True)
@@ -127,7 +136,11 @@ def capped(q, k, v):
     return torch.softmax(torch.tanh(q @ k.transpose(-1, -2)), -1) @ v
 
 
-REFUSED = {"heads of 32": (attention, heads(70, 70, 32)), "another function of scores": (capped, heads(70, 70))}
+REFUSED = {
+    "heads of 32": (attention, heads(70, 70, 32)),
+    "another function of scores": (capped, heads(70, 70)),
+    "queries that see no key": (partial(written_out, window=20), heads(140, 70)),
+}
 
 
 @pytest.mark.parametrize("name", REFUSED)

@@ -61,6 +61,15 @@ def seen_share(band: Band, queries: int, keys: int) -> float:
     return sum(max(0, count) for count in seen) / max(1, len(rows) * keys)
 
 
+def every_query_sees_a_key(band: Band, queries: int, keys: int) -> bool:
+    """Whether no row of the scores is hidden whole, by ends that no argument moves."""
+    if any(offset.argument is not None for offset in (*band.lower, *band.upper)):
+        return False
+    lower = max((offset.constant for offset in band.lower), default=-queries)
+    upper = min((offset.constant for offset in band.upper), default=keys)
+    return lower <= upper and upper >= 0 and queries + lower <= keys
+
+
 def _masks(node: Node) -> Iterator[tuple[Node, bool]]:
     """Conditions whose value, if it is not the one beside it, makes the score -inf."""
     if node.op == "where":

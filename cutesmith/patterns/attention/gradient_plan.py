@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from cutesmith.devices import RESERVED_SMEM_PER_BLOCK, SmVersion, parse_arch
 from cutesmith.errors import UnmatchedError
-from cutesmith.patterns.attention.band import seen_share
+from cutesmith.patterns.attention.band import every_query_sees_a_key, seen_share
 from cutesmith.patterns.attention.gradient import GradientProblem, analyse
 from cutesmith.patterns.attention.hopper import BARRIER_BYTES, layout_obstacles
 from cutesmith.patterns.attention.plan import bound_code
@@ -150,7 +150,7 @@ def _context(problem: GradientProblem, configuration: AttentionGradientConfigura
             *size_checks(problem.arguments, problem.graph, problem.graph.checked),
             *broadcast_checks(problem.arguments, problem.graph),
         ],
-        "first_checks": type_check(problem.arguments, problem.graph),
+        "first_checks": [*type_check(problem.arguments, problem.graph), *_seen_keys_check(problem)],
         "views": [*views.lines, *scale.laws],
         "q": q,
         "k": k,
@@ -162,3 +162,11 @@ def _context(problem: GradientProblem, configuration: AttentionGradientConfigura
         "key": launcher_key(list(dict.fromkeys(matrices))),
         "returned": returned([f"d{of}" for of in problem.of], as_tuple=problem.graph.returns_tuple),
     }
+
+
+def _seen_keys_check(problem: GradientProblem) -> Iterator[str]:
+    """Lines that refuse sizes of which a window hides whole rows, unless the traced ones have such rows."""
+    if problem.band.lower and every_query_sees_a_key(problem.band, problem.queries, problem.keys):
+        lower = max(offset.constant for offset in problem.band.lower)
+        yield f"if queries > keys + {-lower}:"
+        yield '    raise ValueError(f"this kernel takes queries that each see a key: {queries = }, {keys = }")'

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from cutesmith.patterns.attention.analysis import product_of
+from cutesmith.patterns.attention.band import band_of, every_query_sees_a_key
 from cutesmith.patterns.attention.softmax import Softmax, narrow, pointwise_cone, softmax_of
 from cutesmith.patterns.cutting.scores import viewed_before, with_plain_scores
 from cutesmith.patterns.cutting.seen_matrices import Seen, key_of, numbers_of, same_values, seen_as
@@ -59,6 +60,8 @@ def _backward_of(node: Node) -> _Backward | None:
     product = product_of(softmax.scores) if softmax and softmax.sink is None else None
     if softmax is None or product is None:
         return None
+    if not softmax.safe and not every_query_sees_a_key(band_of(softmax.scores), *softmax.scores.shape[-2:]):
+        return None  # a row of -inf alone makes all gradients of values NaN
     for first, second in (node.inputs[0].inputs, node.inputs[0].inputs[::-1]):
         of_weights = seen_as(second)
         is_product = of_weights.base.op == "contract" and not of_weights.is_turned and not of_weights.numbers
