@@ -194,7 +194,7 @@ class GraphBuilder(NodeTable):
 
     def _deviation_of_one(self, x: Node, dtype: str, correction: float) -> Node:
         """The variance of one element. ptxas may round the element and its mean differently, 0 times it is exact."""
-        return self("div", self("mul", x, 0.0), max(1.0 - correction, 0.0), dtype=dtype)
+        return self("div", self("abs", self("mul", x, 0.0)), max(1.0 - correction, 0.0), dtype=dtype)
 
     def drop_dims(self, node: Node, dims: Sequence[int]) -> Node:
         """The value without `dims`, each of size 1."""
