@@ -30,6 +30,12 @@ OPERATIONS = {
     "a number backwards": ("x.flip(-1) * 2 + x.flip(0)", (torch.tensor(-1.5),)),
     "variance of a number": ("x.var(correction=0) + x", (torch.tensor(-1.5),)),
     "softmax of a number": ("x.softmax(-1) * x", (torch.tensor(-1.5),)),
+    "variance of one element": ("torch.copysign(x.abs(), x.var(1, correction=0))", (torch.tensor([[-1.5], [2.5]]),)),
+    "a number beside a product": (
+        "(lambda v, w: ((1 / w).reshape(-1, 1), v[0], torch.atan2(1 / w, v)))"
+        "(F.gelu(x.sqrt().flip(-1)), F.linear(x.sqrt().flip(-1), y, z))",
+        (torch.randn(1).abs(), torch.randn(8, 1), torch.randn(8)),
+    ),
     "quotient rounded down": ("x // y", PAIRS),
     "quotient rounded down in float64": ("x // y", tuple(value.double() for value in PAIRS)),
     "step at NaN": ("torch.heaviside(x, y)", PAIRS),

@@ -72,4 +72,4 @@ def _order(shape: Shape, turned: Node) -> tuple[int, ...] | None:
             return None
         order += dims
     is_whole = not seen.offset and sorted(order) == list(range(len(shape)))
-    return tuple(order) if is_whole and order[-1] == len(shape) - 1 else None
+    return tuple(order) if is_whole and order[-1:] == [len(shape) - 1] else None
