@@ -363,7 +363,7 @@ def test_a_network_of_comparisons_and_a_walk_over_indices_take_longer_than_their
         trace_function(lambda x, ids: x.new_zeros(16384, 128).index_add(0, ids, x), (rows, ids)), "sm_90a"
     )
     for plan in (best, added):
-        assert H200.seconds(plan) > 2 * plan.algorithmic_bytes / H200.bytes_per_second
+        assert H200.seconds(plan) > 1.5 * plan.algorithmic_bytes / H200.bytes_per_second
 
 
 def test_a_function_whose_results_are_all_its_input_is_refused():

@@ -128,7 +128,7 @@ def test_an_index_outside_changes_nothing(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("nodes", "edges", "kind"), [(100_000, 1_000_000, AtomicsPlan), (5_000, 200, WalkPlan), (20, 100, WalkPlan)]
+    ("nodes", "edges", "kind"), [(100_000, 1_000_000, AtomicsPlan), (2_000, 200, WalkPlan), (20, 100, WalkPlan)]
 )
 def test_many_indices_are_added_by_atomics_and_few_in_their_order(nodes, edges, kind):
     inputs = torch.zeros(nodes, 64), torch.zeros(edges, dtype=torch.int64), torch.zeros(edges, dtype=torch.int64)
