@@ -102,6 +102,7 @@ class ColumnsPlan(GraphPlan):
         return columns_tiling(spread, self.analysis.columns, vector, self._smallest, configuration)
 
     def _spread(self, configuration: ColumnsConfiguration) -> Spread:
+        """How its threads and blocks share the columns."""
         neighbours, columns = _neighbours(self.analysis), self.analysis.columns
         vector, enough = (
             math.gcd(neighbours, configuration.vector),

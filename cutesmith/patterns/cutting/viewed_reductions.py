@@ -66,7 +66,7 @@ def _moved(graph: Graph, node: Node, views: Sequence[Node]) -> Node | None:
 
 def _is_plain(value: Node) -> bool:
     """Whether a value is pointwise work on arguments and numbers, which have no places."""
-    return all(each.is_pointwise or each.op in (*LEAVES - {"iota"},) for each in nodes_of((value,)))
+    return all(each.is_pointwise or each.op in LEAVES - {"iota"} for each in nodes_of((value,)))
 
 
 @dataclass(frozen=True)
