@@ -104,11 +104,8 @@ class ColumnsPlan(GraphPlan):
     def _spread(self, configuration: ColumnsConfiguration) -> Spread:
         """How its threads and blocks share the columns."""
         neighbours, columns = _neighbours(self.analysis), self.analysis.columns
-        vector, enough = (
-            math.gcd(neighbours, configuration.vector),
-            widest_lanes(self.analysis.rows, configuration.vector),
-        )
-        again = self._is_read_again
+        enough = widest_lanes(self.analysis.rows, configuration.vector)
+        vector, again = math.gcd(neighbours, configuration.vector), self._is_read_again
         return spread_columns(columns, neighbours // vector, vector, enough, configuration, again=again)
 
     @property
