@@ -6,6 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from cutesmith.patterns.cutting.own_places import with_reductions_in_place
 from cutesmith.patterns.cutting.viewed_reductions import with_viewed_reductions
 from cutesmith.patterns.match import plan_kernel
 from cutesmith.patterns.rows.plan import RowsPlan
@@ -294,3 +295,18 @@ def test_rows_that_are_as_long_for_all_sizes_have_slices_for_all_sizes(tmp_path)
 )
 def test_elements_that_meet_others_elsewhere_are_not_slices(function, inputs):
     assert in_slices(trace_function(function, inputs)) is None
+
+
+def moved_into_the_first(x):
+    top = x.max(0).values.abs()
+    moved = top.clone()
+    moved[..., :1] += moved[..., -1:]
+    return x == moved
+
+
+def test_a_reduction_of_more_dimensions_than_its_readers_have_is_stored():
+    graph = with_reductions_in_place(trace_function(moved_into_the_first, [torch.ones(8, 1, 32, 3, dtype=torch.int32)]))
+    assert any(node.op == "take" and len(node.inputs[0].shape) > len(node.shape) for node in graph.nodes())
+    assert all(
+        len(node.shape) >= len(child.shape) for node in graph.nodes() if node.op == "cast" for child in node.inputs
+    )

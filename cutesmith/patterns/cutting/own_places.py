@@ -24,6 +24,8 @@ def is_in_place(node: Node) -> bool:
     if node.op != "take" or node.inputs[0].op != "stored":
         return False
     source, *places = node.inputs
+    if len(source.shape) > len(node.shape):
+        return False
     return all(map(is_own_place, places, source.shape, range(-len(source.shape), 0)))
 
 
