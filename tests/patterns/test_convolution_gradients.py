@@ -41,6 +41,14 @@ EVERY = {
     "groups": case(lambda x, w: F.conv2d(x, w, padding=1, groups=2), (2, 4, 5, 6), (6, 2, 3, 3)),
     "depthwise": case(lambda x, w: F.conv2d(x, w, padding=1, groups=5), (2, 5, 6, 6), (5, 1, 3, 3)),
     "strided_depthwise": case(lambda x, w: F.conv2d(x, w, padding=1, stride=2, groups=4), (2, 4, 6, 7), (4, 1, 3, 3)),
+    "dilated_depthwise": case(
+        lambda x, w: F.conv2d(x, w, padding=(2, 3), dilation=(2, 1), groups=3), (2, 3, 7, 8), (3, 1, 3, 5)
+    ),
+    "depthwise_volume": case(
+        lambda x, w: F.conv3d(x, w, padding=(1, 0, 1), groups=2), (2, 2, 4, 5, 6), (2, 1, 3, 2, 3)
+    ),
+    "depthwise_few_taps": case(lambda x, w: F.conv2d(x, w, stride=(1, 2), groups=3), (2, 3, 5, 6), (3, 1, 2, 3)),
+    "half_depthwise": case(lambda x, w: F.conv2d(x, w, padding=3, groups=3), (2, 3, 6, 8), (3, 1, 7, 7), dtype=BF16),
     "depthwise_far_outside": case(lambda x, w: F.conv1d(x, w, padding=4, groups=3), (2, 3, 9), (3, 1, 3)),
     "causal": case(lambda x, w: F.silu(F.conv1d(x, w, padding=3, groups=4)[..., :-3]), (2, 4, 16), (4, 1, 4)),
     "volume": case(lambda x, w: F.conv3d(x, w, padding=(1, 0, 1)), (1, 3, 3, 4, 5), (4, 3, 2, 2, 3)),
@@ -64,7 +72,7 @@ EVERY = {
 }
 SLOW = (
     *("strided", "groups", "depthwise", "strided_depthwise", "causal", "volume", "transposed", "channels_last", "fp16"),
-    *("half_channels_last", "half_groups", "half_volume", "half_transposed"),
+    *("half_channels_last", "half_groups", "half_volume", "half_transposed", "half_depthwise", "dilated_depthwise"),
 )
 
 
@@ -122,6 +130,13 @@ def test_the_taps_of_a_line_are_one_factor_of_overlapping_rows(sizes, product, t
     (found,) = (launch for launch in launches if launch.pattern == "contraction")
     assert found.graph.outputs[0].shape == product
     assert isinstance(found.configurations("sm_90a")[0], HopperConfiguration)
+
+
+@pytest.mark.parametrize(("taps", "products"), [((3, 3), 1), ((2, 3), 0)])
+def test_many_taps_of_a_channel_are_diagonals_of_one_product(taps, products):
+    function, inputs = case(lambda x, w: F.conv2d(x, w, groups=3), (2, 3, 6, 8), (3, 1, *taps), dtype=BF16)
+    graph = trace_function(lambda *given: function(*given)[1], inputs)
+    assert len([node for node in graph.nodes() if node.op == "contract"]) == products
 
 
 @pytest.mark.parametrize("wanted", [0, 1, 2])

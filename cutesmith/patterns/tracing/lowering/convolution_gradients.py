@@ -11,21 +11,18 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import reduce
-from typing import Any
-
-import torch
 
 from cutesmith.patterns.graph.attributes import Input, View
 from cutesmith.patterns.graph.contractions import contract
-from cutesmith.patterns.graph.dtypes import HALVES, compute_dtype
+from cutesmith.patterns.graph.dtypes import HALVES
 from cutesmith.patterns.graph.nodes import Node
 from cutesmith.patterns.graph.shapes import Shape
 from cutesmith.patterns.graph.takes import take
 from cutesmith.patterns.graph.views import push_permute, push_slice
 from cutesmith.patterns.tracing.lowering.convolutions import convolution
+from cutesmith.patterns.tracing.lowering.depthwise_gradients import gradient_by_channel
 from cutesmith.patterns.tracing.lowering.dispatch import Lowered, Lowering, lowers
+from cutesmith.patterns.tracing.lowering.window_views import Slides, inside
 from cutesmith.problems.precision_flags import convolutions_may_round
 
 Sizes = Sequence[int]
@@ -47,14 +44,14 @@ def _convolution_backward(
     wanted: Sequence[bool],
 ) -> Lowered:
     """The gradients of image, weights and bias, those that are wanted."""
-    windows = _Windows(tuple(weight.shape[2:]), tuple(stride), tuple(padding), tuple(dilation), groups)
+    windows = Slides(tuple(weight.shape[2:]), tuple(stride), tuple(padding), tuple(dilation), groups)
     grad = low.build.stored(grad) if sum(wanted) > 1 else grad
     of_image = of_weight = of_bias = None
     of_positions = grad  # as the image's gradient reads it
     if wanted[1]:
         seen, made = (grad, image) if transposed else (image, grad)
         if groups == seen.shape[1] == made.shape[1]:
-            of_weight = _by_channel(low, seen, made, windows, low.dtypes[1])
+            of_weight = gradient_by_channel(low, seen, made, windows, low.dtypes[1])
         else:
             placed = _placed(low, made, windows)
             of_weight = _weight_gradient(low, seen, placed, windows, low.dtypes[1])
@@ -68,28 +65,7 @@ def _convolution_backward(
     return of_image, of_weight, of_bias
 
 
-@dataclass(frozen=True)
-class _Windows:
-    """Those of the convolution that is not transposed: of `groups` of channels, and along each dimension."""
-
-    taps: Shape
-    stride: Shape
-    padding: Shape
-    dilation: Shape
-    groups: int
-
-    @property
-    def slides(self) -> tuple[bool, ...]:
-        """Along which dimensions neighbouring windows begin at neighbouring elements."""
-        return tuple(step == 1 for step in self.stride)
-
-    @property
-    def reaches(self) -> Shape:
-        """Elements from a window's first to its last."""
-        return tuple(apart * (taps - 1) for apart, taps in zip(self.dilation, self.taps, strict=True))
-
-
-def _image_gradient(low: Lowering, grad: Node, image: Node, weight: Node, windows: _Windows, transposed: bool) -> Node:
+def _image_gradient(low: Lowering, grad: Node, image: Node, weight: Node, windows: Slides, transposed: bool) -> Node:
     """The convolution the other way; elements that no window saw, at the end, are positions more.
 
     A transposed convolution may have more positions at its end than a stride: no element of its image made those.
@@ -107,7 +83,7 @@ def _image_gradient(low: Lowering, grad: Node, image: Node, weight: Node, window
     return found
 
 
-def _weight_gradient(low: Lowering, image: Node, made: Node, windows: _Windows, dtype: str) -> Node:
+def _weight_gradient(low: Lowering, image: Node, made: Node, windows: Slides, dtype: str) -> Node:
     """(outputs, channels of a group, *taps), of an image (N, channels, *sizes) and a gradient (N, outputs, *places)."""
     build, groups, rank, pitches = low.build, windows.groups, len(windows.taps), made.shape[2:]
     channels, outputs = image.shape[1] // groups, made.shape[1] // groups
@@ -134,62 +110,19 @@ def _weight_gradient(low: Lowering, image: Node, made: Node, windows: _Windows, 
     return build.reshape(turned, (groups * outputs, channels, *windows.taps))
 
 
-def _by_channel(low: Lowering, image: Node, grad: Node, windows: _Windows, dtype: str) -> Node:
-    """(channels, 1, *taps) of a depthwise convolution: for each tap a sum of the products with what it sees."""
-    build, rank, (count, channels, *counts) = low.build, len(windows.taps), grad.shape
-    seen = _unfolded(low, _padded(low, image, windows), windows)
-    for dim, size in enumerate(counts, 2):
-        seen = push_slice(build, seen, dim, 0, size)
-    seen = push_permute(build, seen, [0, 1, *range(2 + rank, 2 + 2 * rank), *range(2, 2 + rank)])
-    made = build.reshape(grad, (count, channels, *(1,) * rank, *counts))
-    product = build("mul", seen, made, dtype=compute_dtype(dtype))
-    total = build.reduce("sum", product, (0, *range(2 + rank, 2 + 2 * rank)), dtype)
-    return build.reshape(total, (channels, 1, *windows.taps))
-
-
-def _unfolded(low: Lowering, image: Node, windows: _Windows) -> Node:
-    """(N, channels, *counts, *taps), a view of an image in memory whose elements are seen by several windows."""
-    sizes = tuple(reach + 1 for reach in windows.reaches)
-    unfolded = "".join(f".unfold({dim + 2}, {{{dim + 1}}}, {step})" for dim, step in enumerate(windows.stride))
-    apart = ", ".join(f"::{step}" for step in windows.dilation)
-
-    def view(base: torch.Tensor) -> torch.Tensor:
-        for dim, (size, step) in enumerate(zip(sizes, windows.stride, strict=True), 2):
-            base = base.unfold(dim, size, step)
-        every: tuple[Any, ...] = (..., *(slice(None, None, step) for step in windows.dilation))
-        return base[every]
-
-    seen = low.build.view_in_memory(image, View(f"{{0}}{unfolded}[..., {apart}]", sizes), view)
-    assert seen is not None
-    return seen
-
-
-def _padded(low: Lowering, image: Node, windows: _Windows) -> Node:
-    """The image with zeros around it, in memory."""
-    build, rank = low.build, len(windows.taps)
-    sizes = [size + 2 * pad for size, pad in zip(image.shape[2:], windows.padding, strict=True)]
-    shape = (*image.shape[:2], *sizes)
-    at = [build.iota(shape, dim) for dim in range(rank + 2)]
-    places = [build("sub", at[2 + dim], pad) if pad else at[2 + dim] for dim, pad in enumerate(windows.padding)]
-    padded = zip(places, image.shape[2:], windows.padding, strict=True)
-    tests = [(op, place, bound) for place, size, pad in padded if pad for op, bound in (("ge", 0), ("lt", size))]
-    inside = [build(*test) for test in tests]
-    return build.stored(_inside(low, take(build, image, [*at[:2], *places], shape), inside) if inside else image)
-
-
-def _pitches(grad: Node, windows: _Windows) -> Shape:
+def _pitches(grad: Node, windows: Slides) -> Shape:
     """Places in memory along each dimension: those of windows, and of the elements that the last ones reach."""
     sizes = zip(grad.shape[2:], windows.reaches, windows.slides, strict=True)
     return tuple(count + reach if slides else count for count, reach, slides in sizes)
 
 
-def _lines(low: Lowering, image: Node, pitches: Shape, beside: Shape, windows: _Windows) -> Node:
+def _lines(low: Lowering, image: Node, pitches: Shape, beside: Shape, windows: Slides) -> Node:
     """(groups, N, *places, *taps, channels), zeros around the image; behind it one of zeros, into which taps reach."""
     build, rank, (count, channels) = low.build, len(pitches), image.shape[:2]
     more = any(reach and slides for reach, slides in zip(windows.reaches, windows.slides, strict=True))
     shape = (windows.groups, count + more, *pitches, *beside, channels // windows.groups)
     at = [build.iota(shape, dim) for dim in range(len(shape))]
-    places, inside = list[Node](), [build("lt", at[1], count)] if more else []
+    places, conditions = list[Node](), [build("lt", at[1], count)] if more else []
     for dim, size in enumerate(image.shape[2:]):
         place, pad, pitch = at[2 + dim], windows.padding[dim], pitches[dim]
         if not windows.slides[dim]:
@@ -198,15 +131,15 @@ def _lines(low: Lowering, image: Node, pitches: Shape, beside: Shape, windows: _
             )
         if pad:
             place = build("sub", place, pad)
-            inside += [build("ge", place, 0)]
+            conditions += [build("ge", place, 0)]
         if pad or pitch != size:
-            inside += [build("lt", place, size)]
+            conditions += [build("lt", place, size)]
         places.append(place)
     channel = build("add", build("mul", at[0], channels // windows.groups), at[-1])
-    return _inside(low, take(build, image, [at[1], channel, *places], shape), inside)
+    return inside(low, take(build, image, [at[1], channel, *places], shape), conditions)
 
 
-def _placed(low: Lowering, grad: Node, windows: _Windows) -> Node:
+def _placed(low: Lowering, grad: Node, windows: Slides) -> Node:
     """The gradient (N, outputs, *places), zeros where no window begins.
 
     Of 16 bits it is stored with its channels last, as the convolution that gives the image's gradient reads it, too.
@@ -220,8 +153,8 @@ def _placed(low: Lowering, grad: Node, windows: _Windows) -> Node:
     sizes = (count, outputs, *pitches)
     shape = tuple(sizes[dim] for dim in order)
     at = [build.iota(shape, order.index(dim)) for dim in range(2 + rank)]
-    inside = [build("lt", place, size) for place, size in zip(at[2:], counts, strict=True)]
-    placed = build.stored(_inside(low, take(build, grad, at, shape), inside))
+    conditions = [build("lt", place, size) for place, size in zip(at[2:], counts, strict=True)]
+    placed = build.stored(inside(low, take(build, grad, at, shape), conditions))
     return push_permute(build, placed, [order.index(dim) for dim in range(2 + rank)])
 
 
@@ -235,14 +168,6 @@ def _first_places(low: Lowering, placed: Node, shape: Shape) -> Node:
     for dim, size in enumerate(shape):
         placed = push_slice(low.build, placed, dim, 0, size)
     return placed
-
-
-def _inside(low: Lowering, value: Node, conditions: Sequence[Node]) -> Node:
-    """The value, and 0 where one of the conditions does not hold."""
-    if not conditions:
-        return low.build.materialise(value)
-    held = reduce(lambda one, other: low.build("logical_and", one, other), conditions)
-    return low.build("where", held, value, low.build.constant(0, compute_dtype(value.dtype)), dtype=value.dtype)
 
 
 def _strided(low: Lowering, x: Node, sizes: Shape, strides: Shape) -> Node:
