@@ -91,6 +91,10 @@ class PatternPlan(Protocol[C]):
         """Configurations in the order to try them, the best guess first."""
         ...
 
+    def why(self, configuration: C) -> str:
+        """Sentences: what decided for this configuration at the traced sizes, in its numbers."""
+        ...
+
     def render(self, configuration: C) -> str:
         """The kernel section of a kernel file: imports, device and host functions, `kernel_fn`."""
         ...

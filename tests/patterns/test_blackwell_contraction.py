@@ -241,5 +241,5 @@ def test_many_operands_leave_in_narrower_strips():
 
 def test_the_head_says_that_nothing_was_measured():
     plan = plan_of(torch.matmul, torch.empty(4096, 4096, dtype=BF16), torch.empty(4096, 4096, dtype=BF16))
-    text = plan.render(plan.configurations("sm_100a")[0])
-    assert "# Predicted for a B200, not measured (no Blackwell GPU has run it):" in text
+    told = plan.why(plan.configurations("sm_100a")[0])
+    assert "Predicted for a B200, not measured (no Blackwell GPU has run it):" in told

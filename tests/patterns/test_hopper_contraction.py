@@ -255,13 +255,14 @@ def test_predictions_follow_bytes_and_flops():
 
 def test_the_head_says_why():
     plan = plan_of(torch.matmul, torch.empty(4096, 4096, dtype=BF16), torch.empty(4096, 4096, dtype=BF16))
-    text = plan.render(Tiles(128, 192, 64, 5, pingpong=True, cluster_m=2))
-    assert "# 4096 x 4096 x 4096: 704 tiles of 128 x 192 keep 132 multiprocessors busy for 89% of 6 waves." in text
-    assert "# Predicted on an H200:" in text and "# Two blocks of a cluster" in text
-    assert "SPLIT" not in text and "copied first" not in text
+    configuration = Tiles(128, 192, 64, 5, pingpong=True, cluster_m=2)
+    told = plan.why(configuration)
+    assert "4096 x 4096 x 4096: 704 tiles of 128 x 192 keep 132 multiprocessors busy for 89% of 6 waves." in told
+    assert "Predicted on an H200:" in told and "Two blocks of a cluster" in told
+    assert "SPLIT" not in plan.render(configuration) and "copied first" not in told
     odd, single = plan_of_sizes(4096, 4096, 4095), plan_of_sizes(8205, 5921, 2949, torch.float32)
-    assert "# x0 is copied first, 33.5 MB: TMA" in odd.render(odd.configurations()[0])
-    assert "# Launches before it split each number" in single.render(single.configurations()[0])
+    assert "x0 is copied first, 33.5 MB: TMA" in odd.why(odd.configurations()[0])
+    assert "Launches before it split each number" in single.why(single.configurations()[0])
 
 
 @pytest.mark.parametrize(

@@ -84,6 +84,14 @@ class AttentionGradientPlan(GraphPlan):
         small = rows * problem.width * (2 + 2 + 4 + 4 + 2)  # dO, O, zeros where dQ is summed; its sums, dQ
         return 5 * 2 * rows * seen * problem.width / FLOPS[problem.width] + small / BYTES_PER_SECOND
 
+    def why(self, configuration: AttentionGradientConfiguration) -> str:
+        """What keeps the gradients of keys and values in registers."""
+        c, problem = configuration, self.problem
+        blocks = math.prod(problem.batch) * math.ceil(problem.keys / c.keys)
+        told = f"{blocks} blocks of {c.keys} keys go over {c.queries} queries at a time, {c.stages} steps on their way"
+        part = f"of heads of {problem.width} each of {c.warpgroups} warpgroups then has 64 x 64 of dQ"
+        return f"{told}: {part}, and dK and dV stay in registers to the end."
+
     def tiled_shape(self) -> TiledShape:
         """Queries and keys; every edge is guarded."""
         return TiledShape(sizes=(self.problem.queries, self.problem.keys))
@@ -96,7 +104,8 @@ class AttentionGradientPlan(GraphPlan):
 
     def render(self, configuration: AttentionGradientConfiguration) -> str:
         """The kernel section: imports, kernels, launch, cached compile and `kernel_fn`."""
-        return render_template("attention_gradient_sm90.py.j2", _context(self.problem, configuration))
+        context = _context(self.problem, configuration)
+        return render_template("attention_gradient_sm90.py.j2", context)
 
 
 def match(graph: Graph) -> AttentionGradientPlan:

@@ -155,6 +155,21 @@ class AttentionPlan(GraphPlan):
     def _tiles(self) -> int:
         return max(1, math.prod(self.problem.batch) * math.ceil(self.problem.queries / hopper.MOST_QUERIES))
 
+    def why(self, configuration: Form) -> str:
+        """The tiles that waves of blocks decided by, and who has the registers."""
+        c, problem = configuration, self.problem
+        blocks = math.prod(problem.batch) * math.ceil(problem.queries / c.queries)
+        told = (
+            f"{blocks} tiles of {c.queries} queries, on {SM_COUNT} multiprocessors, go over the keys {c.keys} at a time"
+        )
+        if not isinstance(c, HopperAttentionConfiguration):
+            return (
+                f"{told}: of those that fit registers and shared memory, these leave the least of the last wave idle."
+            )
+        told += f", {c.stages} steps in shared memory. The registers of {c.warpgroups} warpgroups hold scores and sums"
+        told += ", and products of one go beside the softmax of the other." if c.turns else "."
+        return told + (" Several blocks share the keys of a tile." if hopper.reads_in_parts(problem) else "")
+
     def tiled_shape(self) -> TiledShape:
         """Queries and keys; every edge is guarded."""
         return TiledShape(sizes=(self.problem.queries, self.problem.keys))

@@ -27,7 +27,7 @@ from cutesmith.patterns.selection.plan import SelectionPlan
 from cutesmith.patterns.windows.plan import WindowsPlan
 from cutesmith.patterns.writing.naming import KERNEL_NAME, ViewNames, fresh_name, safe_names
 from cutesmith.patterns.writing.noting import noting
-from cutesmith.patterns.writing.sections import join_sections
+from cutesmith.patterns.writing.sections import explained, join_sections
 from cutesmith.patterns.writing.templating import broadcast_checks, render_template, returned, size_checks
 from cutesmith.runtime.tiling import TiledShape, Tiling
 
@@ -138,6 +138,10 @@ class ChainPlan:
         """That of the tuned launch."""
         return self.tuned_plan.tiling(configuration)  # type: ignore[arg-type]
 
+    def why(self, configuration: AnyConfiguration) -> str:
+        """Nothing beside what the head of each kernel's section says."""
+        return ""
+
     def render(self, configuration: AnyConfiguration) -> str:
         """All kernels, and a `kernel_fn` that launches one after the other."""
         sections: dict[str, str] = {}
@@ -160,9 +164,9 @@ class ChainPlan:
     def _section(self, launch: Launch, configuration: AnyConfiguration) -> str:
         """Equal launches and all row reductions share the tuned configuration; others have their own best guess."""
         tuned, plan = self.launches[self.tuned], launch.plan
-        if launch.name == tuned.name or isinstance(plan, RowsPlan) and isinstance(tuned.plan, RowsPlan):
-            return plan.render(configuration)  # type: ignore[arg-type]
-        return plan.render(plan.configurations(self.arch)[0])  # type: ignore[arg-type]
+        if not (launch.name == tuned.name or isinstance(plan, RowsPlan) and isinstance(tuned.plan, RowsPlan)):
+            configuration = plan.configurations(self.arch)[0]
+        return explained(plan.render(configuration), launch.name, plan.why(configuration))  # type: ignore[arg-type]
 
     def _lines(self, names: list[str]) -> Iterator[str]:
         """The statements of `kernel_fn`: a value that no later launch needs is freed."""

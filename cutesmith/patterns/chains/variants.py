@@ -62,6 +62,10 @@ class VariantsPlan:
         """That of the first plan."""
         return self.first.tiling(configuration)  # type: ignore[arg-type]
 
+    def why(self, configuration: AnyConfiguration) -> str:
+        """That of the first plan."""
+        return self.first.why(configuration)  # type: ignore[arg-type]
+
     def render(self, configuration: AnyConfiguration) -> str:
         """All kernels, and a `kernel_fn` that takes the one for the sizes of its arguments, or refuses them."""
         functions = {sizes: f"sizes_{number}" for number, sizes in enumerate(self.plans)}

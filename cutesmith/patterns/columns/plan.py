@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from cutesmith.devices import parse_arch
 from cutesmith.errors import UnmatchedError
-from cutesmith.patterns.columns.spread import Spread, columns_tiling, spread_columns, widest_lanes
+from cutesmith.patterns.columns.spread import ENOUGH_BLOCKS, Spread, columns_tiling, spread_columns, widest_lanes
 from cutesmith.patterns.columns.steps import steps_of
 from cutesmith.patterns.configurations import ColumnsConfiguration
 from cutesmith.patterns.graph.attributes import Input
@@ -25,6 +25,7 @@ from cutesmith.patterns.rows.analysis import RowsAnalysis, TensorUse
 from cutesmith.patterns.rows.kernel import RowsKernel, write_kernel
 from cutesmith.patterns.rows.parts import ACROSS_ROWS
 from cutesmith.patterns.rows.plan import analysed, for_all_or_traced_sizes
+from cutesmith.patterns.rows.proposals import HINTS
 from cutesmith.patterns.writing.templating import first_checks, render_template
 from cutesmith.runtime.tiling import TiledShape, Tiling
 
@@ -90,6 +91,23 @@ class ColumnsPlan(GraphPlan):
             "last_stores": {o.name for stage in self.kernel.stages if not stage.accumulators for o in stage.stores},
         }
         return render_template("columns.py.j2", context)
+
+    def why(self, configuration: ColumnsConfiguration) -> str:
+        """How wide a block is, where rows wait between visits, and how many blocks there are."""
+        c, spread, visits = configuration, self._spread(configuration), len(self.kernel.stages)
+        _, rows = self.tiling(c).tile
+        blocks = math.ceil(self.analysis.rows / rows)
+        told = (
+            f"A block is {spread.lanes} lanes of {rows // spread.lanes} neighbouring rows, and {spread.parts} threads"
+        )
+        told += f" share the {self.analysis.columns} columns of each:"
+        held = f"rows stay in their registers for {visits} visits" if visits > 1 else "their registers hold a row"
+        again = f"{visits} visits read them, from L2 after the first" if visits > 1 else "a row is read once"
+        told += f" {held if spread.blocks == 1 else again}, {spread.chunks} loads of a thread on their way at once."
+        told += f" {self.analysis.rows} rows are {blocks} blocks for {ENOUGH_BLOCKS // 2} multiprocessors."
+        if c.hints in HINTS:
+            told += f" {HINTS[c.hints]}"
+        return told
 
     def tiled_shape(self) -> TiledShape:
         """Columns and rows; every edge is guarded."""

@@ -77,6 +77,13 @@ def direct_seconds(problem: ContractionProblem, c: DirectConfiguration) -> float
     return max(warps * busy / CLOCK, problem.graph.moved_bytes / BYTES_PER_SECOND)
 
 
+def direct_why(problem: ContractionProblem, c: DirectConfiguration) -> str:
+    """Sentences: why threads read the image themselves, and what each sums up."""
+    sums = f"{c.features} features at {c.positions} positions"
+    told = f"{problem.m} features of {problem.k} products each are few: tiles in shared memory would take longer."
+    return f"{told} A thread sums up {sums} in registers; {direct_seconds(problem, c) * 1e6:.3g} µs are predicted."
+
+
 def is_padded(problem: ContractionProblem) -> bool:
     """Whether windows may see places where no element is."""
     assert isinstance(problem.b, Seen)

@@ -28,6 +28,7 @@ from cutesmith.patterns.contraction.blackwell.legality import needs_launches as 
 from cutesmith.patterns.contraction.blackwell.legality import obstacles as blackwell_obstacles
 from cutesmith.patterns.contraction.blackwell.legality import shared_bytes as blackwell_shared_bytes
 from cutesmith.patterns.contraction.blackwell.prediction import predict as blackwell_predict
+from cutesmith.patterns.contraction.blackwell.prediction import why as blackwell_why
 from cutesmith.patterns.contraction.blackwell.proposals import proposals as blackwell_proposals
 from cutesmith.patterns.contraction.checks import (
     block_checks,
@@ -38,18 +39,19 @@ from cutesmith.patterns.contraction.checks import (
     is_image,
 )
 from cutesmith.patterns.contraction.computed import Computed
-from cutesmith.patterns.contraction.direct import direct_context, direct_proposals, direct_seconds
+from cutesmith.patterns.contraction.direct import direct_context, direct_proposals, direct_seconds, direct_why
 from cutesmith.patterns.contraction.direct import shared_bytes as direct_shared_bytes
 from cutesmith.patterns.contraction.epilogue import Output
 from cutesmith.patterns.contraction.hopper.kernel import HOPPER_NAMES, hopper_context
 from cutesmith.patterns.contraction.hopper.legality import copied_factors, moved_outputs, obstacles
 from cutesmith.patterns.contraction.hopper.legality import shared_bytes as hopper_shared_bytes
 from cutesmith.patterns.contraction.hopper.prediction import LAUNCH_SECONDS, predict
+from cutesmith.patterns.contraction.hopper.prediction import why as hopper_why
 from cutesmith.patterns.contraction.hopper.proposals import proposals as hopper_proposals
 from cutesmith.patterns.contraction.legality import refusals, shared_bytes, threads
-from cutesmith.patterns.contraction.proposals import predicted_seconds, proposals
+from cutesmith.patterns.contraction.proposals import predicted_seconds, proposals, why
 from cutesmith.patterns.contraction.skinny import shared_bytes as skinny_shared_bytes
-from cutesmith.patterns.contraction.skinny import skinny_context, skinny_proposals, skinny_seconds
+from cutesmith.patterns.contraction.skinny import skinny_context, skinny_proposals, skinny_seconds, skinny_why
 from cutesmith.patterns.contraction.tma import TMA_BYTES, given_by_columns, stretches
 from cutesmith.patterns.graph.attributes import Reshaping
 from cutesmith.patterns.graph.dtypes import ITEM_BYTES
@@ -169,6 +171,18 @@ class ContractionPlan(GraphPlan):
             return LAUNCH_SECONDS + skinny_seconds(self.problem, configuration)
         return LAUNCH_SECONDS + predicted_seconds(self.problem, configuration)
 
+    def why(self, configuration: Form) -> str:
+        """The tiles, their waves, and what is launched beside them."""
+        if isinstance(configuration, BlackwellConfiguration):
+            return blackwell_why(self.problem_for(configuration), configuration)
+        if isinstance(configuration, HopperConfiguration):
+            return hopper_why(self.problem_for(configuration), configuration)
+        if isinstance(configuration, DirectConfiguration):
+            return direct_why(self.problem, configuration)
+        if isinstance(configuration, SkinnyConfiguration):
+            return skinny_why(self.problem, configuration)
+        return why(self.problem, configuration)
+
     def tiled_shape(self) -> TiledShape:
         """Rows and columns of the result; every edge is guarded."""
         return TiledShape(sizes=(self.problem.m, self.problem.n))
@@ -198,16 +212,16 @@ class ContractionPlan(GraphPlan):
     def render(self, configuration: Form) -> str:
         """The kernel section: imports, device functions, kernel, launch, cached compile and `kernel_fn`."""
         problem = self.problem_for(configuration)
-        context = _context(problem, configuration)
+        context, own, template = _context(problem, configuration), dict[str, object](), "contraction"
         if isinstance(configuration, HopperConfiguration):
-            return render_template("contraction_sm90.py.j2", context | hopper_context(problem, configuration))
-        if isinstance(configuration, DirectConfiguration):
-            return render_template("contraction_direct.py.j2", context | direct_context(problem, configuration))
-        if isinstance(configuration, SkinnyConfiguration):
-            return render_template("contraction_skinny.py.j2", context | skinny_context(problem))
-        if isinstance(configuration, BlackwellConfiguration):
-            return render_template("contraction_sm100.py.j2", context | blackwell_context(problem, configuration))
-        return render_template("contraction.py.j2", context)
+            template, own = "contraction_sm90", hopper_context(problem, configuration)
+        elif isinstance(configuration, DirectConfiguration):
+            template, own = "contraction_direct", direct_context(problem, configuration)
+        elif isinstance(configuration, SkinnyConfiguration):
+            template, own = "contraction_skinny", skinny_context(problem)
+        elif isinstance(configuration, BlackwellConfiguration):
+            template, own = "contraction_sm100", blackwell_context(problem, configuration)
+        return render_template(f"{template}.py.j2", context | own)
 
 
 def _context(problem: ContractionProblem, configuration: Form) -> dict[str, object]:

@@ -88,10 +88,24 @@ def predicted_seconds(problem: ContractionProblem, c: ContractionConfiguration) 
     return max(arithmetic + loads + ends, waits, problem.graph.moved_bytes / (BYTES_PER_SECOND * max(busy, 1e-3)))
 
 
+def why(problem: ContractionProblem, c: ContractionConfiguration) -> str:
+    """A sentence: the tiles and their waves, by which the configurations are ordered."""
+    tiles = problem.tiles_down(c.tile_m) * math.ceil(problem.n / c.tile_n)
+    blocks, resident = problem.batches * tiles, SM_COUNT * _blocks_at_once(c)
+    shape = f"{problem.m} x {problem.n} x {problem.k}" + (f", {problem.batches} times" if problem.batches > 1 else "")
+    told = f"{shape}: {blocks} tiles of {c.tile_m} x {c.tile_n} fill {blocks / resident:.3g} waves of {resident} blocks"
+    return f"{told}, {c.warps_m * c.warps_n} warps each; {c.stages} stages of {c.tile_k} of k are in flight."
+
+
+def _blocks_at_once(c: ContractionConfiguration) -> int:
+    """Of a multiprocessor."""
+    return max(1, 8 // (c.warps_m * c.warps_n))
+
+
 def _predicted_cost(problem: ContractionProblem, c: ContractionConfiguration) -> float:
     """Of all waves of blocks: a tile's time grows with its area, and with the lines that it loads for each product."""
     blocks = problem.batches * problem.tiles_down(c.tile_m) * math.ceil(problem.n / c.tile_n)
-    resident = SM_COUNT * max(1, 8 // (c.warps_m * c.warps_n))
+    resident = SM_COUNT * _blocks_at_once(c)
     waves = math.ceil(blocks / resident) * resident
     columns = c.tile_n * len(problem.right)
     loads = 1 / c.tile_m + 1 / columns

@@ -107,6 +107,15 @@ def skinny_seconds(problem: ContractionProblem, c: SkinnyConfiguration) -> float
     return max(memory, from_l2, through_l1, issued, flops) + 0.3e-6 * waves
 
 
+def skinny_why(problem: ContractionProblem, c: SkinnyConfiguration) -> str:
+    """Sentences: what a warp multiplies, how k is shared, and the loads on their way."""
+    told = (
+        f"{problem.m} rows fit {math.ceil(problem.m / c.tokens)} tiles of {c.tokens}; a warp multiplies {c.lines} lines"
+    )
+    told += f" with one, {c.warps_k} warps share k, and a lane loads {c.depth} pieces of it before the first is used."
+    return f"{told} {skinny_seconds(problem, c) * 1e6:.3g} µs are predicted."
+
+
 def skinny_context(problem: ContractionProblem) -> dict[str, object]:
     """What the template needs beside the rest of a contraction."""
     epilogue, b = problem.epilogue, problem.b

@@ -32,6 +32,11 @@ class Prediction:
     busy: float
     bound: str
 
+    @property
+    def busy_waves(self) -> str:
+        """Such as "93% of 2 waves"."""
+        return f"{self.busy:.0%} of {self.waves} wave{'s' if self.waves > 1 else ''}"
+
 
 def tma_reaches(matrix: Matrix) -> bool:
     """Whether a tensor map can say where its lines are."""

@@ -105,8 +105,7 @@ class ElementwisePlan(GraphPlan):
         guesses = [ElementwiseConfiguration(threads, widest, vectors) for threads, vectors in GUESSES]
         if isinstance(self.kernel, PlacedKernel) and self.kernel.reads_apart:
             guesses.sort(key=lambda guess: (guess.threads, guess.vectors) != OF_ELEMENTS_APART)
-        (tile,) = self.tiling(guesses[0]).tile
-        if math.prod(value_of(self.graph.outputs[0]).shape) < FEW_BLOCKS * tile or widest * max(sizes) > VECTOR_BYTES:
+        if self._has_few_blocks(guesses[0]) or widest * max(sizes) > VECTOR_BYTES:
             guesses.sort(key=lambda c: c.vectors)
         if max(sizes) > min(sizes):
             narrow = VECTOR_BYTES // max(sizes)
@@ -114,6 +113,26 @@ class ElementwisePlan(GraphPlan):
         if any(node.op in LONG_CODE and node.dtype == "float64" for node in self.graph.nodes()):
             return [ElementwiseConfiguration(128, 1, 1), *guesses]
         return guesses
+
+    def _has_few_blocks(self, configuration: ElementwiseConfiguration) -> bool:
+        """Whether multiprocessors have one block at most."""
+        (tile,) = self.tiling(configuration).tile
+        return self.tiled_shape().sizes[0] < FEW_BLOCKS * tile
+
+    def why(self, configuration: ElementwiseConfiguration) -> str:
+        """What decided about vectors: the bytes of an access, elements that lie apart, few blocks."""
+        c, (count,) = configuration, self.tiled_shape().sizes
+        sizes = [ITEM_BYTES[node.dtype] for node in self._full_size_nodes()]
+        accesses = sorted({c.vector * size for size in (min(sizes), max(sizes))})
+        told = f"A vector is {c.vector} elements, {' to '.join(map(str, accesses))} bytes of a tensor."
+        if accesses[-1] > VECTOR_BYTES:
+            told += f" The widest tensor takes {accesses[-1] // VECTOR_BYTES} accesses for it, so that few are best."
+        if isinstance(self.kernel, PlacedKernel) and self.kernel.reads_apart:
+            told += f" {self.kernel.reads_apart} reads of an element go to places apart, which L1 serves one by one."
+        loads = f"{c.vectors} of them before the first is used" if c.vectors > 1 else "one"
+        (tile,) = self.tiling(c).tile
+        told += f" A thread loads {loads}: {count} elements are {math.ceil(count / tile)} blocks of {c.threads} threads"
+        return f"{told}, {'fewer' if self._has_few_blocks(c) else 'more'} than {FEW_BLOCKS} multiprocessors."
 
     def tiled_shape(self) -> TiledShape:
         """All elements in one dimension, whose edge is guarded."""
@@ -135,7 +154,8 @@ class ElementwisePlan(GraphPlan):
         """The kernel section: imports, device functions, kernel, launch, cached compile and `kernel_fn`."""
         types = first_checks(self.kernel.arguments, self.graph, self.kernel.whole)
         template = TEMPLATES[type(self.kernel)]
-        return render_template(f"{template}.py.j2", {**vars(self.kernel), "c": configuration, "first_checks": types})
+        context = {**vars(self.kernel), "c": configuration, "first_checks": types}
+        return render_template(f"{template}.py.j2", context)
 
 
 def match(graph: Graph) -> ElementwisePlan:

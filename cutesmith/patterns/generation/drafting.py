@@ -177,7 +177,7 @@ class Drafter:
                 pattern=plan.pattern,
                 configuration=section.configuration.to_dict(),
                 arch=request.arch,
-                reasons=" ".join(filter(None, (_reasons(plan, section, len(kernels)), rounded, assumed))),
+                reasons=" ".join(filter(None, (reasons(plan, section, len(kernels)), rounded, assumed))),
             )
             kernels.append(replace(section, source=source))
         return Draft(
@@ -192,19 +192,22 @@ class Drafter:
         )
 
 
-def _reasons(plan: PatternPlan[Any], drafted: Drafted, place: int) -> str:
-    """Why a kernel has this configuration, and what time is predicted; products that TMA loads say it themselves."""
-    if isinstance(drafted.configuration, HopperConfiguration | BlackwellConfiguration):
-        return ""
+def reasons(plan: PatternPlan[Any], drafted: Drafted, place: int) -> str:
+    """The rank of a later guess, why a kernel has this configuration, and what time is predicted.
+
+    A product by TMA says the time of its own configuration; of several kernels each says why in its section.
+    """
+    rank = f"Number {place + 1} of its configurations in order of promise." if place else ""
+    why, by_tma = plan.why(drafted.configuration), HopperConfiguration | BlackwellConfiguration
+    if why and isinstance(drafted.configuration, by_tma):
+        return f"{rank} {why}".strip()
     from cutesmith.patterns.chains.chain import ChainPlan, SinglePlan
     from cutesmith.patterns.chains.variants import VariantsPlan
     from cutesmith.patterns.cutting.machine import H200
 
     first = plan.first if isinstance(plan, VariantsPlan) else plan
     known = cast(SinglePlan | ChainPlan, first)  # whatever `plan_kernel` returns is one of these
-    rank = "the most promising" if place == 0 else f"number {place + 1} in order of promise"
-    why = f"Of the configurations that this GPU can run it is {rank}."
-    return f"{why} {H200.prediction(known)}"
+    return " ".join(filter(None, (rank, why, H200.prediction(known))))
 
 
 def render_valid(plan: PatternPlan[C], arch: str, limit: int) -> tuple[list[Drafted], list[Drafted]]:

@@ -8,6 +8,7 @@ stored.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -52,6 +53,12 @@ class InterleavingPlan(GraphPlan):
     def configurations(self, arch: str = "sm_90a") -> list[InterleavingConfiguration]:
         """Threads a block, the best guess first."""
         return [InterleavingConfiguration(threads) for threads in GUESSES]
+
+    def why(self, configuration: InterleavingConfiguration) -> str:
+        """How many loads a thread has on their way."""
+        phases, blocks = len(self.problem.products), math.prod(self.problem.blocks)
+        told = f"A thread has one place of all {phases} phases, so that as many loads are on their way:"
+        return f"{told} {blocks} places in blocks of {configuration.threads} threads."
 
     def tiled_shape(self) -> TiledShape:
         """Blocks of positions along the contiguous dimension; the edge is guarded."""

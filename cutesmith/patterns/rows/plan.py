@@ -23,7 +23,7 @@ from cutesmith.patterns.rows.analysis import FIRST_HALVES, RowsAnalysis, TensorU
 from cutesmith.patterns.rows.kernel import RowsKernel, write_kernel
 from cutesmith.patterns.rows.moved_sums import with_moved_sums
 from cutesmith.patterns.rows.parts import root_of
-from cutesmith.patterns.rows.proposals import item_bytes, proposals
+from cutesmith.patterns.rows.proposals import item_bytes, proposals, why
 from cutesmith.patterns.rows.slices import in_slices
 from cutesmith.patterns.rows.spread import rows_tiling, spread_row
 from cutesmith.patterns.writing.templating import first_checks, render_template
@@ -116,6 +116,10 @@ class RowsPlan(GraphPlan):
         order = self.analysis.sharing if configuration.neighbours else self.analysis.kept
         context = {**vars(self.kernel), **_DENSE, "kept_dims": order, "c": configuration, "first_checks": types}
         return render_template("rows.py.j2", context)
+
+    def why(self, configuration: RowsConfiguration) -> str:
+        """Where a row waits between visits, and for what loads and registers are limited."""
+        return why(self.analysis, self.kernel.kept_bytes, len(self.kernel.stages), configuration)
 
     def tiled_shape(self) -> TiledShape:
         """Rows and columns; every edge is guarded."""

@@ -10,6 +10,7 @@ from cutesmith.patterns.configurations import RowsConfiguration
 from cutesmith.patterns.graph.dtypes import ITEM_BYTES
 from cutesmith.patterns.graph.nodes import Node
 from cutesmith.patterns.rows.analysis import RowsAnalysis
+from cutesmith.patterns.rows.spread import Spread, spread_row
 
 BLOCK_BYTES = 112 << 10
 """Of a row that one block keeps in shared memory: two such blocks, with their partial results, fit an SM of 228 KB."""
@@ -35,6 +36,12 @@ Sums of 128 rows of 100352 in bfloat16 took 17.0 us on an H200 by 256 threads a 
 FULL = 2048
 """Threads an SM: every one that it can hold, so more rows in flight for at most 32 registers a thread."""
 
+HINTS = {
+    "stream": "Loads pass L1, as nothing is read twice.",
+    "keep": "Loads pass L1, and L2 keeps their lines longer than others.",
+    "last": "L2 keeps the lines of loads longer than others.",
+}
+"""What the hints of loads are for."""
 
 SEVERAL_ROWS = 1024
 """Columns of rows of which a block has several: L1 has what neighbours share.
@@ -188,3 +195,35 @@ def _long_rows(
     if clusters:
         found.append(replace(base, elements_per_thread=64, max_threads=128, max_cluster=CLUSTER))
     return found
+
+
+def why(analysis: RowsAnalysis, kept_bytes: int, visits: int, c: RowsConfiguration) -> str:
+    """Sentences: where a row waits between so many visits, hints of its loads, and who shares a multiprocessor."""
+    spread = spread_row(analysis.columns, analysis.vector(c.vector), c, kept_bytes)
+    told = [f"A row of {analysis.columns} elements {_waiting(spread, kept_bytes, visits)}."]
+    if analysis.partial_sums:
+        told.append(f"A thread sums up its columns of all rows in {c.elements_per_thread} registers for each sum.")
+    if spread.rows > 1:
+        told.append(f"{spread.rows} rows share a block of {spread.threads * spread.rows} threads.")
+    if c.neighbours:
+        told.append("Rows that read the same of a table follow each other, so that L1 has it.")
+    if c.hints in HINTS:
+        told.append(HINTS[c.hints])
+    if c.threads_per_sm:
+        told.append(f"Registers are limited so that {c.threads_per_sm} threads share a multiprocessor.")
+    return " ".join(told)
+
+
+def _waiting(spread: Spread, kept_bytes: int, visits: int) -> str:
+    """What becomes of a row from its first visit to its last."""
+    threads = f"{spread.threads} thread{'s' if spread.threads > 1 else ''}"
+    threads += f" in each of {spread.cluster} blocks of a cluster" if spread.cluster > 1 else ""
+    vectors = f"{spread.chunks} vector{'s' if spread.chunks > 1 else ''} of {spread.vector}"
+    if spread.blocks == 1:
+        stays = f"stays in registers for {visits} visits" if visits > 1 else "is read once"
+        return f"{stays}: {threads} have {vectors} each"
+    if spread.shared:
+        kilobytes = spread.kept * spread.vector * kept_bytes / 1024
+        return f"waits in {kilobytes:.3g} KB of a block's shared memory, as {threads} hold {vectors} each at a time"
+    again = f"is read by {visits} visits, from L2 after the first" if visits > 1 else "is read once"
+    return f"{again}: {threads} load {vectors} each at a time"

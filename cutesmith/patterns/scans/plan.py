@@ -20,7 +20,7 @@ from cutesmith.patterns.graph.nodes import Graph
 from cutesmith.patterns.pattern_plan import GraphPlan
 from cutesmith.patterns.scans.analysis import ScanProblem, analyse
 from cutesmith.patterns.scans.operations import LARGER, combine_source, neutral
-from cutesmith.patterns.scans.proposals import proposals
+from cutesmith.patterns.scans.proposals import proposals, why
 from cutesmith.patterns.writing.expressions import literal
 from cutesmith.patterns.writing.naming import SHARED_NAMES, Parameter, ViewNames
 from cutesmith.patterns.writing.templating import (
@@ -58,6 +58,10 @@ class ScansPlan(GraphPlan):
     def configurations(self, arch: str = "sm_90a") -> list[ScansConfiguration]:
         """How lines lie over threads, the best guess first."""
         return proposals(self.problem, parse_arch(arch).sm)
+
+    def why(self, configuration: ScansConfiguration) -> str:
+        """Whether a line fits a tile, blocks go along it, or all blocks are at work on it."""
+        return why(self.problem, configuration)
 
     def tiled_shape(self) -> TiledShape:
         """The length of a line; every edge is guarded."""

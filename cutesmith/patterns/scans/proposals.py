@@ -49,8 +49,7 @@ RESIDENT = 132 * 1024
 
 def proposals(problem: ScanProblem, sm: SmVersion) -> list[ScansConfiguration]:
     """Candidates by the bytes on their way: every one is correct for every size and layout."""
-    dim, length = problem.scan.dim, problem.shape[problem.scan.dim]
-    lines = math.prod(size for at, size in enumerate(problem.shape) if at != dim)
+    lines, length = _lines(problem)
     if _is_innermost(problem):
         vector = min(16 // max(1, min(_item_bytes(problem))), 8)
         lanes = min(32, power_of_two(math.ceil(length / vector)))
@@ -60,6 +59,29 @@ def proposals(problem: ScanProblem, sm: SmVersion) -> list[ScansConfiguration]:
         is_quick = _along_seconds(usual[0], lines, length, memory) <= ROUNDS_RATE * memory + ROUNDS_SECONDS
         return _unique([*usual, *shared] if is_quick else [*shared, *usual])
     return _unique(_along(length, 1, 1, vectors, warps) for vectors, warps in _column_shapes(lines))
+
+
+def _lines(problem: ScanProblem) -> tuple[int, int]:
+    """How many lines there are, and how long each is."""
+    dim = problem.scan.dim
+    return math.prod(size for at, size in enumerate(problem.shape) if at != dim), problem.shape[dim]
+
+
+def why(problem: ScanProblem, c: ScansConfiguration) -> str:
+    """Sentences: whether a line fits a tile, blocks go along it, or all blocks are at work on it."""
+    lines, length = _lines(problem)
+    if c.stages:
+        tiles = math.ceil(length / c.tile)
+        told = f"{lines} line{'s' if lines > 1 else ''} of {length} in {tiles} tiles of {c.tile} each: blocks that go"
+        told += " along their lines would leave memory idle, so tiles are at work in all blocks in rounds."
+        return f"{told} {c.stages} tiles of a block are in shared memory, blocks on a multiprocessor: {c.resident}."
+    of_block = c.across * (32 // c.lanes)
+    told = f"A block has {of_block} line{'s' if of_block > 1 else ''} of {lines}, {c.along} of its warps along each:"
+    held = f"{c.vectors} x {c.vector} elements a thread"
+    steps = math.ceil(length / c.tile)
+    takes = "are a whole line" if steps == 1 else f"are {c.tile} of a line's {length}, which takes {steps} steps"
+    apart = "" if c.lanes > 1 else " Neighbours in memory are of different lines, so that each lane has its own."
+    return f"{told} {held} {takes}.{apart}"
 
 
 def _in_rounds(problem: ScanProblem, vector: int, sm: SmVersion) -> list[ScansConfiguration]:

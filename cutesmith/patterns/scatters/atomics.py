@@ -180,6 +180,16 @@ class AtomicsPlan(GraphPlan):
         found.sort(key=lambda c: c.loads > 1 and c.threads * c.loads * c.vector > few)
         return found if vector == 1 else [found[0], replace(found[0], vector=1), *found[1:]]
 
+    def why(self, configuration: AtomicsConfiguration) -> str:
+        """Why threads add by atomics, and how many columns at once."""
+        c, count = configuration, math.prod(self.problem.frame)
+        places = ", ".join(str(math.prod(each.scatter.shape)) for each in self.sums)
+        first = "in the shared memory of each block first, then " if self.private else ""
+        told = f"{count} elements go to {places} places {first}by atomics, which is predicted to take less time"
+        wide = f"{c.vector} columns by one atomic" if c.vector > 1 else "one element an atomic"
+        loads = f"{c.loads} loads before the first is added" if c.loads > 1 else "one load at a time"
+        return f"{told} than blocks that walk over all indices: {wide}, {loads}, {c.threads} threads a block."
+
     def tiled_shape(self) -> TiledShape:
         """What is combined; every edge is guarded."""
         sizes = [ITEM_BYTES[node.dtype] for node in self.graph.outputs]

@@ -101,6 +101,14 @@ class WalkPlan(GraphPlan):
         """Sizes of a block and of what it keeps, the best guess first; every one is right for every size and layout."""
         return [ScattersConfiguration(*shape) for shape in SHAPES]
 
+    def why(self, configuration: ScattersConfiguration) -> str:
+        """Why blocks walk over all indices."""
+        c, problem = configuration, self.problem
+        told = f"A block has up to {c.tile} places of {math.prod(problem.shape)} in shared memory"
+        walks = f"walks over {problem.frame[problem.dim]} indices, {c.loads} of a thread at a time"
+        order = "in whatever order" if problem.is_orderless else "in their order, the same in every run"
+        return f"{told} and {walks}, {order}: {self.warp_instructions / 1e6:.3g} million instructions of warps."
+
     def tiled_shape(self) -> TiledShape:
         """The places along the dimension of the index; every edge is guarded."""
         sizes = [ITEM_BYTES[node.dtype] for node in self.graph.outputs]

@@ -77,6 +77,9 @@ each element more where it goes to another block, as its address there has 64 bi
 PLACE_BYTES = 2
 """Of a place in shared memory where lines are sorted by digits; what is more is in the key."""
 
+CLOCK = 1.755e9
+"""Cycles of an H200 a second."""
+
 SM = parse_arch("sm_90a").sm
 ISSUED_AT_ONCE, LATENCY = 2, 8
 """Instructions that a multiprocessor issues in a cycle, integers at half the rate; cycles of a warp for one."""
@@ -191,6 +194,22 @@ class SelectionPlan(GraphPlan):
         """A block's part of a line."""
         c = configuration
         return Tiling(threads=c.threads, tile=(c.threads * c.loads,), settings=c.to_dict())
+
+    def why(self, configuration: SelectionConfiguration) -> str:
+        """What sorts a line, by the predicted times of both forms, and where it lies meanwhile."""
+        c, microseconds = configuration, self._cycles(configuration) / CLOCK * 1e6
+        told = f"{self._lines} lines of {self._length}: {microseconds:.3g} µs are predicted of {c.threads} threads each"
+        if c.radix:
+            turns, room = ITEM_BYTES[self.source.dtype], self._radix_room(c)
+            where = (
+                "a scratch in memory holds them" if not room else f"registers hold them, up to {c.loads} of a thread"
+            )
+            where += f" in each of {c.cluster} blocks" if c.cluster > 1 else ""
+            return f"{told} that sort by eight bits of the keys in {turns} turns, while {where}."
+        others = [self._cycles(other) for other in self.configurations() if other.radix]
+        count = self.sorts[0].shape[Sort.of(self.sorts[0]).dim]
+        whole = "the whole line" if count == self._length else f"the first {count}"
+        return f"{told} that sort {whole} by a network; by digits it would be {min(others) / CLOCK * 1e6:.3g}."
 
     def render(self, configuration: SelectionConfiguration) -> str:
         """The kernel section: imports, device functions, kernel, launch, cached compile and `kernel_fn`."""

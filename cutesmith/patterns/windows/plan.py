@@ -27,6 +27,7 @@ from cutesmith.patterns.windows.proposals import (
     seen,
     vector_of,
     warp_instructions,
+    why,
     with_channels_last,
 )
 from cutesmith.patterns.writing.expressions import literal
@@ -82,6 +83,10 @@ class WindowsPlan(GraphPlan):
         """Outputs a thread and threads a block, the best guess first."""
         return proposals(self.problem)
 
+    def why(self, configuration: WindowsConfiguration) -> str:
+        """What a thread makes and reads, and what its time is spent on."""
+        return why(self.problem, configuration)
+
     def tiled_shape(self) -> TiledShape:
         """Positions along the contiguous dimension; the edge is guarded."""
         sizes = [ITEM_BYTES[node.dtype] for node in self.graph.outputs]
@@ -94,7 +99,8 @@ class WindowsPlan(GraphPlan):
 
     def render(self, configuration: WindowsConfiguration) -> str:
         """The kernel section: imports, device functions, kernel, launch, cached compile and `kernel_fn`."""
-        return render_template(TEMPLATES[form_of(self.problem, configuration)], _context(self.problem, configuration))
+        template = TEMPLATES[form_of(self.problem, configuration)]
+        return render_template(template, _context(self.problem, configuration))
 
 
 def _context(problem: WindowsProblem, c: WindowsConfiguration) -> dict[str, object]:

@@ -53,6 +53,18 @@ def proposals(problem: WindowsProblem) -> list[WindowsConfiguration]:
     return [*by_channels, *(replace(c, threads=256) for c in by_channels[:2]), ordered[0]]
 
 
+def why(problem: WindowsProblem, c: WindowsConfiguration) -> str:
+    """Sentences: what a thread makes and reads of the image, who its neighbours are, what its time is spent on."""
+    work, (seconds, through_l1) = _work(problem, c), _predicted(problem, c)
+    along = "channels" if c.in_channels else "outputs of a line"
+    made = f"{c.outputs} neighbouring {along}" if c.outputs > 1 else "one output"
+    made += f" in {c.lines} lines" if c.lines > 1 else ""
+    lanes = "channels, which are neighbours in memory" if c.by_channels else "a line"
+    spent = "L1" if through_l1 == seconds else "memory" if _memory(problem, c) == seconds else "instructions and memory"
+    told = f"A thread makes {made} by {work.accesses} accesses to the image, its lanes lie along {lanes}."
+    return f"{told} Of {1e6 * seconds:.3g} µs that are predicted, most are for {spent}."
+
+
 def _repeated(problem: WindowsProblem, c: WindowsConfiguration) -> Iterator[WindowsConfiguration]:
     """Those of several lines whose samples lie as those of their neighbours."""
     if problem.rank > 1:

@@ -24,6 +24,8 @@ from cutesmith.problems.contract import defined_names, module_scope, parse
 from cutesmith.syntax import walk
 
 PROBLEM_MARK = "# ---- The problem, as it was given: what to compute, and on which inputs."
+OFF = (False, 0, "none")
+"""Values of a configuration that switch something off, which the head need not name."""
 HEADER = '''\
 """{problem} as a CuTe DSL kernel.
 
@@ -65,7 +67,7 @@ def assemble_kernel(
 
 
 def _header(problem: str, pattern: str, configuration: Mapping[str, Any], arch: str, reasons: str) -> str:
-    chosen = {key: value for key, value in configuration.items() if value is not False}  # not what is switched off
+    chosen = {key: value for key, value in configuration.items() if value not in OFF}
     settings = ", ".join(f"{key}={json.dumps(value)}" for key, value in chosen.items()) or "none"
     facts = (
         f"Written by cutesmith {__version__} for {arch}: pattern {pattern}, configuration {settings}.",

@@ -12,6 +12,9 @@ from cutesmith.patterns.writing.special_functions import SPECIAL_FUNCTIONS
 KERNEL_NAME = "kernel_fn"
 """The function that a section gives to the file: what it needs stays."""
 
+KERNEL_MARK = "# ---- kernel: "
+"""What the line of a section begins with that says what its kernel computes."""
+
 SHARED_NAMES = frozenset(
     "torch cutlass cute math functools NamedTuple const_expr range_constexpr "
     "BFloat16 Boolean Float16 Float32 Float64 Float8E4M3FN Float8E5M2 Int8 Int16 Int32 Int64 Uint8 "

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import ast
 import functools
+import itertools
+import textwrap
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 
-from cutesmith.patterns.writing.naming import KERNEL_NAME
+from cutesmith.patterns.writing.naming import KERNEL_MARK, KERNEL_NAME
 from cutesmith.patterns.writing.renaming import KEPT, pieces_of, renamed
 from cutesmith.problems.contract import defined_names, module_scope, parse
 from cutesmith.syntax import walk
@@ -31,7 +33,7 @@ class _File:
     known: dict[Meaning, dict[str, str]] = field(default_factory=dict)
 
     def added(self, section: str, function: str) -> str:
-        """What a section adds to the file: the first all of it, a later one the statements that are new."""
+        """What a section adds to the file: the first all of it, a later one its head and what is new."""
         is_first = not self.known
         section = section.strip("\n")
         meanings = _Meanings(statements_of(section), function, self.numbers)
@@ -44,10 +46,30 @@ class _File:
             names |= self.known[meaning]
         self.taken |= set(names.values())
         renames = {old: new for old, new in names.items() if new != old} | {KERNEL_NAME: function}
-        return renamed(section, renames) if is_first else "\n\n\n".join(renamed(text, renames) for text in kept)
+        if is_first:
+            return renamed(section, renames)
+        return "\n\n\n".join([*_head_of(section), *(renamed(text, renames) for text in kept)])
 
     def _free(self, name: str, function: str) -> str:
         return name if name not in self.taken else _own_name(name, function)
+
+
+def explained(section: str, name: str, why: str) -> str:
+    """The section of a kernel that is one of several, with sentences in its head that say why it is laid out so."""
+    told = textwrap.fill(why, 118, initial_indent="# ", subsequent_indent="# ", break_long_words=False).split("\n")
+    lines = section.split("\n")
+    marks = [at for at, line in enumerate(lines, start=1) if line.startswith(KERNEL_MARK)]
+    if not marks:
+        imports = (each for each in parse(section, name).body if isinstance(each, (ast.Import, ast.ImportFrom)))
+        marks, told = [max(each.end_lineno or 0 for each in imports)], ["", f"{KERNEL_MARK}{name}", *told]
+    return "\n".join([*lines[: marks[0]], *told, *lines[marks[0] :]])
+
+
+def _head_of(section: str) -> list[str]:
+    """The comments that say what a section's kernel computes, and why so."""
+    lines = itertools.dropwhile(lambda line: not line.startswith(KERNEL_MARK), section.split("\n"))
+    comments = list(itertools.takewhile(lambda line: line.startswith("#"), lines))
+    return ["\n".join(comments)] if comments else []
 
 
 @dataclass(frozen=True)

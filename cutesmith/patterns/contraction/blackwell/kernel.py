@@ -5,7 +5,6 @@ from __future__ import annotations
 from cutesmith.patterns.configurations import BlackwellConfiguration
 from cutesmith.patterns.contraction.analysis import ContractionProblem
 from cutesmith.patterns.contraction.arithmetic import Arithmetic, arithmetic_of
-from cutesmith.patterns.contraction.blackwell.prediction import reasons
 from cutesmith.patterns.contraction.im2col import im2col_context
 from cutesmith.patterns.contraction.tma import lie_along_k, tma_context
 from cutesmith.patterns.graph.dtypes import ITEM_BYTES, STORAGE_TYPE
@@ -37,7 +36,6 @@ def blackwell_context(problem: ContractionProblem, c: BlackwellConfiguration) ->
         shared
         | im2col_context(problem.windows)
         | {
-            "reasons": reasons(problem, c),
             "batched": bool(problem.batch) and not c.joined,
             "joined": c.joined,
             "grouped": False,

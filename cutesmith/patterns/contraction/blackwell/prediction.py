@@ -7,6 +7,7 @@ no data sheet says is an estimate, and named one.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 from cutesmith.devices import parse_arch
 from cutesmith.patterns.configurations import BlackwellConfiguration as Tiles
@@ -94,25 +95,26 @@ def _multiply_seconds(problem: ContractionProblem, c: Tiles) -> float:
     return 2 * c.rows * columns * c.tile_k * len(problem.right) / peak
 
 
-def reasons(problem: ContractionProblem, c: Tiles) -> list[str]:
+def why(problem: ContractionProblem, c: Tiles) -> str:
     """Sentences for the head of the kernel: why this configuration, and what time is predicted."""
+    return " ".join(_reasons(problem, c))
+
+
+def _reasons(problem: ContractionProblem, c: Tiles) -> Iterator[str]:
     found = predict(problem, c)
     shape = f"{problem.m} x {problem.n} x {problem.k}" + (f", {problem.batches} times" if problem.batches > 1 else "")
     transposed = " of the transposed result" if c.swapped else ""
     pairs = f"{MULTIPROCESSORS // 2} pairs of multiprocessors" if c.pair else f"{MULTIPROCESSORS} multiprocessors"
-    lines = [
-        f"{shape}: {found.tiles} tiles of {c.tile_m} x {c.tile_n}{transposed} keep {pairs} busy for "
-        f"{found.busy:.0%} of {found.waves} wave{'s' if found.waves > 1 else ''}.",
-        f"Predicted for a B200, not measured (no Blackwell GPU has run it): {found.seconds * 1e6:.0f} us, mostly "
-        f"{found.bound}.",
-    ]
+    tiles = f"{found.tiles} tiles of {c.tile_m} x {c.tile_n}{transposed}"
+    yield f"{shape}: {tiles} keep {pairs} busy for {found.busy_waves}."
+    told = "Predicted for a B200, not measured (no Blackwell GPU has run it):"
+    yield f"{told} {found.seconds * 1e6:.0f} us, mostly {found.bound}."
     if c.joined:
-        lines.append("Images follow each other in tiles: the rows of one alone would leave them half empty.")
+        yield "Images follow each other in tiles: the rows of one alone would leave them half empty."
     if moved_outputs(problem, c):
-        lines.append("A launch after it moves rows of the result together, which TMA stores apart.")
+        yield "A launch after it moves rows of the result together, which TMA stores apart."
     if c.ahead:
-        lines.append("Launches before it split each number of both factors into parts.")
-        return lines
+        yield "Launches before it split each number of both factors into parts."
+        return
     for matrix in copied_factors(problem):
-        lines.append(f"{matrix.code.name} is copied first, {matrix.bytes / 1e6:.3g} MB: TMA cannot read it in place.")
-    return lines
+        yield f"{matrix.code.name} is copied first, {matrix.bytes / 1e6:.3g} MB: TMA cannot read it in place."

@@ -16,7 +16,7 @@ from cutesmith.patterns.contraction.hopper.legality import (
     sums_again,
     turned_factors,
 )
-from cutesmith.patterns.contraction.hopper.prediction import blocks_at_once, read_once, reasons
+from cutesmith.patterns.contraction.hopper.prediction import blocks_at_once, read_once
 from cutesmith.patterns.contraction.hopper.scales import tile_scales
 from cutesmith.patterns.contraction.im2col import im2col_context
 from cutesmith.patterns.contraction.tma import tma_context
@@ -89,7 +89,6 @@ def hopper_context(problem: ContractionProblem, c: HopperConfiguration) -> dict[
         shared
         | im2col_context(problem.windows)
         | {
-            "reasons": reasons(problem, c),
             "blocks_per_sm": blocks_at_once(problem, c),
             "rows": c.rows,
             "split_stages": SPLIT_STAGES,

@@ -271,32 +271,33 @@ def _steps(problem: ContractionProblem, c: Tiles) -> float:
     return taps * math.ceil(problem.k // taps / c.tile_k)
 
 
-def reasons(problem: ContractionProblem, c: Tiles) -> list[str]:
+def why(problem: ContractionProblem, c: Tiles) -> str:
     """Sentences for the head of the kernel: why this configuration, and what time is predicted."""
+    return " ".join(_reasons(problem, c))
+
+
+def _reasons(problem: ContractionProblem, c: Tiles) -> Iterator[str]:
     found = predict(problem, c)
     shape = f"{problem.m} x {problem.n} x {problem.k}" + (f", {problem.batches} times" if problem.batches > 1 else "")
     shape += "" if problem.ends is None else f", rows of {problem.groups} groups"
     transposed = " of the transposed result" if c.swapped else ""
     split = f", each by {c.split} blocks," if c.split > 1 else ""
-    lines = [
-        f"{shape}: {found.tiles} tiles of {c.tile_m} x {c.tile_n}{transposed}{split} keep 132 multiprocessors busy for "
-        f"{found.busy:.0%} of {found.waves} wave{'s' if found.waves > 1 else ''}.",
-        f"Predicted on an H200: {found.seconds * 1e6:.0f} us, mostly {found.bound}."
-        f" {c.stages} stages of {c.tile_k} of k are in flight.",
-    ]
+    tiles = f"{found.tiles} tiles of {c.tile_m} x {c.tile_n}{transposed}{split}"
+    yield f"{shape}: {tiles} keep 132 multiprocessors busy for {found.busy_waves}."
+    yield f"Predicted on an H200: {found.seconds * 1e6:.0f} us, mostly {found.bound}."
+    yield f"{c.stages} stages of {c.tile_k} of k are in flight."
     if c.cluster_m * c.cluster_n > 1:
-        lines.append("Two blocks of a cluster load what they share once: less traffic from L2, and less power.")
+        yield "Two blocks of a cluster load what they share once: less traffic from L2, and less power."
     if problem.order:
-        lines.append("Sums are stored at their positions: no launch after it puts phases in order.")
+        yield "Sums are stored at their positions: no launch after it puts phases in order."
     if c.joined:
-        lines.append("Images follow each other in tiles: the rows of one alone would leave them half empty.")
+        yield "Images follow each other in tiles: the rows of one alone would leave them half empty."
     if moved_outputs(problem, c):
-        lines.append("A launch after it moves rows of the result together, which TMA stores apart.")
+        yield "A launch after it moves rows of the result together, which TMA stores apart."
     if c.ahead:
-        lines.append("Launches before it split each number of both factors into parts.")
-        return lines
+        yield "Launches before it split each number of both factors into parts."
+        return
     turned = turned_factors(problem, c)
     for matrix in copied_factors(problem, c):
-        why = "wgmma reads tf32 along k alone" if matrix in turned else "TMA cannot read it in place"
-        lines.append(f"{matrix.code.name} is copied first, {matrix.bytes / 1e6:.3g} MB: {why}.")
-    return lines
+        cause = "wgmma reads tf32 along k alone" if matrix in turned else "TMA cannot read it in place"
+        yield f"{matrix.code.name} is copied first, {matrix.bytes / 1e6:.3g} MB: {cause}."
