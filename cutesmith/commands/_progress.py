@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from cutesmith.runtime.tuning import Progress
+
+LINE_SECONDS = 5.0  # at least between two lines of one stage
 
 
 @contextmanager
@@ -18,7 +21,7 @@ def progress_display(*, quiet: bool = False) -> Iterator[Progress]:
         yield lambda stage, done, total, message="": None
         return
     if not sys.stderr.isatty():
-        yield _print_step
+        yield Lines()
         return
     try:
         from rich.console import Console
@@ -32,7 +35,7 @@ def progress_display(*, quiet: bool = False) -> Iterator[Progress]:
             TimeElapsedColumn,
         )
     except ImportError:
-        yield _print_step
+        yield Lines()
         return
     columns = (
         SpinnerColumn(),
@@ -54,8 +57,15 @@ def progress_display(*, quiet: bool = False) -> Iterator[Progress]:
         yield show
 
 
-def _print_step(stage: str, done: int, total: int, message: str = "") -> None:
-    """A line where a stage ends, and where it begins if there is something to say of that."""
-    if done == total or message:
-        counted = f"{done}/{total} " if done else ""
-        print(f"{stage}: {counted}{message}".rstrip(), file=sys.stderr, flush=True)
+class Lines:
+    """A line where a stage ends, where it begins if there is something to say of that, and now and then between."""
+
+    def __init__(self, seconds: float = LINE_SECONDS) -> None:
+        self._last, self._seconds = time.monotonic(), seconds
+
+    def __call__(self, stage: str, done: int, total: int, message: str = "") -> None:
+        now = time.monotonic()
+        if done == total or message or (done and now - self._last >= self._seconds):
+            counted = f"{done}/{total} " if done else ""
+            print(f"{stage}: {counted}{message}".rstrip(), file=sys.stderr, flush=True)
+            self._last = now

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from math import prod
 
@@ -45,14 +44,14 @@ def main(argv: list[str]) -> int:
     if options.timeout <= 0:
         raise UsageError(f"--timeout {options.timeout:g}: it must be more than 0 seconds")
     archs = [arch for text in options.arch or DEFAULT_ARCHS for arch in text.split(",") if arch]
-    with progress_display(quiet=not sys.stderr.isatty()) as tell:
+    with progress_display() as tell:
         verdict = compile_kernel(
             options.file,
             archs,
             problem=options.problem,
             timeout=options.timeout,
             keep_dir=options.keep,
-            progress=lambda done, functions: tell("compile", done, functions),
+            progress=tell,
         )
     return report(verdict, as_json=options.json, lines=table(verdict))
 

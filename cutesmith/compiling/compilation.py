@@ -9,6 +9,7 @@ and launches on other inputs.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,7 +20,7 @@ from queue import SimpleQueue
 
 from cutesmith.compiling.requests import CompiledFile, CompileFile
 from cutesmith.compiling.sass import HOW_TO_GET_IT, disassembled, disassembler
-from cutesmith.compiling.shares import NONE, Share, may_be_shared, merged, shares_of
+from cutesmith.compiling.shares import COMPILED, NONE, Share, may_be_shared, merged, shares_of
 from cutesmith.devices import DEFAULT_ARCHS, parse_arch
 from cutesmith.errors import CandidateError, UsageError
 from cutesmith.problems import contract
@@ -28,6 +29,12 @@ from cutesmith.sandbox.worker import Pending, Worker
 from cutesmith.verdicts import ArchReport, CompileVerdict, ExitCode
 
 DEFAULT_TIMEOUT = 120.0
+
+Progress = Callable[[str, int, int], object]
+"""Told what is done, such as "kernels for sm_90a", and how many of how many are."""
+
+
+def _silent(what: str, done: int, total: int) -> None: ...
 
 
 def compile_kernel(
@@ -38,16 +45,16 @@ def compile_kernel(
     timeout: float = DEFAULT_TIMEOUT,
     keep_dir: str | Path | None = None,
     variants: bool = True,
-    progress: Callable[[int, int], object] = lambda done, functions: None,
+    progress: Progress = _silent,
 ) -> CompileVerdict:
     """Compile the file's kernel for each architecture and report what every launch of it uses.
 
     `problem` gives `get_inputs` where the kernel file has none; `timeout` is seconds for one architecture; `keep_dir`
     receives PTX, cubins and, where nvdisasm is installed, machine code as text. The functions of a file that has many
     are compiled by as many processes as there are processors (`shares`), and `progress` is told how many of how many
-    are done. Raises UsageError for an unknown
-    architecture and ContractError for a file that is not a kernel file; whatever the kernel does wrong is in the
-    verdict, whose exit code is that of the first architecture that failed.
+    are done, from several threads. Raises UsageError for an unknown architecture and ContractError for a file that is
+    not a kernel file; whatever the kernel does wrong is in the verdict, whose exit code is that of the first
+    architecture that failed.
     """
     started = time.perf_counter()
     targets = _targets(archs)
@@ -62,15 +69,15 @@ def compile_kernel(
 
 
 def compile_siblings(
-    paths: Sequence[str | Path], arch: str, *, jobs: int = 1, variants: bool = False
+    paths: Sequence[str | Path], arch: str, *, jobs: int = 1, variants: bool = False, progress: Progress = _silent
 ) -> Iterator[CompileVerdict]:
     """A verdict for each of several files of one origin, in order; they share `jobs` workers, since importing the DSL
-    takes seconds. Files of many kernels follow each other, each in shares. `variants` as of `compile_kernel`, which
-    says what is raised.
+    takes seconds. Files of many kernels follow each other, each in shares. `variants` and `progress` are as of
+    `compile_kernel`, which says what is raised.
     """
     (target,) = _targets((arch,))
     if len(paths) == 1 or may_be_shared(paths[0]):
-        yield from (compile_kernel(path, (target,), variants=variants) for path in paths)
+        yield from (compile_kernel(path, (target,), variants=variants, progress=progress) for path in paths)
         return
     with contextlib.ExitStack() as opened:
         workers = [opened.enter_context(_Compilations(DEFAULT_TIMEOUT)) for _ in range(jobs)]
@@ -119,15 +126,13 @@ class _File:
     keep: bool
     variants: bool
 
-    def compiled(
-        self, workers: Sequence[_Compilations], arch: str, progress: Callable[[int, int], object]
-    ) -> CompiledFile:
+    def compiled(self, workers: Sequence[_Compilations], arch: str, progress: Progress) -> CompiledFile:
         """The reply for one architecture: in shares, where there are several, else of one worker."""
         shares = self._shares(workers, arch) if len(workers) > 1 else []
-        replies = list[CompiledFile]()
-        for (_, end), reply in zip(shares, self._in_turn(workers, arch, shares), strict=True):
-            replies.append(reply)
-            progress(end, shares[-1][1])
+        done = itertools.count(1)
+        for worker in workers if shares else ():
+            worker.on_compiled = lambda: progress(f"kernels for {arch}", next(done), shares[-1][1])
+        replies = [*self._in_turn(workers, arch, shares)]
         if replies and all(reply.report.exit_code == ExitCode.PASSED for reply in replies):
             return merged(replies)
         workers[0].ask(self, arch)  # also where one share failed: the whole says it as it is
@@ -165,6 +170,7 @@ class _Compilations:
         self._timeout = timeout
         self._worker: Worker | None = None
         self._asked: Pending[CompiledFile] | CandidateError = CandidateError("ask() comes first", ExitCode.INTERNAL)
+        self.on_compiled: Callable[[], object] = lambda: None  # called after each function of a share
         self.narrow = ""  # what the kernel compiled last narrows, see compiling.narrowing
 
     def __enter__(self) -> _Compilations:
@@ -218,9 +224,13 @@ class _Compilations:
             if self._worker is not None:
                 self._worker.close()
             # The GPU, where there is one, stays out of reach: nothing here needs it.
-            self._worker = Worker(compiler, environment={"CUDA_VISIBLE_DEVICES": ""})
+            self._worker = Worker(compiler, environment={"CUDA_VISIBLE_DEVICES": ""}, follow=self._follow)
             self._worker.start()
         return self._worker
+
+    def _follow(self, printed: str) -> None:
+        for _ in range(printed.count(COMPILED)):
+            self.on_compiled()
 
 
 def _disassembled(cubins: Sequence[bytes]) -> tuple[list[bytes], str]:

@@ -21,7 +21,7 @@ from cutesmith.compiling.inner_loops import inner_loops
 from cutesmith.compiling.kernel_notes import kernel_notes
 from cutesmith.compiling.narrowing import Compiled, described, narrow_instructions, opcodes_in, unexplained
 from cutesmith.compiling.requests import CompiledFile, CompileFile
-from cutesmith.compiling.shares import NONE, Share
+from cutesmith.compiling.shares import COMPILED, NONE, Share
 from cutesmith.compiling.types_seen import types_seen
 from cutesmith.compiling.unstable_joins import pointed_at_assignments
 from cutesmith.devices import occupancy, parse_arch
@@ -54,6 +54,7 @@ class Compiler:
 
     def __init__(self, *, confined: bool = True) -> None:
         self._unconfined = confined
+        self._types: dict[tuple[str, ...], list[str]] = {}  # seen in references, by the texts: shares have the same
 
     def handle(self, request: CompileFile) -> CompiledFile:
         """Compile one file for one architecture."""
@@ -62,13 +63,13 @@ class Compiler:
         if self._unconfined:
             confine()
             self._unconfined = False
-        return _compile(request)
+        return _compile(request, self._types.setdefault(tuple(request.sources.values()), []))
 
 
-def _compile(request: CompileFile) -> CompiledFile:
+def _compile(request: CompileFile, types: list[str]) -> CompiledFile:
+    """Compile it; `types` are those that the reference computes with, which are filled in where they are needed."""
     path, problem, arch = Path(request.path), request.problem, request.arch
     started = time.perf_counter()
-    types: list[str] = []
     fake, share = True, request.share
     sets = MOST_SETS if request.variants else 0
     recorded, error = _record(path, problem, arch, types, fake=fake, sets=sets, share=share)
@@ -105,6 +106,8 @@ def _record(
     torch.manual_seed(0)
     modules, progress = set(sys.modules), Progress(sets)
     with session(arch, fake=fake, line_info=True, share=share) as recorded:
+        if share is not None:
+            recorded.on_compiled = lambda: print(COMPILED, end="", flush=True)
         try:
             _run_kernel(path, problem, types if fake and not types else None, recorded, progress)
             return recorded, None if share == NONE else _silent_error(recorded, progress)

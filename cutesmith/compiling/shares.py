@@ -22,6 +22,8 @@ FEWEST_CALLS = 4
 """Calls of `compile` in the text: a file with fewer has few kernels, and is not run once more to count them."""
 NONE = (0, 0)
 """The share of a process that only counts."""
+COMPILED = "(one function of a share is compiled)\n"
+"""What a process that compiles a share prints after each function: its parent shows how far it is."""
 
 Share = tuple[int, int]
 """The first call of `cute.compile` that a process makes, and the one after its last."""

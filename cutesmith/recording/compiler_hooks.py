@@ -183,7 +183,11 @@ class _Hooks:
             share, number = self._recorded.share, self._recorded.calls
             self._recorded.calls += 1
             is_made = share is None or share[0] <= number < share[1]
-            return original(owner, *args, **kwargs) if is_made else CompiledElsewhere(self._recorded)
+            if not is_made:
+                return CompiledElsewhere(self._recorded)
+            compiled = original(owner, *args, **kwargs)
+            self._recorded.on_compiled()
+            return compiled
 
         return _as_part_of(original.__module__, compile_function)
 

@@ -87,9 +87,9 @@ class Session:
     """What one run of host code compiled and launched; `errors` are calls that could not be answered.
 
     `calls` counts those of `cute.compile`; with a `share` only those in its range are made, and what the others return
-    does nothing: `left_out` counts the calls of that. With an `executor`, launches are executed as they are recorded;
-    its first exception is `failure`, and every later call into compiled host code ends in it, as a GPU's error sticks
-    to its context.
+    does nothing: `left_out` counts the calls of that. `on_compiled` is called after each that was made. With an
+    `executor`, launches are executed as they are recorded; its first exception is `failure`, and every later call into
+    compiled host code ends in it, as a GPU's error sticks to its context.
     """
 
     arch: str
@@ -98,6 +98,7 @@ class Session:
     share: tuple[int, int] | None = None
     calls: int = 0
     left_out: int = 0
+    on_compiled: Callable[[], object] = lambda: None
     failure: BaseException | None = None
     held_back: list[Callable[[], object]] | None = None  # what a CUDA graph captures, to be done at its replays
     launches: list[Launch] = field(default_factory=list)

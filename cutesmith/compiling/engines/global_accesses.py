@@ -18,7 +18,7 @@ from cutesmith.compiling.engines.thread_values import ThreadValues, Value
 from cutesmith.emulator.profiling.requests import Requests
 from cutesmith.emulator.program.abi import WARP, Array
 from cutesmith.emulator.program.basic_blocks import Program
-from cutesmith.emulator.program.control_flow import after, successors
+from cutesmith.emulator.program.control_flow import loops
 from cutesmith.emulator.ptx.syntax import Address, Immediate, Instruction
 from cutesmith.recording.sessions import Launch
 from cutesmith.verdicts import GlobalAccess, Touched
@@ -37,7 +37,7 @@ def global_accesses(program: Program, launch: Launch, source: str = "") -> tuple
     x, y, z = launch.grid
     block = (x // 2, y // 2, z // 2)
     reach, values = Reach(program, ThreadValues(program, launch, block)), FirstSteps(program, launch, block)
-    repeated, found = _repeated(program), Counter[GlobalAccess]()
+    repeated, found = loops(program.basic_blocks), Counter[GlobalAccess]()
     for place, instruction, size in sites:
         threads = reach.threads(place)
         if threads.any():
@@ -85,9 +85,3 @@ def _by_warp(address: Value, threads: Array, size: int) -> Requests:
     active, addresses = (each.reshape(-1, WARP) for each in padded)
     part = active.any(axis=1)
     return Requests(addresses[part], active[part], size)
-
-
-def _repeated(program: Program) -> frozenset[int]:
-    """The basic blocks that lie in a loop."""
-    edges = {block.number: successors(block.end) for block in program.basic_blocks}
-    return frozenset(number for number in edges if number in after(number, edges))

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from cutesmith.compiling.engines.reach import Place
+from collections.abc import Iterable
+
 from cutesmith.compiling.engines.thread_values import Held, ThreadValues, Value
 from cutesmith.emulator.program.basic_blocks import Branch, Program
-from cutesmith.emulator.program.control_flow import after, successors
 from cutesmith.emulator.ptx.syntax import Instruction
 from cutesmith.recording.host_calls import Triple
 from cutesmith.recording.sessions import Launch
@@ -61,11 +61,9 @@ class LoopSteps(ThreadValues):
         return Value(held.known + self._step * found[1], held.terms)
 
 
-def steps_at(program: Program, values: LoopSteps, place: Place) -> range:
-    """The steps at which an instruction is executed: all of a loop that counts to a literal, else the first alone."""
-    edges = {block.number: successors(block.end) for block in program.basic_blocks}
-    loop = {number for number in after(place.basic_block, edges) if place.basic_block in after(number, edges)}
-    closing = [block for block in program.basic_blocks if block.number in loop and isinstance(block.end, Branch)]
-    counted = {values.steps(block.end.guard.register) for block in closing if isinstance(block.end, Branch)}
+def steps_of(program: Program, values: LoopSteps, loop: Iterable[int]) -> range:
+    """The steps of a loop, given as its basic blocks: all where it counts to a literal, else the first alone."""
+    ends = [program.basic_blocks[number].end for number in loop]
+    counted = {values.steps(end.guard.register) for end in ends if isinstance(end, Branch)}
     known = [count for count in counted if count is not None]
     return range(min(known[0], _MOST_STEPS)) if len(known) == 1 else range(1)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cutesmith.compiling.engines.loop_steps import LoopSteps, steps_at
+from cutesmith.compiling.engines.loop_steps import LoopSteps, steps_of
 from cutesmith.compiling.engines.reach import Place, Reach
 from cutesmith.compiling.engines.sites import access_bytes, instructions
 from cutesmith.compiling.engines.thread_values import Value
@@ -18,6 +18,7 @@ from cutesmith.emulator.engines.swizzles import Swizzle
 from cutesmith.emulator.instructions.roles import reads, registers_in, writes
 from cutesmith.emulator.program.abi import Array
 from cutesmith.emulator.program.basic_blocks import Program
+from cutesmith.emulator.program.control_flow import loops
 from cutesmith.emulator.ptx.syntax import Address, Immediate, Instruction
 from cutesmith.recording.sessions import Launch
 
@@ -89,6 +90,7 @@ class SharedAccesses:
     def __init__(self, program: Program, launch: Launch, reach: Reach) -> None:
         self._program, self._launch, self._reach = program, launch, reach
         self._by_step: dict[int, LoopSteps] = {}
+        self._loops = loops(program.basic_blocks)
         self._definitions: dict[str, list[Instruction]] = {}
         for instruction in program.instructions:
             for name in writes(instruction):
@@ -123,7 +125,7 @@ class SharedAccesses:
     def _moved(self, place: Place, one: Instruction, here: object, there: object, size: int) -> Moved:
         threads, parts = self._reach.threads(place), list[tuple[Array, Array, Array]]()
         try:
-            for step in steps_at(self._program, self._values(0), place):
+            for step in steps_of(self._program, self._values(0), self._loops.get(place.basic_block, ())):
                 shared, source = self._address(here, step), self._address(there, step)
                 if shared is None or shared.local_terms and shared.settled < _SPAN:
                     return Moved(one, size)

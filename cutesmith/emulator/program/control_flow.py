@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from cutesmith.emulator.errors import PtxSyntaxError
@@ -40,15 +40,42 @@ def successors(end: End) -> tuple[int, ...]:
     return end.targets if isinstance(end, Switch) else ()
 
 
-def after(start: int, edges: dict[int, tuple[int, ...]]) -> set[int]:
-    """The basic blocks that may run after one."""
-    seen, waiting = set[int](), list(edges[start])
-    while waiting:
-        number = waiting.pop()
-        if number not in seen:
-            seen.add(number)
-            waiting += edges[number]
-    return seen
+def loops(basic_blocks: Sequence[BasicBlock]) -> dict[int, frozenset[int]]:
+    """By basic block in a loop: the basic blocks that it leads to and that lead back to it, itself included."""
+    edges = {block.number: successors(block.end) for block in basic_blocks}
+    sources: dict[int, list[int]] = {number: [] for number in edges}
+    for number, following in edges.items():
+        for target in following:
+            sources[target].append(number)
+    found, placed = dict[int, frozenset[int]](), set[int]()
+    for start in reversed(_by_end(edges)):  # Kosaraju: what leads to the one left last is in its loop, or placed before
+        if start in placed:
+            continue
+        loop, waiting = {start}, [start]
+        while waiting:
+            fresh = {number for number in sources[waiting.pop()] if number not in loop and number not in placed}
+            loop |= fresh
+            waiting += fresh
+        placed |= loop
+        if len(loop) > 1 or start in edges[start]:
+            found |= dict.fromkeys(loop, frozenset(loop))
+    return found
+
+
+def _by_end(edges: Mapping[int, Sequence[int]]) -> list[int]:
+    """Numbers in the order in which a depth-first search leaves them."""
+    left, seen = list[int](), set[int]()
+    for start in edges:
+        path = [] if start in seen else [(start, iter(edges[start]))]
+        seen.add(start)
+        while path:
+            number = next((each for each in path[-1][1] if each not in seen), None)
+            if number is None:
+                left.append(path.pop()[0])
+            else:
+                seen.add(number)
+                path.append((number, iter(edges[number])))
+    return left
 
 
 def inner_successors(end: End) -> tuple[int, ...]:

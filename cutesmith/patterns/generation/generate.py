@@ -98,7 +98,7 @@ def generate_kernel(
         tell("launches", draft.launches, draft.launches, draft.unrolled)
     folder = OutputFolder(default_folder(problem) if out is None else out)
     cache = TuningCache() if use_cache else None
-    stages = Stages(Path(problem), target, draft, cache, confine_problem, precision)
+    stages = Stages(Path(problem), target, draft, cache, confine_problem, precision, tell)
     return Generation(Path(problem), target, draft, stages, folder, tell, started, benchmark, render, precision).run()
 
 

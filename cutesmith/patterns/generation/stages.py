@@ -16,7 +16,7 @@ from cutesmith.patterns.generation.compiled_kernel import verify_compiled
 from cutesmith.patterns.generation.drafting import Draft
 from cutesmith.patterns.generation.remembered_race import RememberedRace
 from cutesmith.patterns.generation.target import Target
-from cutesmith.runtime.tuning import usual_jobs
+from cutesmith.runtime.tuning import Progress, silent, usual_jobs
 from cutesmith.runtime.tuning_cache import TuningCache
 from cutesmith.timing.benchmark import BenchmarkOptions, benchmark_kernel, time_candidates
 from cutesmith.timing.entries import import_for_gpu
@@ -31,7 +31,7 @@ class Stages:
     """Lint, compile, verify, time and benchmark for one target; each adds its verdict to the candidate.
 
     `cache` remembers races; without it each race is run and forgotten. `precision`: what results are judged by.
-    `confine_problem`: the problem is untrusted.
+    `tell` hears how many kernels of a file of many are compiled. `confine_problem`: the problem is untrusted.
     Verification takes it from the kernel's own file and confines it in any case.
     """
 
@@ -41,6 +41,7 @@ class Stages:
     cache: TuningCache | None = None
     confine_problem: bool = False
     precision: Precision = Precision.PYTORCH
+    tell: Progress = silent
 
     def lint(self, candidates: list[Candidate], report: Report) -> None:
         """Static checks; no candidate is run."""
@@ -54,7 +55,8 @@ class Stages:
         Where nothing is executed, also what the problem's further input sets need: no later stage compiles that.
         """
         paths, variants = [candidate.path for candidate in candidates], self.target.place == "compile"
-        verdicts = compile_siblings(paths, self.target.arch, jobs=usual_jobs(len(paths)), variants=variants)
+        jobs = usual_jobs(len(paths))
+        verdicts = compile_siblings(paths, self.target.arch, jobs=jobs, variants=variants, progress=self.tell)
         for done, (candidate, verdict) in enumerate(zip(candidates, verdicts, strict=True), start=1):
             candidate.verdicts.append(verdict)
             report(done)
