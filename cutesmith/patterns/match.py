@@ -37,6 +37,7 @@ from cutesmith.patterns.cutting.rewriting import (
 )
 from cutesmith.patterns.cutting.scores import with_joined_factors, with_plain_scores
 from cutesmith.patterns.cutting.sharing import with_shared_kernels
+from cutesmith.patterns.cutting.row_reductions import with_row_reductions
 from cutesmith.patterns.cutting.short_reductions import with_short_reductions
 from cutesmith.patterns.cutting.small_products import with_small_products
 from cutesmith.patterns.cutting.stored_reductions import with_stored_reductions
@@ -129,9 +130,9 @@ def whole_or_cut(graph: Graph, arch: str = "sm_90a", *, free_sizes: bool = False
     others = [other for change in SAID_OTHERWISE if (other := change(graph)) is not graph]
     if not any(node.op == "contract" for node in graph.nodes()):
         return with_shared_kernels(_fastest(_one_or_cut(graph), others))
-    plan, sm, dual = _one_or_cut(graph), parse_arch(arch).sm, with_dual_products(graph)
-    if dual is not graph:  # kernels of architectures differ in the room for sums of both
-        plan = _fastest(plan, [dual], arch)
+    plan, sm = _one_or_cut(graph), parse_arch(arch).sm
+    larger = [each for each in (with_dual_products(graph), with_row_reductions(graph)) if each is not graph]
+    plan = _fastest(plan, larger, arch)  # kernels of architectures differ in the room for tiles of both, or whole rows
     phases = [with_phases(graph)]
     if sm == contraction.HOPPER:
         phases += [with_phases(graph, for_tma=True), with_phases(graph, for_tma=True, in_order=True)]

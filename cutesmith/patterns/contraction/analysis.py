@@ -10,7 +10,8 @@ from functools import cached_property
 
 from cutesmith.errors import UnmatchedError
 from cutesmith.patterns.contraction.computed import Computed, computed_of
-from cutesmith.patterns.contraction.epilogue import Epilogue, turned_of, value_of, write_epilogue
+from cutesmith.patterns.contraction.epilogue import Epilogue, turned_of, value_of
+from cutesmith.patterns.contraction.row_values import Round, functions_of, reduces_rows, write_with_rounds
 from cutesmith.patterns.graph.attributes import (
     TRANSPOSED,
     Blocks,
@@ -25,8 +26,13 @@ from cutesmith.patterns.graph.dtypes import COMPUTE_TYPE, ITEM_BYTES, STORAGE_TY
 from cutesmith.patterns.graph.instructions import instructions
 from cutesmith.patterns.graph.nodes import LEAVES, Graph, Node, in_memory, nodes_of
 from cutesmith.patterns.graph.shapes import Shape, is_dense
+from cutesmith.patterns.rows.variances import with_lowered_variances
 from cutesmith.patterns.writing.expressions import is_fast
 from cutesmith.patterns.writing.naming import safe_names
+
+
+COMBINED = 2
+"""Instructions for each sum of a row that is reduced: whether it is one of the row, and the combination."""
 
 
 @dataclass(frozen=True)
@@ -132,7 +138,7 @@ class ContractionProblem:
     which are float8 then. `choices` are the numbers (…, 1, 1) of the matrices of A and B that the products take, where
     those are not their own. `ends`: B are matrices (groups, k, n), and rows of A are multiplied with that of their
     group, which ends before such a row. `batch` are the leading dimensions of the result; `order` says where its
-    elements lie, if not there. `tf32`: PyTorch's flags allow float32 factors to be rounded so.
+    elements lie, if not there. `rounds` reduce rows before the epilogue. `tf32`: PyTorch's flags allow float32 factors to be rounded so.
     """
 
     graph: Graph
@@ -150,6 +156,7 @@ class ContractionProblem:
     ends: Index | None
     tf32: bool
     epilogue: Epilogue
+    rounds: tuple[Round, ...]
     image: TensorCode | None
     order: DepthToSpace | None
 
@@ -180,8 +187,10 @@ class ContractionProblem:
 
     @cached_property
     def epilogue_instructions(self) -> int:
-        """Of the function of each sum."""
-        return instructions(nodes_of(self.graph.outputs, map(id, self.product.inputs)), fast=is_fast(self.graph))
+        """Of the functions of each sum, and of what combines their results."""
+        functions, fast = functions_of(self.graph, self.product), is_fast(self.graph)
+        reduced = COMBINED * sum(len(each.values) for each in self.rounds)
+        return sum(instructions(nodes, fast=fast) for nodes in functions) + reduced
 
     def image_sizes(self, image: str) -> list[str]:
         """The codes of how many windows there are along each dimension of the image of this name."""
@@ -215,6 +224,7 @@ def analyse(graph: Graph, reserved: Collection[str]) -> ContractionProblem:
 
     `reserved` are the names that the template binds. Raises UnmatchedError naming the first node in the way.
     """
+    graph = with_lowered_variances(graph)
     products = [node for node in graph.nodes() if node.op == "contract"]
     most = 2 if products and Contraction.of(products[0]).dual else 1
     if not 1 <= len(products) <= most:
@@ -240,6 +250,9 @@ def analyse(graph: Graph, reserved: Collection[str]) -> ContractionProblem:
     names = safe_names([argument.name for argument in graph.arguments], reserved)
     rank = len(product.shape)
     left, right = product.inputs
+    epilogue, rounds = write_with_rounds(graph, products, names, reserved)
+    if rounds and {left.op, right.op} & {"windows", "grouped", "computed"}:
+        raise UnmatchedError(f"the rows of {product.where} do not lie in one tile", operation=product.where)
     return ContractionProblem(
         graph=graph,
         product=product,
@@ -255,7 +268,8 @@ def analyse(graph: Graph, reserved: Collection[str]) -> ContractionProblem:
         choices=(_index_of(left, "chosen", names), _index_of(right, "chosen", names)),
         ends=_index_of(right, "grouped", names),
         tf32=Contraction.of(product).tf32,
-        epilogue=write_epilogue(graph, products, names, reserved),
+        epilogue=epilogue,
+        rounds=rounds,
         image=Input.of(right.inputs[0]).code(names) if right.op == "windows" else None,
         order=DepthToSpace.of(placed[0]) if placed else None,
     )
@@ -357,7 +371,8 @@ def _check_node(products: Sequence[Node], node: Node) -> None:
     product = products[0]
     if any(node in (each, *each.inputs) for each in products) or node.op in LEAVES:
         return
-    if not node.is_pointwise:
+    reduces = Contraction.of(product).rows and (reduces_rows(node, product.shape) or node.op == "degrees")
+    if not node.is_pointwise and not reduces:
         raise UnmatchedError(f"{node.where} ({node.op}) is not pointwise work on the product", operation=node.where)
     trailing = product.shape[len(product.shape) - len(node.shape) :]
     if len(node.shape) > len(product.shape) or any(

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from cutesmith.errors import UnmatchedError
 from cutesmith.patterns.graph.attributes import Input, Iota, Scalar, Sized, TensorCode
 from cutesmith.patterns.graph.dtypes import COMPUTE_TYPE, STORAGE_TYPE
-from cutesmith.patterns.graph.nodes import Graph, Node
+from cutesmith.patterns.graph.nodes import Graph, Node, nodes_of
 from cutesmith.patterns.graph.results import Result, result_of
 from cutesmith.patterns.graph.shapes import Shape
 from cutesmith.patterns.graph.takes import READ_ANYWHERE
@@ -124,6 +124,8 @@ class Epilogue:
     results: tuple[str, ...]
     outputs: tuple[Output, ...]
     helpers: tuple[str, ...]
+    earlier: tuple[Operand, ...] = ()
+    """Of the operands those that functions called before it read, and it does not."""
     taken: tuple[Operand, ...] = ()
     """Tensors that the statements read at computed places, whole."""
 
@@ -140,7 +142,7 @@ class Epilogue:
     def source(self, name: str = "epilogue") -> str:
         """The device function, whose parameters are acc, the operands, the numbers and the coordinates."""
         typed = [f"{parameter.name}: {parameter.type}" for parameter in self.given]
-        typed += [f"{operand.name}: {operand.computed}" for operand in self.operands]
+        typed += [f"{operand.name}: {operand.computed}" for operand in self.operands if operand not in self.earlier]
         typed += [f"{number.name}: {number.type}" for number in self.numbers]
         typed += [f"{coordinate}: Int32" for coordinate in self.coordinates]
         typed += [f"{tensor.name}: cute.Tensor" for tensor in self.taken]
@@ -150,6 +152,7 @@ class Epilogue:
 
     def call(self, acc: str, operands: list[str], coordinates: list[str], name: str = "epilogue") -> str:
         """The call with these codes for what is given, each operand's scalar, and each coordinate that it takes."""
+        operands = [c for o, c in zip(self.operands, operands, strict=True) if o not in self.earlier]
         numbers = [number.name for number in self.numbers]
         tensors = [f"t_{tensor.name}" for tensor in self.taken]
         return f"{name}({', '.join(code for code in (acc, *operands, *numbers, *coordinates, *tensors) if code)})"
@@ -209,6 +212,8 @@ class FunctionWriter:
         self._anywhere: dict[int, Operand] = {}
         self._numbers: dict[str, Parameter] = {}
         self._laws: dict[int, tuple[str, str]] = {}
+        self.row_values = set[int]()
+        """Ids of nodes that the kernel has one value of for each row: what is made of them is computed once a row."""
         self._begin({})
 
     def move(self, coordinates: Mapping[int, str]) -> None:
@@ -227,6 +232,7 @@ class FunctionWriter:
         self.numbers: dict[str, None] = {}
         self.laws: dict[str, None] = {}
         self.coordinates: set[str] = set()
+        self._inverses: dict[tuple[int, str], str] = {}
 
     def epilogue(self, outputs: Sequence[Node], given: Mapping[int, Given]) -> Epilogue:
         """The function of what is given that returns an element of each output, whose last view is left out."""
@@ -237,7 +243,7 @@ class FunctionWriter:
         """The function of what is given that returns an element of each value; UnmatchedError where it has no form."""
         self._begin(given)
         helpers: set[str] = set()
-        self.emitter = emitter = Emitter(self._leaf, fast=self.fast, names={}, helpers=helpers)
+        self.emitter = emitter = Emitter(self._leaf, fast=self.fast, names={}, helpers=helpers, hoist=self._once_a_row)
         results = tuple(emitter.value(value) for value in values)
         return Epilogue(
             given=tuple(each.parameter for each in given.values()),
@@ -258,13 +264,24 @@ class FunctionWriter:
             stem = f"out_{place}" if len(values) > 1 else "out"
             turned = turned_of(node)
             viewed = None if turned or node is value else node
-            outputs.append(Output(self._fresh(stem), node.dtype, COMPUTE_TYPE[value.dtype], viewed, turned))
+            outputs.append(Output(self.fresh(stem), node.dtype, COMPUTE_TYPE[value.dtype], viewed, turned))
         return tuple(outputs)
 
-    def _fresh(self, stem: str) -> str:
+    def fresh(self, stem: str) -> str:
+        """A name that the kernel has not used."""
         name = fresh_name(stem, self.taken)
         self.taken.add(name)
         return name
+
+    def _once_a_row(self, node: Node, suffix: str, code: str) -> str | None:
+        """The name of what a row's values are divided by, as a statement: the compiler merges those of one row."""
+        if node.shape[-1:] != (1,) or not self.row_values.intersection(map(id, nodes_of((node,)))):
+            return None
+        if (id(node), suffix) not in self._inverses:
+            value = self.emitter.value(node)
+            name = self._inverses[id(node), suffix] = f"{value}_{suffix}"
+            self.emitter.lines.append(f"{name} = {code.format(value)}")
+        return self._inverses[id(node), suffix]
 
     # Leaves
 
@@ -284,7 +301,7 @@ class FunctionWriter:
 
     def _law(self, node: Node) -> str:
         if id(node) not in self._laws:
-            name = self._fresh(f"size_{len(self._laws)}")
+            name = self.fresh(f"size_{len(self._laws)}")
             self._laws[id(node)] = name, f"{name} = {Sized.of(node).law.host_code(self.arguments)}"
         name, statement = self._laws[id(node)]
         self.laws[statement] = None
@@ -307,7 +324,7 @@ class FunctionWriter:
             steps = (0 if size == 1 else step for size, step in zip(node.shape, given.stride, strict=True))
             code = given.code(self.arguments)
             known[id(node)] = Operand(
-                name=self._fresh(f"{argument}_{self.suffix}"),
+                name=self.fresh(f"{argument}_{self.suffix}"),
                 code=code if node.shape else code.then("{0}.view(1)"),
                 dtype=node.dtype,
                 shape=(1,) * missing + node.shape,

@@ -13,6 +13,9 @@ from cutesmith.patterns.graph.dtypes import ITEM_BYTES
 PAD_BYTES = 16
 """After each line of a tile in shared memory; the template's PAD."""
 
+FEWEST_COLUMNS = 32
+"""Of a tile with whole rows: 8 lanes of a warp at least share each, so that all lanes of one have as many rows."""
+
 ACCUMULATOR_BYTES = {"Float32": 4, "Int32": 4, "Float64": 8, "Int64": 8}
 REGISTERS_FOR_SUMS = 128
 """A thread has 255 registers; operands, addresses and the epilogue need the rest."""
@@ -56,6 +59,8 @@ def refusals(problem: ContractionProblem, c: ContractionConfiguration, sm: SmVer
             yield f"{count} threads do not cover the tile's {name} of {tile}, one element each"
     if c.dual != (problem.second is not None):
         yield "a tile has the sums of each product"
+    if problem.rounds and not max(problem.n, FEWEST_COLUMNS) <= c.tile_n:
+        yield f"a tile of {c.tile_n} columns does not have whole rows of {problem.n} in lanes of one warp"
     if count > 1024:
         yield f"{count} threads: a block has at most 1024"
     sums = c.tile_m * c.tile_n // count * (ACCUMULATOR_BYTES[problem.accumulator] // 4)

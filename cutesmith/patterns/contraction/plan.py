@@ -50,6 +50,7 @@ from cutesmith.patterns.contraction.hopper.prediction import why as hopper_why
 from cutesmith.patterns.contraction.hopper.proposals import proposals as hopper_proposals
 from cutesmith.patterns.contraction.legality import refusals, shared_bytes, threads
 from cutesmith.patterns.contraction.proposals import predicted_seconds, proposals, why
+from cutesmith.patterns.contraction.row_values import calls_of, given_after
 from cutesmith.patterns.contraction.skinny import shared_bytes as skinny_shared_bytes
 from cutesmith.patterns.contraction.skinny import skinny_context, skinny_proposals, skinny_seconds, skinny_why
 from cutesmith.patterns.contraction.tma import TMA_BYTES, given_by_columns, stretches
@@ -247,9 +248,10 @@ def _context(problem: ContractionProblem, configuration: Form) -> dict[str, obje
     fitting = [] if problem.order else operands  # results in another order are of the traced sizes
     first, later = compared_sizes(problem, [*matrices, *indices, *scales, *sides], fitting)
     results = [output.name for output in epilogue.outputs]
-    loaded = [operand.loaded(f"r_{operand.name}[v]") for operand in epilogue.operands]
+    loaded = {operand.name: operand.loaded(f"r_{operand.name}[v]") for operand in epilogue.operands}
     products = ["", "_2"][: len(problem.right)]  # what names end with that each product has its own of
     each = functools.partial(_of_each, products)
+    sums = each("r_acc", "[v]")
     return {
         "c": configuration,
         "p": problem,
@@ -260,7 +262,8 @@ def _context(problem: ContractionProblem, configuration: Form) -> dict[str, obje
         "accumulator": problem.accumulator,
         "passed": [*inputs, *results],
         "tensors": [*_parameters(inputs, {*problem.arguments, *RESERVED, *own}), *results],
-        "call": epilogue.call(each("r_acc", "[v]"), loaded, list(epilogue.coordinates)),
+        "call": epilogue.call(given_after(problem.rounds, sums), list(loaded.values()), list(epilogue.coordinates)),
+        "rounds": calls_of(problem.rounds, sums, loaded),
         "products": products,
         "each": each,
         "views": [
@@ -275,7 +278,10 @@ def _context(problem: ContractionProblem, configuration: Form) -> dict[str, obje
         "windows": problem.windows,
         "taps": math.prod(problem.windows.taps) if problem.windows else 1,
         "itembits": 8 * ITEM_BYTES[problem.b.dtype],
-        "allocations": list(_allocations(problem, inputs, sizes, by_columns, by_taps)),
+        "allocations": [
+            *_allocations(problem, inputs, sizes, by_columns, by_taps),
+            *(_row_check(epilogue.outputs[0]) if problem.rounds else ()),
+        ],
         "checks": checks(problem, later),
         "first_checks": [
             *type_check(problem.arguments, problem.graph),
@@ -359,6 +365,13 @@ def _lines_check(outputs: Sequence[Output]) -> Iterator[str]:
             told = f"this kernel takes multiples of {step} as columns of the result, not {{{output.name}.shape[-1]}}"
             yield f"if {output.name}.shape[-1] % {step}:"
             yield f'    raise ValueError(f"{told}")'
+
+
+def _row_check(output: Output) -> Iterator[str]:
+    """The statement that refuses rows that do not lie in one tile."""
+    told = f"this kernel reduces rows of up to {{BN}} columns, not of {{{output.name}.shape[-1]}}"
+    yield f"if {output.name}.shape[-1] > BN:"
+    yield f'    raise ValueError(f"{told}")'
 
 
 def _sums_again(problem: ContractionProblem) -> bool:

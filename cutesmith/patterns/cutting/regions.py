@@ -1,6 +1,7 @@
 """The region of each product, or pair of them: the pointwise work that its kernel does before anything is stored.
 
-A region grows from its product along pointwise nodes of the product's shape. What else such a node reads is computed in
+A region grows from its product along pointwise nodes of the product's shape, and those of its rows where they are
+reduced there. What else such a node reads is computed in
 the same place when it is pointwise work on arguments, and otherwise comes from memory. A region takes a node only where
 no launch would come to wait for itself.
 """
@@ -12,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from cutesmith.patterns.contraction.analysis import may_be_turned
+from cutesmith.patterns.contraction.row_values import reduces_rows
 from cutesmith.patterns.cutting.dual_products import pairs_of
 from cutesmith.patterns.graph.attributes import Contraction
 from cutesmith.patterns.graph.node_table import IN_MEMORY
@@ -64,13 +66,22 @@ class Regions:
         self.owners |= {id(product): region for product in products}
         if not self.fused:
             return
+        self._grow(region, rows=Contraction.of(products[0]).rows)
+        if any(node.shape != products[0].shape for node in self.outputs_of(region)):  # a launch stores whole rows
+            for node in region.nodes[len(products) :]:
+                del self.owners[id(node)]
+            region.nodes = list(products)
+            self._grow(region, rows=False)
+        self._end_in_order(region)
+
+    def _grow(self, region: Region, *, rows: bool) -> None:
+        products = region.products
         for node in self.order[self.order.index(products[0]) + 1 :]:
-            if id(node) not in self.owners and self._fits(node, region):
+            if id(node) not in self.owners and self._fits(node, region, rows=rows):
                 region.nodes.append(node)
                 self.owners[id(node)] = region
         while len(self.outputs_of(region)) > MOST_OUTPUTS:
             del self.owners[id(region.nodes.pop())]
-        self._end_in_order(region)
 
     def _end_in_order(self, region: Region) -> None:
         """A result that is read in another order of its batches and rows alone is stored in that."""
@@ -84,10 +95,11 @@ class Regions:
         region.nodes += region.turned
         self.owners |= {id(node): region for node in region.turned}
 
-    def _fits(self, node: Node, region: Region) -> bool:
+    def _fits(self, node: Node, region: Region, *, rows: bool) -> bool:
         shape = region.products[0].shape
         is_last = node.op == "depth_to_space" and node.inputs[0].shape == shape
-        if not is_last and (not node.is_pointwise or node.shape != shape):
+        is_of_rows = rows and (reduces_rows(node, shape) or (node.is_pointwise and node.shape == (*shape[:-1], 1)))
+        if not (is_last or is_of_rows) and (not node.is_pointwise or node.shape != shape):
             return False
         if not any(self.owners.get(id(child)) is region for child in node.inputs):
             return False

@@ -143,13 +143,15 @@ class Contraction(Attributes):
     """How the products are summed: in a type ("float32", "float64", "int32", …), of factors that may be rounded.
 
     `tf32`: PyTorch's flags allow float32 factors to be rounded to tf32 in this operation. `short_sums` counts where the
-    factors were float8. `dual`: one kernel sums up this product and another one of the same left factor.
+    factors were float8. `dual`: one kernel sums up this product and another one of the same left factor. `rows`: its
+    kernel reduces the rows of the result, too.
     """
 
     accumulate: str
     tf32: bool = False
     short_sums: ShortSums = ShortSums.NONE
     dual: bool = False
+    rows: bool = False
 
 
 @dataclass(frozen=True)

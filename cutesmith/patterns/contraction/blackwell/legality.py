@@ -45,6 +45,8 @@ def obstacles(problem: ContractionProblem, sm: SmVersion) -> Iterator[str]:
     arithmetic = arithmetic_of(problem)
     if arithmetic is Arithmetic.FMA:
         yield f"the kernel multiplies float16, bfloat16, float32 and float8, not {problem.a.dtype}"
+    if problem.rounds:
+        yield "the other forms reduce rows"
     if any(problem.scales):
         yield "factors have scales of blocks"
     if isinstance(problem.b, Seen):

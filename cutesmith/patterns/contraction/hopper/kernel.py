@@ -19,6 +19,7 @@ from cutesmith.patterns.contraction.hopper.legality import (
 from cutesmith.patterns.contraction.hopper.prediction import blocks_at_once, read_once
 from cutesmith.patterns.contraction.hopper.scales import tile_scales
 from cutesmith.patterns.contraction.im2col import im2col_context
+from cutesmith.patterns.contraction.row_values import calls_of, given_after
 from cutesmith.patterns.contraction.tma import tma_context
 from cutesmith.patterns.graph.dtypes import ITEM_BYTES, STORAGE_TYPE
 
@@ -82,9 +83,11 @@ def hopper_context(problem: ContractionProblem, c: HopperConfiguration) -> dict[
     early = list(_loaded_early(c, [(over[o.name], ITEM_BYTES[o.dtype]) for o in epilogue.operands]))
     if c.tile_n > c.columns:
         places = {kind: f"{place}{STRIPS[kind] if kind in early else ''}" for kind, place in places.items()}
-    loaded = [o.loaded(f"r_{o.name}[{places[over[o.name]]}]") for o in epilogue.operands]
-    total = "own[at]" if looped else "total" if c.split > 1 or precise else "sums[v]"
+    loaded = {o.name: o.loaded(f"r_{o.name}[{places[over[o.name]]}]") for o in epilogue.operands}
+    is_total = c.split > 1 or (precise and not problem.rounds)
+    total = "own[at]" if looped else "total" if is_total else "sums[v]"
     total += ", sums_2[v]" if c.dual else ""
+    given = given_after(problem.rounds, total, f"[{PLACES['m']}]")
     return (
         shared
         | im2col_context(problem.windows)
@@ -114,7 +117,9 @@ def hopper_context(problem: ContractionProblem, c: HopperConfiguration) -> dict[
             "registers": from_registers(problem, c),
             "looped": looped,
             "positions": problem.graph.outputs[0].shape[-problem.order.rank :] if problem.order else (),
-            "call": epilogue.call(total, loaded, list(epilogue.coordinates)),
+            "call": epilogue.call(given, list(loaded.values()), list(epilogue.coordinates)),
+            "rounds": calls_of(problem.rounds, total, loaded, f"[{PLACES['m']}]"),
+            "row_place": PLACES["m"],
         }
     )
 

@@ -130,7 +130,7 @@ def in_a_loop(problem: ContractionProblem, c: HopperConfiguration) -> bool:
     (output, *others), epilogue = problem.epilogue.outputs, problem.epilogue
     plain = output.dtype == "float32" and output.computed == "Float32" and not others and not epilogue.coordinates
     by_columns = all(varies_over(operand, swapped=c.swapped) == "n" for operand in epilogue.operands)
-    if not (plain and by_columns) or c.split > 1 or c.dual or problem.order or sums_again(problem, c):
+    if not (plain and by_columns) or c.split > 1 or c.dual or problem.order or problem.rounds or sums_again(problem, c):
         return False
     return INSTRUCTION_BYTES * c.sums_per_thread * problem.epilogue_instructions > LONGEST_CODE
 
@@ -183,6 +183,8 @@ def refusals(problem: ContractionProblem, c: HopperConfiguration, sm: SmVersion)
     a_contiguous_k, b_contiguous_k = k_major(problem, c)[:: -1 if c.swapped else 1]
     if c.dual != (problem.second is not None):
         yield "a tile has the sums of each product"
+    if problem.rounds and (c.swapped or c.tile_n < problem.n or c.split > 1):
+        yield f"a row of {problem.n} columns does not lie in four lanes of one warp"
     if c.dual and (c.split > 1 or c.parts > 1):
         yield "blocks that divide k, and parts, have sums of one product"
     if c.dual and not c.swapped and (c.tile_k > line if b_contiguous_k else c.tile_n % line):

@@ -62,6 +62,8 @@ def _candidates(problem: ContractionProblem) -> Iterator[tuple[Tiles, int]]:
                 yield replace(tiles, swapped=True, joined=joined, tile_k=depth), 1
         return
     rows = math.ceil(problem.m / max(1, problem.groups))
+    if problem.rounds:
+        yield from ((tiles, blocks) for tiles in _whole_rows(problem.n) for blocks in (1, 2))
     for tiles in (*_square(), *_few_columns(), *(_few_rows(rows) if rows <= FEW_ROWS else ())):
         yield from ((tiles, blocks) for blocks in ((1, 2) if tiles.warpgroups == 1 else (1,)))
 
@@ -124,6 +126,14 @@ def _few_columns() -> Iterator[Tiles]:
         tiles = Tiles(128, n, 64, 0)
         yield from (tiles, replace(tiles, cluster_m=2), replace(tiles, cluster_n=2))
         yield from (replace(tiles, split=split) for split in (2, 4))
+
+
+def _whole_rows(columns: int) -> Iterator[Tiles]:
+    """Low tiles that no other block shares a row of: as many as multiprocessors, where k cannot be divided."""
+    n = next(n for n in (32, 64, 96, 128, 192, 256) if n >= columns)
+    yield Tiles(64, n, 64, 0, warpgroups=1)
+    yield Tiles(64, n, 128, 0, warpgroups=1)
+    yield Tiles(128, n, 128, 0)
 
 
 def _few_outputs(outputs: int) -> Iterator[Tiles]:
