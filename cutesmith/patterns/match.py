@@ -35,9 +35,9 @@ from cutesmith.patterns.cutting.rewriting import (
     with_returned_factors,
     with_vectors_as_rows,
 )
+from cutesmith.patterns.cutting.row_reductions import with_row_reductions
 from cutesmith.patterns.cutting.scores import with_joined_factors, with_plain_scores
 from cutesmith.patterns.cutting.sharing import with_shared_kernels
-from cutesmith.patterns.cutting.row_reductions import with_row_reductions
 from cutesmith.patterns.cutting.short_reductions import with_short_reductions
 from cutesmith.patterns.cutting.small_products import with_small_products
 from cutesmith.patterns.cutting.stored_reductions import with_stored_reductions

@@ -13,7 +13,7 @@ from cutesmith.patterns.configurations import HopperConfiguration as Tiles
 from cutesmith.patterns.contraction.plan import ContractionPlan, match
 from cutesmith.patterns.cutting.row_reductions import with_row_reductions
 from cutesmith.patterns.match import plan_kernel, whole_or_cut
-from tests.patterns.running import as_list, check_product, emulated, exactly, load, move, normal, traced
+from tests.patterns.running import check_product, emulated, exactly, load, move, normal, traced
 
 BF16, HALF = torch.bfloat16, torch.float16
 
@@ -94,10 +94,129 @@ def fused(function, inputs) -> ContractionPlan:
     return match(with_row_reductions(traced(function, inputs)))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
-@pytest.mark.parametrize("case", CASES)
+SLOW = frozenset(CASES) - {"softmax_of_17"}
+
+
+@pytest.mark.parametrize(
+    ("case", "arch"),
+    [
+        pytest.param(case, arch, marks=[pytest.mark.slow] if case in SLOW else [])
+        for case in CASES
+        for arch in ("sm_80", "sm_90a")
+    ],
+)
 def test_rows_are_reduced_where_they_are_summed_up(case, arch, tmp_path):
     function, inputs = CASES[case]
     plan = fused(function, inputs)
     check_product(plan, plan.configurations(arch)[0], function, inputs, tmp_path, arch)
+
+
+TILES = {
+    "in_turns": Tiles(128, 128, 64, 3, pingpong=True),
+    "shared_by_warpgroups": Tiles(128, 128, 64, 3, columns=64),
+    "beside_another_block": Tiles(128, 128, 64, 3, cluster_m=2),
+    "one_strip": Tiles(64, 128, 64, 3, warpgroups=1, columns=128),
+    "by_mma_sync": ContractionConfiguration(64, 128, 32, 2, 2, 3),
+    "rows_of_8_warps": ContractionConfiguration(32, 128, 32, 1, 8, 3),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", TILES)
+def test_any_tile_has_whole_rows(name, tmp_path):
+    """A residual of each element, and a vector: read before the products or after them."""
+    function, inputs = CASES["residual"]
+    check_product(fused(function, inputs), TILES[name], function, inputs, tmp_path)
+
+
+def rare(dtype):
+    """Factors whose products are huge in one row, NaN, infinite and -inf alone in others."""
+    x, w = normal(12, 16, dtype=dtype), normal(24, 16, dtype=dtype, seed=1)
+    x[1] *= 1000.0
+    x[2, 3] = float("nan")
+    x[3] = 0.0
+    x[4, 0] = float("inf")
+    return x, w
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
+@pytest.mark.parametrize("dtype", [BF16, torch.float32])
+def test_rare_numbers_of_a_row_are_those_of_pytorch(arch, dtype, tmp_path):
+    """The softmax of a row of large numbers needs its maximum; a row with NaN is NaN, and so is one of -inf alone."""
+    x, w = rare(dtype)
+    mask = torch.zeros(12, 24, dtype=torch.bool)
+    mask[5], mask[6, 1:] = True, True
+    inputs = x, w, mask
+    plan = fused(masked, inputs)
+    with emulated(arch):
+        ours = load(plan.render(plan.configurations(arch)[0]), tmp_path).kernel_fn(*map(move, inputs)).cpu()
+    theirs = masked(x.float(), w.float(), mask)
+    assert ours[5].isnan().all() and ours[2].isnan().all() and ours[6, 0] == 1.0
+    torch.testing.assert_close(ours, theirs, rtol=1e-2, atol=1e-2, equal_nan=True)
+
+
+def test_more_columns_than_a_tile_has_are_refused(tmp_path):
+    function, inputs = CASES["softmax_of_17"]
+    plan = fused(function, inputs)
+    with emulated("sm_90a"):
+        kernel_fn = load(plan.render(plan.configurations()[0]), tmp_path).kernel_fn
+        with pytest.raises(ValueError, match="rows of up to 32 columns, not of 264"):
+            kernel_fn(*map(move, sized(8, 264, 64, BF16)))
+        given = sized(9, 8, 72, BF16)  # fewer are right
+        (theirs,) = exactly(function, given)
+        torch.testing.assert_close(kernel_fn(*map(move, given)).cpu(), theirs, rtol=1e-2, atol=1e-2)
+
+
+def empty(*shape, dtype=BF16):
+    return torch.empty(*shape, dtype=dtype, device="meta")
+
+
+def launches(function, inputs, arch="sm_90a"):
+    plan = plan_kernel(traced(function, inputs), arch)
+    return [each.plan.pattern for each in plan.launches] if isinstance(plan, ChainPlan) else [plan.pattern]
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_86", "sm_90a"])
+def test_a_router_takes_one_launch(arch):
+    inputs = empty(8192, 4096), empty(64, 4096)
+    assert launches(float_softmax, inputs, arch) == ["contraction"]
+
+
+def test_rows_longer_than_a_tile_take_two_launches():
+    assert launches(softmax, (empty(4096, 512), empty(512, 512))) == ["contraction", "rows"]
+
+
+def test_few_rows_take_a_launch_of_their_own_where_blocks_divide_k():
+    """A tile of whole rows leaves most multiprocessors idle: the predicted times decide."""
+    assert launches(softmax, (empty(16, 16384), empty(256, 16384))) == ["contraction", "rows"]
+
+
+def test_a_value_of_each_row_is_no_result_of_the_product():
+    """It has another shape than the tile: the rows are reduced by a launch of their own."""
+
+    def both(x, w):
+        hidden = F.linear(x, w)
+        return torch.softmax(hidden, -1), hidden.amax(-1)
+
+    assert launches(both, (empty(4096, 512), empty(64, 512))) == ["contraction", "rows"]
+
+
+def test_a_product_that_is_not_marked_reduces_nothing():
+    with pytest.raises(UnmatchedError, match="not pointwise work"):
+        match(traced(*CASES["softmax_of_17"]))
+
+
+def test_the_sum_gives_its_place_to_what_is_reduced():
+    """The exponential is not computed again, and the bias is not read again."""
+    plan = fused(layer_norm, CASES["layer_norm_of_256"][1])
+    first, second = plan.problem.rounds
+    assert first.kept and not second.kept
+    assert "b_in" in {operand.code.name for operand in plan.problem.epilogue.earlier}
+    assert [bool(each.kept) for each in fused(float_softmax, CASES["softmax_of_17"][1]).problem.rounds] == [False, True]
+
+
+def test_a_column_of_weights_is_left_as_it_is():
+    graph = traced(softmax, (empty(4096, 512), empty(512, 512)))
+    assert with_row_reductions(graph) is graph
+    assert whole_or_cut(graph).pattern == "cut"

@@ -30,7 +30,6 @@ from cutesmith.patterns.rows.variances import with_lowered_variances
 from cutesmith.patterns.writing.expressions import is_fast
 from cutesmith.patterns.writing.naming import safe_names
 
-
 COMBINED = 2
 """Instructions for each sum of a row that is reduced: whether it is one of the row, and the combination."""
 
@@ -138,7 +137,8 @@ class ContractionProblem:
     which are float8 then. `choices` are the numbers (…, 1, 1) of the matrices of A and B that the products take, where
     those are not their own. `ends`: B are matrices (groups, k, n), and rows of A are multiplied with that of their
     group, which ends before such a row. `batch` are the leading dimensions of the result; `order` says where its
-    elements lie, if not there. `rounds` reduce rows before the epilogue. `tf32`: PyTorch's flags allow float32 factors to be rounded so.
+    elements lie, if not there. `rounds` reduce rows before the epilogue. `tf32`: PyTorch's flags allow float32 factors
+    to be rounded so.
     """
 
     graph: Graph

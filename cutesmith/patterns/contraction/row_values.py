@@ -96,7 +96,7 @@ def reduces_rows(node: Node, shape: Shape) -> bool:
 
 
 def rounds_of(graph: Graph, product: Node) -> list[list[Node]]:
-    """The values of rows that the kernel of a product makes, by rounds; a variance is one, its sum of squares is not."""
+    """The values of rows that a product's kernel makes, by rounds; a variance is one, its sum of squares is not."""
     found: dict[int, int] = {}
     rounds: list[list[Node]] = []
     if not Contraction.of(product).rows:
