@@ -131,8 +131,9 @@ def whole_or_cut(graph: Graph, arch: str = "sm_90a", *, free_sizes: bool = False
     if not any(node.op == "contract" for node in graph.nodes()):
         return with_shared_kernels(_fastest(_one_or_cut(graph), others))
     plan, sm = _one_or_cut(graph), parse_arch(arch).sm
-    larger = [each for each in (with_dual_products(graph), with_row_reductions(graph)) if each is not graph]
-    plan = _fastest(plan, larger, arch)  # kernels of architectures differ in the room for tiles of both, or whole rows
+    larger = [with_dual_products(graph), *([] if free_sizes else [with_row_reductions(graph)])]  # of up to a tile
+    # Kernels of architectures differ in the room for sums of both, and for whole rows.
+    plan = _fastest(plan, (each for each in larger if each is not graph), arch)
     phases = [with_phases(graph)]
     if sm == contraction.HOPPER:
         phases += [with_phases(graph, for_tma=True), with_phases(graph, for_tma=True, in_order=True)]

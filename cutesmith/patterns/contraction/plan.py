@@ -322,10 +322,10 @@ def _returned(problem: ContractionProblem, output: Output) -> str:
 
 def _title(problem: ContractionProblem) -> str:
     after = nodes_of(problem.graph.outputs, map(id, problem.product.inputs))
-    pointwise = dict.fromkeys(node.op for node in after if node.is_pointwise)
+    later = dict.fromkeys(node.op for node in after if node.is_pointwise or node.is_reduction)
     product = "product of matrices" if problem.second is None else "two products of matrices that share the left one"
     product += f" (the right one computed from {problem.b.numbers})" if isinstance(problem.b, Computed) else ""
-    return " + ".join([product, *pointwise])
+    return " + ".join([product, *later])
 
 
 def _allocations(
