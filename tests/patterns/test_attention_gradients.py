@@ -49,6 +49,27 @@ def written_out(q, k, v, window=None):
     return torch.softmax(scores.masked_fill(hidden, -torch.inf).float(), -1).to(q.dtype) @ v
 
 
+def masked(q, k, v, dout, mask):
+    return gradients(partial(attention, attn_mask=mask), q, k, v, dout)
+
+
+def sloped(q, k, v, dout, slopes):
+    """Causal attention with a bias that falls with the distance, written out."""
+
+    def function(q, k, v):
+        i, j = (torch.arange(x.shape[-2], device=q.device) for x in (q, k))
+        scores = q.float() @ k.float().transpose(-1, -2) * q.shape[-1] ** -0.5 + slopes * (j[None] - i[:, None])
+        return torch.softmax(scores.masked_fill(j[None] > i[:, None], -torch.inf), -1).to(q.dtype) @ v
+
+    return gradients(function, q, k, v, dout)
+
+
+def hidden_by(mask):
+    """The mask, one row of which hides all keys."""
+    mask[..., 3, :] = False if mask.dtype == torch.bool else -torch.inf
+    return mask
+
+
 attention = F.scaled_dot_product_attention
 causal = partial(attention, is_causal=True)
 grouped = partial(attention, is_causal=True, enable_gqa=True)
@@ -56,6 +77,9 @@ CASES = {
     "all keys": (partial(gradients, attention), heads(40, 150, lead=(2, 1))),
     "causal, heads of 128, float16": (partial(gradients, causal), heads(140, 140, 128, (1, 2), dtype=torch.float16)),
     "grouped, and the result": (partial(with_result, grouped), heads(40, 140, lead=(1, 2), shared=(1, 1))),
+    "added mask": (masked, [*heads(40, 150, lead=(2, 3)), hidden_by(halves(2, 1, 40, 150, seed=7))]),
+    "mask of truths": (masked, [*heads(70, 150, lead=(1, 2)), hidden_by(halves(70, 150, seed=7) < 0.5)]),
+    "slopes, heads of 128": (sloped, [*heads(70, 70, 128, lead=(1, 2)), halves(2, 1, 1, seed=7).float()]),
     "a window, written out": (partial(with_result, partial(written_out, window=40)), heads(200, 200, lead=(1, 1))),
 }  # fmt: skip
 

@@ -7,14 +7,14 @@ dK = dS^T Q, times what the scores are scaled by (FlashAttention, arXiv 2205.141
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cutesmith.errors import UnmatchedError
 from cutesmith.patterns.attention.analysis import HALVES, aligned_scores, inside_band, product_of
-from cutesmith.patterns.attention.band import Band, band_of
+from cutesmith.patterns.attention.band import Band, band_of, is_minus_infinity
 from cutesmith.patterns.attention.softmax import narrow, pointwise_cone
 from cutesmith.patterns.contraction.analysis import Matrix, matrix_of
-from cutesmith.patterns.contraction.epilogue import Epilogue, FunctionWriter, Given
+from cutesmith.patterns.contraction.epilogue import Epilogue, FunctionWriter, Given, Operand
 from cutesmith.patterns.graph.attributes import AttentionGradient, Input, TensorCode
 from cutesmith.patterns.graph.nodes import Graph, Node
 from cutesmith.patterns.graph.shapes import Shape
@@ -26,11 +26,12 @@ NOT_GRADIENTS = "there are no gradients of one attention alone"
 
 @dataclass(frozen=True)
 class GradientProblem:
-    """Gradients of softmax(scale * q k^T) v where `band` lets queries see keys; sizes are the traced ones.
+    """Gradients of softmax(scale * q k^T + mask) v where `band` lets queries see keys; sizes are the traced ones.
 
-    `k` and `v` are (…, width, keys). `scale` is that number times what it is given. `shared` are the batch dimensions,
-    0 the last, along which gradients of keys and values are summed. `of` are those that the function returns, in its
-    order: "q", "k", "v".
+    `k` and `v` are (…, width, keys). `scale` is that number times what it is given. `score` is the function of a sum
+    inside the band, None where it is no more than its scale. `safe`: queries that see no key have gradients of 0.
+    `shared` are the batch dimensions, 0 the last, along which gradients of keys and values are summed. `of` are those
+    that the function returns, in its order: "q", "k", "v".
     """
 
     graph: Graph
@@ -46,9 +47,16 @@ class GradientProblem:
     of_result: Matrix
     logsumexp: TensorCode
     scale: Epilogue
+    score: Epilogue | None
     band: Band
     shared: tuple[int, ...]
     of: tuple[str, ...]
+    safe: bool
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        """What scores read beside their sums."""
+        return self.score.operands if self.score else ()
 
     @property
     def matrices(self) -> list[tuple[str, Matrix, int]]:
@@ -72,6 +80,7 @@ def analyse(graph: Graph, reserved: Collection[str]) -> GradientProblem:
     if any(node.op != "input" for node in nodes) or len({node.dtype for node in nodes} | {first.dtype}) > 1:
         raise UnmatchedError(f"{first.where} is of values that are not in memory, or of several types", operation="")
     q, k, of_result, v, result_matrix = (matrix_of(node, names, rank) for node in nodes)
+    scale, score = _functions(scores, product, names, reserved)
     problem = GradientProblem(
         graph=graph,
         arguments=tuple(names),
@@ -85,23 +94,50 @@ def analyse(graph: Graph, reserved: Collection[str]) -> GradientProblem:
         result=result_matrix,
         of_result=of_result,
         logsumexp=Input.of(logsumexp).code(names).then("{0}.squeeze(-1)"),
-        scale=_scale(scores, product, names, reserved),
+        scale=scale,
+        score=score,
         band=band_of(scores),
         shared=_shared(graph, scores.shape[:-2]),
         of=tuple(AttentionGradient.of(node).factor for node in graph.outputs),
+        safe=AttentionGradient.of(first).safe,
     )
     _check(problem, first)
     return problem
 
 
-def _scale(scores: Node, product: Node, names: list[str], reserved: Collection[str]) -> Epilogue:
-    """What scores are times their product where the conditions of the band hold; refused for other functions."""
+def _functions(
+    scores: Node, product: Node, names: list[str], reserved: Collection[str]
+) -> tuple[Epilogue, Epilogue | None]:
+    """What scores are times their product where the conditions of the band hold, and their function if it is more."""
     aligned, sums = aligned_scores(scores, product)
     inside = inside_band(aligned, band_of(aligned))
-    if not is_multiple(inside, sums):
-        raise UnmatchedError(f"{scores.where} is not a multiple of {product.where} in a band", operation=scores.where)
+    slope = _slope(inside, sums)
+    if slope is None:
+        message = f"{scores.where} is not a multiple of {product.where} beneath masks"
+        raise UnmatchedError(message, operation=scores.where)
     writer = FunctionWriter(names, reserved, len(scores.shape), {-2: "at_m", -1: "at_n"}, fast=True, suffix="mn")
-    return writer.function([inside], {id(sums): Given.of(sums)})
+    given = {id(sums): Given.of(sums)}
+    scale = writer.function([slope], given)
+    return scale, None if is_multiple(inside, sums) else writer.function([inside], given)
+
+
+def _slope(node: Node, sums: Node) -> Node | None:
+    """The multiple of the sums that a value is, what is added or hidden by -inf aside; None where it is no such."""
+    if node is sums:
+        return node
+    if node.op not in ("mul", "cast", "add", "sub", "where"):
+        return None
+    own = [at for at, each in enumerate(node.inputs) if any(inner is sums for inner in pointwise_cone(each))]
+    others = [each for at, each in enumerate(node.inputs) if at not in own]
+    inner = _slope(node.inputs[own[0]], sums) if len(own) == 1 else None
+    if inner is None or (node.op == "sub" and own != [0]):
+        return None
+    if node.op == "where":
+        return inner if own != [0] and any(map(is_minus_infinity, others)) else None
+    if node.op in ("add", "sub"):
+        return inner
+    inputs = tuple(inner if at in own else each for at, each in enumerate(node.inputs))
+    return replace(node, inputs=inputs) if all(map(is_number, others)) else None
 
 
 def is_multiple(node: Node, sums: Node) -> bool:

@@ -20,11 +20,13 @@ from cutesmith.patterns.attention.hopper import BARRIER_BYTES, layout_obstacles
 from cutesmith.patterns.attention.plan import bound_code
 from cutesmith.patterns.configurations import AttentionGradientConfiguration
 from cutesmith.patterns.contraction.proposals import BYTES_PER_SECOND
+from cutesmith.patterns.graph.dtypes import ITEM_BYTES
 from cutesmith.patterns.graph.nodes import Graph
 from cutesmith.patterns.pattern_plan import GraphPlan
 from cutesmith.patterns.writing.naming import SHARED_NAMES, ViewNames
 from cutesmith.patterns.writing.templating import (
     broadcast_checks,
+    fitting_checks,
     launcher_key,
     render_template,
     returned,
@@ -34,13 +36,14 @@ from cutesmith.patterns.writing.templating import (
 from cutesmith.runtime.tiling import TiledShape, Tiling
 
 _OWN = (
-    "acc at_m at_n scaled scale scale_log2 cpasync warp warpgroup pipeline sm90 SmemAllocator LayoutEnum "
+    "acc at_m at_n scaled scored scale scale_log2 cpasync warp warpgroup pipeline sm90 SmemAllocator LayoutEnum "
     "OperandMajorMode "
     "PART WARPGROUPS KEYS QUERIES WIDTH STAGES THREADS LOAD_REGISTERS MATH_REGISTERS ROW_THREADS VECTOR SHARED LOG2_E "
     "q k v dout out logsumexp stats sums dq dk dv batch queries keys few tiles tensors shared sizes dims "
     "row_of_thread prepare_kernel finish_kernel gradient_kernel smem_tiles turned copy_tile multiply rounded places_of "
     "own_dims boxes in_order matrix_at batch_places launch_gradients compile_gradients access description "
-    "with_row_stride mQ mdO mO mLse mStats mSums mK mV mdQ mdK mdV dtype row vector logarithm total dQ dK dV"
+    "with_row_stride mQ mdO mO mLse mStats mSums mK mV mdQ mdK mdV dtype row vector logarithm total dQ dK dV "
+    "key query operand operand_at matrices"
 )
 RESERVED = SHARED_NAMES | set(_OWN.split())
 """Names that an argument of the problem may not have in the generated kernel."""
@@ -74,7 +77,7 @@ class AttentionGradientPlan(GraphPlan):
         return [c for c in CONFIGURATIONS if not any(refusals(self.problem, c, sm))]
 
     def seconds(self, arch: str = "sm_90a") -> float:
-        """Five products of what the mask leaves, and the bytes of both small kernels."""
+        """Five products of what the mask leaves, the bytes of both small kernels, and what each score reads."""
         problem = self.problem
         rows, share = (
             math.prod(problem.batch) * problem.queries,
@@ -82,6 +85,7 @@ class AttentionGradientPlan(GraphPlan):
         )
         seen = problem.keys * min(1.0, share + EDGE_QUERIES / max(1, problem.queries))
         small = rows * problem.width * (2 + 2 + 4 + 4 + 2)  # dO, O, zeros where dQ is summed; its sums, dQ
+        small += rows * seen * sum(ITEM_BYTES[o.dtype] for o in problem.operands if all(o.varies[-2:]))
         return 5 * 2 * rows * seen * problem.width / FLOPS[problem.width] + small / BYTES_PER_SECOND
 
     def why(self, configuration: AttentionGradientConfiguration) -> str:
@@ -140,27 +144,37 @@ def refusals(problem: GradientProblem, c: AttentionGradientConfiguration, sm: Sm
 
 def _context(problem: GradientProblem, configuration: AttentionGradientConfiguration) -> dict[str, object]:
     """What the template takes."""
-    views, band, scale = ViewNames({*problem.arguments, *RESERVED}), problem.band, problem.scale
+    own = {operand.name for operand in problem.operands}
+    views, band, scale = ViewNames({*problem.arguments, *RESERVED, *own}), problem.band, problem.scale
+    functions = [each for each in (scale, problem.score) if each]
     codes = (problem.q.code, problem.k.code.then("{0}.mT"), problem.v.code.then("{0}.mT"), problem.of_result.code)
     q, k, v, dout, out, logsumexp = matrices = [
         views.name(code) for code in (*codes, problem.result.code, problem.logsumexp)
     ]
+    operands = [views.name(operand.passed) for operand in problem.operands]
     return {
         "c": configuration,
         "p": problem,
         "hopper": True,
-        "numbers": scale.numbers,
+        "numbers": list({number.name: number for each in functions for number in each.numbers}.values()),
+        "operands": problem.operands,
+        "operand_tensors": operands,
+        "score": _score_call(problem),
         "scale": scale.call("Float32(1.0)", [], [], "scaled"),
         "shared": problem.shared,
-        "helpers": scale.helpers,
+        "helpers": sorted({helper for each in functions for helper in each.helpers}),
         "lower": [bound_code(offset, problem.arguments) for offset in band.lower],
         "upper": [bound_code(offset, problem.arguments) for offset in band.upper],
         "checks": [
             *size_checks(problem.arguments, problem.graph, problem.graph.checked),
             *broadcast_checks(problem.arguments, problem.graph),
         ],
-        "first_checks": [*type_check(problem.arguments, problem.graph), *_seen_keys_check(problem)],
-        "views": [*views.lines, *scale.laws],
+        "first_checks": [
+            *type_check(problem.arguments, problem.graph),
+            *_seen_keys_check(problem),
+            *fitting_checks(operands, "(*batch, queries, keys)"),
+        ],
+        "views": [*views.lines, *dict.fromkeys(law for each in functions for law in each.laws)],
         "q": q,
         "k": k,
         "v": v,
@@ -168,9 +182,18 @@ def _context(problem: GradientProblem, configuration: AttentionGradientConfigura
         "out": out,
         "logsumexp": logsumexp,
         "matrices": matrices,
-        "key": launcher_key(list(dict.fromkeys(matrices))),
+        "key": launcher_key(list(dict.fromkeys([*matrices, *operands]))),
         "returned": returned([f"d{of}" for of in problem.of], as_tuple=problem.graph.returns_tuple),
     }
+
+
+def _score_call(problem: GradientProblem) -> str:
+    """The code of a score of its sum; "" where it is no more than a multiple."""
+    if (score := problem.score) is None:
+        return ""
+    loaded = [operand.loaded(f"l_{operand.name}") for operand in score.operands]
+    places = {"at_m": "query", "at_n": "key"}
+    return score.call("scores[i]", loaded, [places[each] for each in score.coordinates], "scored")
 
 
 def _seen_keys_check(problem: GradientProblem) -> Iterator[str]:

@@ -163,12 +163,14 @@ class _Gradients:
         highest = build.materialise(build.reduce("max", scores, [-1], "float32"))
         total = build.reduce("sum", build("exp", build("sub", scores, highest, dtype="float32")), [-1], "float32")
         seen = build.reshape(build.stored(result), (*self._batch, *result.shape[-2:]))
-        inputs = scores, of_weights, build("add", build("log", total), highest), seen
+        logarithm = build("add", build("log", total), highest)
+        inputs = scores, of_weights, build("where", build("isinf", highest), highest, logarithm), seen
         made = {id(end): self._made(of, inputs, shape, end) for of, shape, end in ends}
         return made | dict(self._results(result))
 
     def _made(self, of: str, inputs: Sequence[Node], shape: Shape, end: Node) -> Node:
-        gradient = self.build.node("attention_gradient", inputs, shape, inputs[-1].dtype, AttentionGradient(of))
+        attrs = AttentionGradient(of, self.backward.softmax.safe)
+        gradient = self.build.node("attention_gradient", inputs, shape, inputs[-1].dtype, attrs)
         return _seen_in(self.build, gradient, end)
 
     @cached_property

@@ -419,9 +419,10 @@ class Reduction(Attributes):
 
 @dataclass(frozen=True)
 class AttentionGradient(Attributes):
-    """Of which factor of an attention it is the gradient: "q", "k" or "v"."""
+    """Of which factor of an attention it is the gradient: "q", "k" or "v"; `safe`: a row of -inf alone has zeros."""
 
     factor: str
+    safe: bool = False
 
 
 @dataclass(frozen=True)
