@@ -142,7 +142,8 @@ def whole_or_cut(graph: Graph, arch: str = "sm_90a", *, free_sizes: bool = False
     for way in dict.fromkeys((returned := with_returned_factors(graph), with_vectors_as_rows(returned))):
         plain = with_plain_scores(with_parts_of_joined(way))
         others += [way, plain, with_joined_factors(plain)]
-    others += [with_chosen_factors(graph), with_long_sums_in_parts(graph), *phases]
+    parts = with_long_sums_in_parts(graph), with_long_sums_in_parts(graph, many=True)
+    others += [with_chosen_factors(graph), *parts, *phases]
     others += [each for each in reduced if each not in phases]
     others.append(with_computed_factors(graph))
     small = with_small_products(graph)

@@ -122,7 +122,9 @@ def weights_alone(channels, images, size):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("sizes", "product"), [((64, 2, 8), (3, 64, 192)), ((16, 4, 32), (8, 3, 16, 48))])
+@pytest.mark.parametrize(
+    ("sizes", "product"), [((64, 2, 8), (3, 64, 192)), ((16, 4, 32), (8, 3, 16, 48)), ((16, 5, 46), (22, 3, 16, 48))]
+)
 def test_the_taps_of_a_line_are_one_factor_of_overlapping_rows(sizes, product, tmp_path):
     """A long sum over positions is cut into parts, which a launch adds up."""
     plan = check(*weights_alone(*sizes), tmp_path)
@@ -137,6 +139,17 @@ def test_many_taps_of_a_channel_are_diagonals_of_one_product(taps, products):
     function, inputs = case(lambda x, w: F.conv2d(x, w, groups=3), (2, 3, 6, 8), (3, 1, *taps), dtype=BF16)
     graph = trace_function(lambda *given: function(*given)[1], inputs)
     assert len([node for node in graph.nodes() if node.op == "contract"]) == products
+
+
+@pytest.mark.slow
+def test_a_long_sum_is_cut_into_as_many_parts_as_a_gpu_has_multiprocessors():
+    """132 tiles of 128 x 192, of which three are the result's; the sum has 64 places more for that, zeros."""
+    (found,) = (p for p in _launches(*weights_alone(128, 16, 64)) if p.pattern == "contraction")
+    assert found.graph.outputs[0].shape == (22, 3, 128, 384)
+
+
+def _launches(function, inputs):
+    return [launch.plan for launch in plan_kernel(trace_function(function, inputs), "sm_90a").launches]
 
 
 @pytest.mark.parametrize("wanted", [0, 1, 2])

@@ -38,6 +38,9 @@ TILES_WANTED = 2 * 132
 
 USUAL_TILE = 64 * 64
 
+MANY_PARTS, LARGE_TILE, LARGE_TILES_WANTED = 64, 128 * 192, 132
+"""Parts that a launch of columns sums up, where as many large tiles as an H200 has multiprocessors read the least."""
+
 
 def with_vectors_as_rows(graph: Graph) -> Graph:
     """The graph with each product of a matrix, contiguous along k, and a vector as a reduction of its rows.
@@ -51,9 +54,9 @@ def with_vectors_as_rows(graph: Graph) -> Graph:
     return replace(rewritten, held=graph.held | ones) if vectors else graph
 
 
-def with_long_sums_in_parts(graph: Graph) -> Graph:
-    """The graph with small products of long sums as a sum of products; right for the traced sizes."""
-    return _rewritten(graph, _parts, fixed=True)
+def with_long_sums_in_parts(graph: Graph, *, many: bool = False) -> Graph:
+    """The graph with small products of long sums as a sum of products, a few or many; right for the traced sizes."""
+    return _rewritten(graph, partial(_parts, many), fixed=True)
 
 
 def with_returned_factors(graph: Graph) -> Graph:
@@ -255,8 +258,8 @@ def _row_sums(vectors: list[Node], build: GraphBuilder, node: Node) -> Node | No
     return build.reshape(total, node.shape)
 
 
-def _parts(build: GraphBuilder, node: Node) -> Node | None:
-    k, count = node.inputs[0].shape[-1], _part_count(node)
+def _parts(many: bool, build: GraphBuilder, node: Node) -> Node | None:
+    k, count = node.inputs[0].shape[-1], _part_count(node, many)
     if count < 2 or any(side.op not in (*IN_MEMORY, "reshape") for side in node.inputs):
         return None
     build.origin = node.origin
@@ -268,20 +271,24 @@ def _parts(build: GraphBuilder, node: Node) -> Node | None:
         return None
     kind = compute_dtype(node.dtype)
     shape = (count, *node.shape)
-    partial = build.stored(build.node("contract", (left, right), shape, kind, node.attrs))
-    slices = [build.drop_dims(push_slice(build, partial, 0, at, 1), [0]) for at in range(count)]
+    sums = build.stored(build.node("contract", (left, right), shape, kind, node.attrs))
+    if many:
+        return build.retype(build.drop_dims(build.reduce("sum", sums, [0], kind), [0]), node.dtype)
+    slices = [build.drop_dims(push_slice(build, sums, 0, at, 1), [0]) for at in range(count)]
     while len(slices) > 1:  # pairwise: the error grows with the logarithm
         pairs = [build.node("add", (x, y), node.shape, kind) for x, y in zip(slices[::2], slices[1::2], strict=False)]
         slices = pairs + slices[2 * len(pairs) :]
     return build.retype(slices[0], node.dtype)
 
 
-def _part_count(node: Node) -> int:
-    """How many parts of k keep the multiprocessors busy; 1 where nothing is gained."""
-    k = node.inputs[0].shape[-1]
-    tiles = max(1, math.prod(node.shape) // USUAL_TILE)
-    most = min(MOST_PARTS, TILES_WANTED // tiles, k // SHORTEST)
-    return next((count for count in range(most, 1, -1) if k % count == 0), 1)
+def _part_count(node: Node, many: bool) -> int:
+    """How many parts of k keep the multiprocessors busy; 1 where nothing is gained, or where a few already do."""
+    k, elements = node.inputs[0].shape[-1], math.prod(node.shape)
+    if not many:
+        most = min(MOST_PARTS, TILES_WANTED // max(1, elements // USUAL_TILE), k // SHORTEST)
+        return next((count for count in range(most, 1, -1) if k % count == 0), 1)
+    most = min(MANY_PARTS, LARGE_TILES_WANTED // max(1, elements // LARGE_TILE), k // SHORTEST)
+    return next((count for count in range(most, MOST_PARTS, -1) if k % count == 0), 1)
 
 
 def _split(count: int, dim: int) -> Callable[[torch.Tensor], torch.Tensor]:

@@ -46,6 +46,8 @@ class PlacedKernel(ElementwiseKernel):
     reach: int
     reads_apart: int
     """Reads of single elements, for each of the result's."""
+    neighbours: int
+    """Reads of whole vectors, each after a test of its own."""
     instructions: int
     """Of a thread for one element, at the traced sizes."""
 
@@ -79,6 +81,7 @@ class PlacedWriter(ElementwiseWriter):
             wholes=list(self._wholes),
             reach=reach(self.graph),
             reads_apart=self._reads_apart,
+            neighbours=len(self._neighbours),
             instructions=self._instructions(),
         )
 

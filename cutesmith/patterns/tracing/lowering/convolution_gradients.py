@@ -27,6 +27,10 @@ from cutesmith.problems.precision_flags import convolutions_may_round
 
 Sizes = Sequence[int]
 
+EVEN = 1056, 132, 12
+"""Of the places of all images a multiple is summed up where that is at most a 64th of them more: such a sum comes in as
+many equal parts as a GPU has use for."""
+
 
 @lowers("convolution_backward")
 def _convolution_backward(
@@ -90,7 +94,8 @@ def _weight_gradient(low: Lowering, image: Node, made: Node, windows: Slides, dt
     pairs = list(zip(windows.slides, windows.taps, strict=True))
     beside, along = (tuple(taps if slides is kind else 1 for slides, taps in pairs) for kind in (False, True))
     lines = build.stored(_lines(low, image, pitches, beside, windows))
-    rows, row = image.shape[0] * math.prod(pitches), math.prod(beside) * channels
+    rows, row = _summed_rows(image.shape[0], pitches, windows), math.prod(beside) * channels
+    rows = rows if made.shape[0] > image.shape[0] else image.shape[0] * math.prod(pitches)
     steps = [apart * row * math.prod(pitches[dim + 1 :]) for dim, apart in enumerate(windows.dilation)]
     neighbours = along[-1] if steps[-1] == row else 1  # taps along the last dimension whose rows follow each other
     batch = {0: (groups, math.prod(lines.shape[1:]))} | dict(enumerate(zip(along, steps, strict=True), 1))
@@ -99,7 +104,8 @@ def _weight_gradient(low: Lowering, image: Node, made: Node, windows: Slides, dt
     sizes, strides = zip(*batch.values(), (rows, row), (neighbours * row, 1), strict=True)
     factor = _strided(low, lines, sizes, strides)
     made = push_permute(build, made, [1, 0, *range(2, 2 + rank)])
-    made = build.reshape(made, (groups, *(1,) * rank, outputs, rows))
+    made = build.reshape(made, (groups, *(1,) * rank, outputs, made.shape[1] * math.prod(pitches)))
+    made = push_slice(build, made, rank + 2, 0, rows)
     made = build.reshape(made, (*(groups if dim == 0 else 1 for dim in batch), outputs, rows))
     rounds = image.dtype == "float32" and convolutions_may_round()
     product = contract(build, made, factor, dtype, tf32=rounds)
@@ -114,6 +120,14 @@ def _pitches(grad: Node, windows: Slides) -> Shape:
     """Places in memory along each dimension: those of windows, and of the elements that the last ones reach."""
     sizes = zip(grad.shape[2:], windows.reaches, windows.slides, strict=True)
     return tuple(count + reach if slides else count for count, reach, slides in sizes)
+
+
+def _summed_rows(count: int, pitches: Shape, windows: Slides) -> int:
+    """Places of so many images, and some of one of zeros behind them that no tap reaches beyond."""
+    places, rows = math.prod(pitches), count * math.prod(pitches)
+    reached = sum(reach * math.prod(pitches[dim + 1 :]) for dim, reach in enumerate(windows.reaches))
+    fitting = (-rows % even for even in EVEN if 64 * even <= rows and -rows % even + reached <= places)
+    return rows + next(fitting, 0)
 
 
 def _lines(low: Lowering, image: Node, pitches: Shape, beside: Shape, windows: Slides) -> Node:
@@ -142,18 +156,19 @@ def _lines(low: Lowering, image: Node, pitches: Shape, beside: Shape, windows: S
 def _placed(low: Lowering, grad: Node, windows: Slides) -> Node:
     """The gradient (N, outputs, *places), zeros where no window begins.
 
-    Of 16 bits it is stored with its channels last, as the convolution that gives the image's gradient reads it, too.
-    wgmma takes factors of float32 along the positions alone.
+    Of 16 bits it is stored with its channels last, as the convolution that gives the image's gradient reads it, too,
+    and an image of zeros behind it. wgmma takes factors of float32 along the positions alone.
     """
     build, (count, outputs, *counts), pitches = low.build, grad.shape, _pitches(grad, windows)
     if tuple(counts) == pitches:
         return grad
-    rank = len(pitches)
-    order = [0, *range(2, 2 + rank), 1] if grad.dtype in HALVES else [1, 0, *range(2, 2 + rank)]
-    sizes = (count, outputs, *pitches)
+    rank, more = len(pitches), grad.dtype in HALVES
+    order = [0, *range(2, 2 + rank), 1] if more else [1, 0, *range(2, 2 + rank)]
+    sizes = (count + more, outputs, *pitches)
     shape = tuple(sizes[dim] for dim in order)
     at = [build.iota(shape, order.index(dim)) for dim in range(2 + rank)]
     conditions = [build("lt", place, size) for place, size in zip(at[2:], counts, strict=True)]
+    conditions += [build("lt", at[0], count)] if more else []
     placed = build.stored(inside(low, take(build, grad, at, shape), conditions))
     return push_permute(build, placed, [order.index(dim) for dim in range(2 + rank)])
 
