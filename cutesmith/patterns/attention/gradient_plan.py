@@ -85,8 +85,8 @@ class AttentionGradientPlan(GraphPlan):
         )
         seen = problem.keys * min(1.0, share + EDGE_QUERIES / max(1, problem.queries))
         small = rows * problem.width * (2 + 2 + 4 + 4 + 2)  # dO, O, zeros where dQ is summed; its sums, dQ
-        small += rows * seen * sum(ITEM_BYTES[o.dtype] for o in problem.operands if all(o.varies[-2:]))
-        return 5 * 2 * rows * seen * problem.width / FLOPS[problem.width] + small / BYTES_PER_SECOND
+        read = rows * seen * sum(ITEM_BYTES[o.dtype] for o in problem.operands if all(o.varies[-2:]))
+        return 5 * 2 * rows * seen * problem.width / FLOPS[problem.width] + (small + read) / BYTES_PER_SECOND
 
     def why(self, configuration: AttentionGradientConfiguration) -> str:
         """What keeps the gradients of keys and values in registers."""
