@@ -177,3 +177,10 @@ def test_rows_that_are_not_aligned_have_blocks_as_wide_as_others(tmp_path):
 def test_what_lies_along_rows_is_left_to_other_patterns(function):
     with pytest.raises(UnmatchedError):
         match(trace_function(function, [X]))
+
+
+def test_loads_of_columns_that_are_several_dimensions_are_counted():
+    """Divisions find their places."""
+    x = torch.zeros(8, 64, 8, 64)
+    one, several = (match(trace_function(lambda x, dims=dims: x.sum(dims), (x,))) for dims in ((0, 1), (0, 2)))
+    assert one.warp_instructions == 0 < several.warp_instructions

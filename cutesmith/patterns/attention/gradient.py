@@ -122,7 +122,7 @@ def _functions(
 
 
 def _slope(node: Node, sums: Node) -> Node | None:
-    """The multiple of the sums that a value is, what is added or hidden by -inf aside; None where it is no such."""
+    """The multiple of the sums that a value is, what is added or hidden by -inf aside; None for others."""
     if node is sums:
         return node
     if node.op not in ("mul", "cast", "add", "sub", "where"):

@@ -130,6 +130,12 @@ class AtomicsPlan(GraphPlan):
         return same and sorted(self.finish.results) == sorted(each.name for each in self.sums)
 
     @property
+    def is_filled(self) -> bool:
+        """Whether places begin with a number, in vectors as wide as those that are added."""
+        whole_lines = len(self.problem.frame) - 1 in self.problem.columns
+        return self.is_direct and whole_lines and not any(each.is_begun for each in self.sums)
+
+    @property
     def warp_instructions(self) -> int:
         """Of the three launches, or as many as a GPU starts while its L2 adds."""
         problem, last = self.problem, len(self.problem.frame) - 1
@@ -219,6 +225,7 @@ def _context(plan: AtomicsPlan, configuration: AtomicsConfiguration) -> dict[str
         "c": configuration,
         "sums": [_written(each, rank) for each in plan.sums],
         "is_direct": plan.is_direct,
+        "is_filled": plan.is_filled,
         "private": plan.private,
         "merges": rank > 1 and not problem.is_alone,
         "table": plan.table,
