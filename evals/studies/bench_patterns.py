@@ -35,10 +35,12 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 import convolution_cases  # noqa: E402
+import function_cases  # noqa: E402
 import gradient_cases  # noqa: E402
 import kernelbench_cases  # noqa: E402
 import memory_cases  # noqa: E402
 import model_cases  # noqa: E402
+import ordinary_cases  # noqa: E402
 import pattern_cases  # noqa: E402
 import torch  # noqa: E402
 from inductor import compile_baselines, compiled, inputs_of  # noqa: E402
@@ -91,6 +93,7 @@ STUDIES: dict[str, Callable[[], Iterator[Case]]] = {
     "models": lambda: chain.from_iterable(part() for part in model_cases.PARTS),
     **{part.__name__: part for part in gradient_cases.PARTS},
     "gradients": lambda: chain.from_iterable(part() for part in gradient_cases.PARTS),
+    **{part.__name__: part for part in (*function_cases.PARTS, *ordinary_cases.PARTS)},
     "level1": kernelbench_cases.level(1),
     "level2": kernelbench_cases.level(2),
 }

@@ -18,7 +18,17 @@ from cutesmith.patterns.tracing.trace import trace_function
 from cutesmith.recording.open_session import session
 from cutesmith.recording.ptx import read_ptx
 from tests.patterns.interpret import interpret
-from tests.patterns.running import as_list, close, compare_on_gpu, first_kernel, like, load, move, normal
+from tests.patterns.running import (
+    as_list,
+    close,
+    compare_on_gpu,
+    emulated_hopper,
+    first_kernel,
+    like,
+    load,
+    move,
+    normal,
+)
 
 
 def plan_of(function, *inputs):
@@ -147,7 +157,7 @@ def test_numbers_that_lie_apart_take_longer_to_load():
     function = lambda x, y: x.abs() * y  # noqa: E731
     pairs = [plan_of(function, x, each).warp_instructions for each in (y, apart[: 1 << 12, 0])]
     alone = [plan_of(function, x[:1], each).warp_instructions for each in (near, apart[:, 0])]
-    assert alone[1] - alone[0] == 16 * (1 << 24) // 32  # 32 sectors, four in a cycle of two instructions
+    assert alone[1] - alone[0] == 16 * 4 * (1 << 24) // 32  # 16 lines, each a cycle of four instructions
     assert pairs[1] - pairs[0] == (alone[1] - alone[0]) // 32
 
 
@@ -405,3 +415,16 @@ def test_tanh_in_half_precision_is_right_for_all_sizes_of_numbers(tmp_path):
     with emulated_device("sm_90a"):
         found = first_kernel(match(trace_function(torch.tanh, (x,))), tmp_path).kernel_fn(x.cuda()).cpu()
     torch.testing.assert_close(found, x.double().tanh().half(), rtol=1e-3, atol=0)
+
+
+def above_the_diagonal(a):
+    """A result of one byte, whose numbers lie 16 bytes apart."""
+    return (a[:, None, 0] * a[None, :, 1] > a[None, :, 2]).triu(1)
+
+
+def test_numbers_that_lie_apart_are_loaded_one_by_one(tmp_path):
+    a = torch.randn(37, 4, generator=torch.Generator().manual_seed(0))
+    plan = plan_of(above_the_diagonal, a)
+    assert plan.configurations()[0].vector == 1 < plan.configurations()[-1].vector
+    with emulated_hopper():
+        assert torch.equal(first_kernel(plan, tmp_path).kernel_fn(a.cuda()).cpu(), above_the_diagonal(a))

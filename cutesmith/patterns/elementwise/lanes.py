@@ -13,7 +13,7 @@ from dataclasses import dataclass, fields, replace
 from cutesmith.patterns.elementwise.kernel import ElementwiseKernel, ElementwiseWriter, Tensor, value_of
 from cutesmith.patterns.graph.attributes import Constant, Input, Iota, View
 from cutesmith.patterns.graph.builder import GraphBuilder
-from cutesmith.patterns.graph.instructions import instructions
+from cutesmith.patterns.graph.instructions import usual_instructions
 from cutesmith.patterns.graph.nodes import LEAVES, Graph, Node, nodes_of
 from cutesmith.patterns.graph.shapes import Shape
 from cutesmith.patterns.graph.size_laws import SizeLaw
@@ -158,7 +158,7 @@ class LanesWriter(ElementwiseWriter):
             **{**{each.name: getattr(kernel, each.name) for each in fields(kernel)}, "has_tiles": False},
             lanes=len(self.lanes),
             joined=[self._is_joined(tensor.node) for tensor in self.inputs],
-            instructions=instructions(nodes, fast=is_fast(self.graph)) // len(self.lanes),
+            instructions=usual_instructions(nodes, fast=is_fast(self.graph)) // len(self.lanes),
         )
 
     def read(self) -> tuple[list[Node], list[Node]]:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 
 from cutesmith.errors import UnmatchedError
 from cutesmith.patterns.configurations import ElementwiseConfiguration
@@ -24,7 +25,7 @@ from cutesmith.patterns.elementwise.lanes import LanesKernel, LanesWriter, laned
 from cutesmith.patterns.elementwise.placed import PlacedKernel, PlacedWriter, has_places
 from cutesmith.patterns.graph.attributes import Input
 from cutesmith.patterns.graph.dtypes import ITEM_BYTES
-from cutesmith.patterns.graph.instructions import instructions
+from cutesmith.patterns.graph.instructions import usual_instructions
 from cutesmith.patterns.graph.nodes import LEAVES, Graph, Node
 from cutesmith.patterns.graph.takes import READ_ANYWHERE, aligned_inputs, with_takes
 from cutesmith.patterns.pattern_plan import GraphPlan, bytes_of_reads
@@ -50,10 +51,11 @@ LONG_CODE = frozenset("sin cos tan pow".split())
 """Functions whose code is long in float64; it is written out for each element that a thread computes."""
 
 
-SECTORS_AT_ONCE, ISSUED_AT_ONCE = 4, 2
-"""Sectors of 32 bytes that L1 gives a multiprocessor in a cycle, and the instructions that it issues meanwhile.
+LINE_BYTES, ISSUED_AT_ONCE = 128, 4
+"""A load takes L1 a cycle for each line that a warp's elements lie in; instructions that are issued in a cycle.
 
-Overlaps of 4000 x 4000 boxes took 270 us on an H200 where each pair loaded 16 numbers that lie 16 bytes apart; 322 so.
+Of 4096 x 4096 pairs of boxes above the diagonal, whose 8 numbers lie 16 bytes apart, an H200 took 93 us by single
+elements (4 lines), 142 by vectors of 2, 267 of 4 and 536 of 16 (32 lines).
 """
 
 READS_OF_PAIRS = 32
@@ -85,27 +87,35 @@ class ElementwisePlan(GraphPlan):
         Loads of elements that lie apart in memory count as the instructions that could be issued while they wait.
         """
         shape, fast = value_of(self.graph.outputs[0]).shape, is_fast(self.graph)
+        loads = self._lines_apart * ISSUED_AT_ONCE
         if isinstance(self.kernel, PlacedKernel | LanesKernel):
-            return math.prod(shape) * self.kernel.instructions // 32
+            return int(math.prod(shape) * (self.kernel.instructions + loads) / 32)
         each = [node for node in self.graph.nodes() if node.is_pointwise and node.shape[-1:] == shape[-1:]]
-        loads = self._sectors_apart / SECTORS_AT_ONCE * ISSUED_AT_ONCE
-        return int(math.prod(shape) * (instructions(each, fast=fast) + loads) / 32)
+        return int(math.prod(shape) * (usual_instructions(each, fast=fast) + loads) / 32)
 
     @property
-    def _sectors_apart(self) -> float:
-        """Of 32 bytes that a warp asks for beside those of whole vectors, for each 32 elements of the result."""
-        if self.kernel.has_tiles and not self.kernel.pairs:
+    def _lines_apart(self) -> float:
+        """Of L1 that a warp asks for beside those of whole vectors, for each 32 elements of the result."""
+        has_tiles = self.kernel.has_tiles and not isinstance(self.kernel, PlacedKernel | LanesKernel)
+        if has_tiles and not self.kernel.pairs:
             return 0
-        nodes = [each.node for each in self.kernel.inputs if each.node.shape[-1:] != (1,) and each.node.shape]
-        apart = [ITEM_BYTES[node.dtype] * Input.of(node).stride[-1] for node in nodes if Input.of(node).stride[-1] > 1]
         vector = self.configurations()[0].vector
-        return sum(min(32, step * vector) for step in apart) / (READS_OF_PAIRS if self.kernel.pairs else 1)
+        lines = [min(32.0, 32 * step * vector / LINE_BYTES) for step in self._steps_apart]
+        return sum(lines) / (READS_OF_PAIRS if has_tiles else 1)
+
+    @cached_property
+    def _steps_apart(self) -> list[int]:
+        """Bytes between neighbours, of inputs whose neighbours along the last dimension lie apart."""
+        nodes = [each.node for each in self.kernel.inputs if each.node.shape[-1:] != (1,) and each.node.shape]
+        return [ITEM_BYTES[node.dtype] * Input.of(node).stride[-1] for node in nodes if Input.of(node).stride[-1] > 1]
 
     def configurations(self, arch: str = "sm_90a") -> list[ElementwiseConfiguration]:
         """Threads a block, elements a vector and vectors a thread, the best guess first."""
         sizes = [ITEM_BYTES[node.dtype] for node in self._full_size_nodes()]
         widest = min(VECTOR_BYTES // min(sizes), 2 * VECTOR_BYTES // max(sizes))
         guesses = [ElementwiseConfiguration(threads, widest, vectors) for threads, vectors in GUESSES]
+        if isinstance(self.kernel, PlacedKernel) and self._steps_apart:
+            return [*(ElementwiseConfiguration(128, 1, vectors) for vectors in (4, 2, 1)), *guesses]
         if isinstance(self.kernel, PlacedKernel) and self.kernel.reads_apart:
             guesses.sort(key=lambda guess: (guess.threads, guess.vectors) != OF_ELEMENTS_APART)
         if self._has_few_blocks(guesses[0]) or self._is_tested or widest * max(sizes) > VECTOR_BYTES:
