@@ -86,18 +86,7 @@ def retention(q: Values, k: Values, v: Values, decay: Values) -> Values:
     return ((q @ k.transpose(-1, -2)).float() * d).to(v.dtype) @ v
 
 
-def convnext_block(
-    x: Values,
-    dw: Values,
-    b: Values,
-    lw: Values,
-    lb: Values,
-    w1: Values,
-    b1: Values,
-    w2: Values,
-    b2: Values,
-    gamma: Values,
-) -> Values:
+def convnext_block(x: Values, dw: Values, b: Values, lw: Values, lb: Values, *others: Values) -> Values:
     """Block of ConvNeXt."""
     w1, b1, w2, b2, gamma = others
     y = F.conv2d(x, dw, b, padding=3, groups=x.shape[1]).permute(0, 2, 3, 1)
