@@ -11,7 +11,7 @@ from cutesmith.patterns.chains.chain import ChainPlan, SinglePlan
 from cutesmith.patterns.contraction.hopper.prediction import LAUNCH_SECONDS
 from cutesmith.patterns.contraction.plan import ContractionPlan
 from cutesmith.patterns.contraction.proposals import BYTES_PER_SECOND
-from cutesmith.patterns.graph.instructions import more_instructions
+from cutesmith.patterns.graph.instructions import ISSUED_PER_SECOND, WHERE_ROUNDED, more_instructions
 from cutesmith.patterns.writing.expressions import is_fast
 
 
@@ -45,7 +45,7 @@ class Machine:
         return self.launch_seconds + max(
             moved / min(self.bytes_per_second, self.block_bytes_per_second * plan.blocks),
             plan.seconds(arch) if isinstance(plan, AttentionPlan | AttentionGradientPlan) else arithmetic,
-            32 * plan.warp_instructions / rate,
+            32 * plan.warp_instructions / self.rounding_instructions_per_second,
         )
 
     def prediction(self, plan: SinglePlan | ChainPlan) -> str:
@@ -61,8 +61,8 @@ class Machine:
 H200 = Machine(
     name="H200",
     bytes_per_second=BYTES_PER_SECOND,
-    instructions_per_second=27.5e12,  # 0.93 of what can be issued: 20 functions of float32 within 0.9 and 1.15
-    rounding_instructions_per_second=15e12,
+    instructions_per_second=ISSUED_PER_SECOND,
+    rounding_instructions_per_second=ISSUED_PER_SECOND * WHERE_ROUNDED,
     launch_seconds=2e-6,
     block_bytes_per_second=58e9,  # a layer norm of 16 rows of 4 million floats
 )

@@ -25,7 +25,7 @@ from cutesmith.patterns.elementwise.lanes import LanesKernel, LanesWriter, laned
 from cutesmith.patterns.elementwise.placed import PlacedKernel, PlacedWriter, has_places
 from cutesmith.patterns.graph.attributes import Input
 from cutesmith.patterns.graph.dtypes import ITEM_BYTES
-from cutesmith.patterns.graph.instructions import usual_instructions
+from cutesmith.patterns.graph.instructions import WHERE_ROUNDED, usual_instructions
 from cutesmith.patterns.graph.nodes import LEAVES, Graph, Node
 from cutesmith.patterns.graph.takes import READ_ANYWHERE, aligned_inputs, with_takes
 from cutesmith.patterns.pattern_plan import GraphPlan, bytes_of_reads
@@ -51,8 +51,8 @@ LONG_CODE = frozenset("sin cos tan pow".split())
 """Functions whose code is long in float64; it is written out for each element that a thread computes."""
 
 
-LINE_BYTES, ISSUED_AT_ONCE = 128, 4
-"""A load takes L1 a cycle for each line that a warp's elements lie in; instructions that are issued in a cycle.
+LINE_BYTES, ISSUED_AT_ONCE = 128, 2
+"""A load takes L1 a cycle for each line that a warp's elements lie in; instructions that count as one.
 
 Of 4096 x 4096 pairs of boxes above the diagonal, whose 8 numbers lie 16 bytes apart, an H200 took 93 us by single
 elements (4 lines), 142 by vectors of 2, 267 of 4 and 536 of 16 (32 lines).
@@ -84,14 +84,17 @@ class ElementwisePlan(GraphPlan):
     def warp_instructions(self) -> int:
         """Of the functions, which a thread computes for each of its elements, also those of a value that many share.
 
-        Loads of elements that lie apart in memory count as the instructions that could be issued while they wait.
+        Loads of elements that lie apart in memory count as the instructions that could be issued while they wait, and
+        exact instructions as less than those of results that are rounded.
         """
         shape, fast = value_of(self.graph.outputs[0]).shape, is_fast(self.graph)
-        loads = self._lines_apart * ISSUED_AT_ONCE
         if isinstance(self.kernel, PlacedKernel | LanesKernel):
-            return int(math.prod(shape) * (self.kernel.instructions + loads) / 32)
-        each = [node for node in self.graph.nodes() if node.is_pointwise and node.shape[-1:] == shape[-1:]]
-        return int(math.prod(shape) * (usual_instructions(each, fast=fast) + loads) / 32)
+            count = self.kernel.instructions
+        else:
+            each = [node for node in self.graph.nodes() if node.is_pointwise and node.shape[-1:] == shape[-1:]]
+            count = usual_instructions(each, fast=fast)
+        issued = count * (1 if fast else WHERE_ROUNDED) + self._lines_apart * ISSUED_AT_ONCE
+        return int(math.prod(shape) * issued / 32)
 
     @property
     def _lines_apart(self) -> float:
