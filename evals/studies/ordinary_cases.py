@@ -1,4 +1,4 @@
-"""Cases of `bench_patterns.py` that were not tuned for: from optimisers, losses, vision, speech, recommendation, finance.
+"""Cases of `bench_patterns.py` that were not tuned for: from optimisers, losses, vision, speech, recommendation.
 
 They were written down before any of them was drafted, and are not chosen by how fast they are.
 """

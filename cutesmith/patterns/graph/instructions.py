@@ -14,7 +14,7 @@ from cutesmith.patterns.graph.dtypes import is_float
 from cutesmith.patterns.graph.nodes import Graph, Node
 
 ISSUED_PER_SECOND = 27.5e12
-"""Of threads of an H200: 0.93 of what it can issue. 23 functions of float32 took 0.87 to 1.06 of what is predicted so."""
+"""Of threads of an H200: 0.93 of what it can issue. 23 functions of float32 took 0.87 to 1.06 of that prediction."""
 WHERE_ROUNDED = 15 / 27.5
 """The share of them where results are rounded to 16 bits, which takes instructions of its own."""
 
