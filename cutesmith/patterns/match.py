@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -36,6 +35,7 @@ from cutesmith.patterns.cutting.rewriting import (
     with_vectors_as_rows,
 )
 from cutesmith.patterns.cutting.row_reductions import with_row_reductions
+from cutesmith.patterns.cutting.runners_up import runners_up
 from cutesmith.patterns.cutting.scores import with_joined_factors, with_plain_scores
 from cutesmith.patterns.cutting.sharing import with_shared_kernels
 from cutesmith.patterns.cutting.short_reductions import with_short_reductions
@@ -109,15 +109,32 @@ def plan_kernel(graph: Graph, arch: str, *, free_sizes: bool = False) -> Pattern
     A graph that no pattern takes as a whole is cut into launches. `free_sizes`: one that holds for other sizes than the
     traced ones gets a plan that does, too. Raises UnmatchedError with the operations in the way.
     """
+    return plan_covers(graph, arch, free_sizes=free_sizes, raced=False)[0]
+
+
+def plan_covers(graph: Graph, arch: str, *, free_sizes: bool = False, raced: bool) -> list[PatternPlan[Any]]:
+    """The plan of `plan_kernel`, and where covers are `raced` those beside it that a race may find to be faster."""
     if parse_arch(arch).sm.number < CONVERTS_FLOAT8:
         eighths = [node for node in graph.nodes() if node.dtype in FLOATS8]
         if eighths:
             wrong = f"{eighths[0].dtype} at {eighths[0].where}: {arch} cannot convert it, sm_89 and later can"
             raise UnmatchedError(wrong, operation=eighths[0].where)
-    plan = whole_or_cut(graph, arch, free_sizes=free_sizes)
+    plan, *others = ways_to_launch(graph, arch, free_sizes=free_sizes)
     if not plan.configurations(arch):
         raise UnmatchedError(f"the pattern {plan.pattern} has no configuration for {arch}", operation=plan.pattern)
-    return replace(plan, arch=arch) if isinstance(plan, ChainPlan) else plan
+    beside = runners_up(plan, [*others, *_unfused(plan)], arch) if raced else []
+    found = [with_shared_kernels(each) for each in (plan, *beside)]
+    return [replace(each, arch=arch) if isinstance(each, ChainPlan) else each for each in found]
+
+
+def _unfused(plan: SinglePlan | ChainPlan) -> list[ChainPlan]:
+    """The covers of what one pattern takes as a whole, of which no cut was tried: products without their epilogues."""
+    if isinstance(plan, ChainPlan):
+        return []
+    try:
+        return cut(plan.graph, AROUND_PRODUCTS)
+    except UnmatchedError:
+        return []
 
 
 def whole_or_cut(graph: Graph, arch: str = "sm_90a", *, free_sizes: bool = False) -> SinglePlan | ChainPlan:
@@ -125,15 +142,20 @@ def whole_or_cut(graph: Graph, arch: str = "sm_90a", *, free_sizes: bool = False
 
     `free_sizes`: of the ways that hold for other sizes as far as the graph does.
     """
+    return with_shared_kernels(ways_to_launch(graph, arch, free_sizes=free_sizes)[0])
+
+
+def ways_to_launch(graph: Graph, arch: str, *, free_sizes: bool) -> list[SinglePlan | ChainPlan]:
+    """The plan that `whole_or_cut` takes, and behind it the others that were compared with it."""
     graph = replace(graph if free_sizes else with_scales(graph), free_sizes=free_sizes)
     graph = with_reductions_in_place(graph)
     others = [other for change in SAID_OTHERWISE if (other := change(graph)) is not graph]
     if not any(node.op == "contract" for node in graph.nodes()):
-        return with_shared_kernels(_fastest(_one_or_cut(graph), others))
-    plan, sm = _one_or_cut(graph), parse_arch(arch).sm
+        return _fastest(_one_or_cut(graph), others)
+    plans, sm = _one_or_cut(graph), parse_arch(arch).sm
     larger = [with_dual_products(graph), *([] if free_sizes else [with_row_reductions(graph)])]  # of up to a tile
     # Kernels of architectures differ in the room for sums of both, and for whole rows.
-    plan = _fastest(plan, (each for each in larger if each is not graph), arch)
+    plans = _fastest(plans, (each for each in larger if each is not graph), arch)
     phases = [with_phases(graph)]
     if sm == contraction.HOPPER:
         phases += [with_phases(graph, for_tma=True), with_phases(graph, for_tma=True, in_order=True)]
@@ -155,27 +177,32 @@ def whole_or_cut(graph: Graph, arch: str = "sm_90a", *, free_sizes: bool = False
     free = free_sizes and not graph.fixed_shapes
     fewer = [other for other in others if other.fixed_shapes or other.held != graph.held]
     ways = (other for other in dict.fromkeys(others) if other is not graph and not (free and other in fewer))
-    return with_shared_kernels(_fastest(plan, ways))
+    return _fastest(plans, ways)
 
 
-def _fastest(plan: SinglePlan | ChainPlan, others: Iterable[Graph], arch: str = "sm_90a") -> SinglePlan | ChainPlan:
-    """The plan, or that of one of these graphs that say the same, by the predicted times of their launches."""
+def _fastest(
+    plans: list[SinglePlan | ChainPlan], others: Iterable[Graph], arch: str = "sm_90a"
+) -> list[SinglePlan | ChainPlan]:
+    """The plans and those of graphs that say the same; first the fastest of those that stand first, as predicted."""
     for other in others:
         try:
-            plan = min(plan, _one_or_cut(other), key=functools.partial(H200.seconds, arch=arch))
+            found = _one_or_cut(other)
         except UnmatchedError:
             continue  # no pattern takes it when it is said this way; the first way is left
-    return plan
+        is_faster = H200.seconds(found[0], arch) < H200.seconds(plans[0], arch)
+        plans = [*found, *plans] if is_faster else [*plans, *found]
+    return plans
 
 
-def _one_or_cut(graph: Graph) -> SinglePlan | ChainPlan:
+def _one_or_cut(graph: Graph) -> list[SinglePlan | ChainPlan]:
+    """The plan of the first pattern, or the covers that cut the graph; both where an epilogue is long."""
     try:
         plan = first_match(graph, SINGLE)
         long = isinstance(plan, contraction.ContractionPlan) and plan.problem.epilogue_instructions > LONG_EPILOGUE
-        return min(plan, cut(graph, AROUND_PRODUCTS), key=H200.seconds) if long else plan
+        return sorted([plan, *cut(graph, AROUND_PRODUCTS)], key=H200.seconds) if long else [plan]
     except UnmatchedError as refusal:
         try:
-            return cut(graph, AROUND_PRODUCTS)
+            return [*cut(graph, AROUND_PRODUCTS)]
         except UnmatchedError as all_of_them:
             message = f"{all_of_them.message} ({refusal.message})"
             raise UnmatchedError(message, operation=all_of_them.operation, hint=NEEDS_MODEL) from refusal

@@ -15,7 +15,7 @@ from cutesmith.devices import Device, current_device
 from cutesmith.errors import ContractError, UnavailableError, UsageError
 from cutesmith.patterns.configurations import ElementwiseConfiguration
 from cutesmith.patterns.generation.candidates import Candidate
-from cutesmith.patterns.generation.drafting import Draft, Drafted
+from cutesmith.patterns.generation.drafting import Cover, Draft, Drafted
 from cutesmith.patterns.generation.generate import Generation, generate_kernel
 from cutesmith.patterns.generation.output_folder import OutputFolder
 from cutesmith.patterns.generation.target import Target
@@ -235,17 +235,26 @@ SKIPPED = (Drafted(ElementwiseConfiguration(4096, 8, 1), Tiling(threads=4096), r
 
 
 def play(
-    tmp_path: Path, stages: ScriptedStages, *, benchmark: bool = True, passed: int = 0
+    tmp_path: Path,
+    stages: ScriptedStages,
+    *,
+    benchmark: bool = True,
+    passed: int = 0,
+    covers: tuple[Cover, ...] = (),
 ) -> tuple[GenerateVerdict, str]:
+    """What a run over candidates of these medians gives; several covers have as many of them each."""
     counts = [32 * number for number in range(1, len(stages.medians) + 1)]
+    covers = covers or (Cover("elementwise", passed_bytes=passed),)
     kernels = tuple(
-        Drafted(ElementwiseConfiguration(threads, 8, 1), Tiling(threads=threads), f"# candidate {number}\n")
+        Drafted(
+            ElementwiseConfiguration(threads, 8, 1),
+            Tiling(threads=threads),
+            f"# candidate {number}\n",
+            cover=(number - 1) * len(covers) // len(counts),
+        )
         for number, threads in enumerate(counts, start=1)
     )
-    draft, folder = (
-        Draft("elementwise", kernels, 1, 1, skipped=SKIPPED, passed_bytes=passed),
-        OutputFolder(tmp_path / "out"),
-    )
+    draft, folder = Draft(kernels, 1, 1, covers, SKIPPED), OutputFolder(tmp_path / "out")
     target = Target("sm_90a", H200)
     run = Generation(Path("problem.py"), target, draft, stages, folder, lambda *_: None, 0.0, benchmark, render_report)
     verdict = run.run()
@@ -351,6 +360,31 @@ def test_the_summary_tells_what_launches_write_for_each_other(tmp_path: Path) ->
     told = "its launches write and read 900 MB for each other"
     assert told in play(tmp_path / "several", ScriptedStages(medians=[30.0]), passed=900_000_000)[0].summary
     assert "for each other" not in play(tmp_path / "one", ScriptedStages(medians=[30.0]))[0].summary
+
+
+FUSED = Cover("contraction", ("contraction",), seconds=41e-6)
+UNFUSED = Cover("cut", ("product", "pointwise"), seconds=47e-6)
+COVER_RACES = {
+    "the fused one": ([30.0, 20.0, 40.0, 50.0], (), 2, "1 launch (contraction), 41 µs predicted, 20 taken"),
+    "the unfused one": ([30.0, 20.0, 15.0, 50.0], (), 3, "2 launches (product, pointwise), 47 µs predicted, 15 taken"),
+    "not a fast one that is wrong": ([30.0, 20.0, 15.0, 50.0], (3,), 2, "1 launch (contraction), 41 µs predicted"),
+}
+
+
+@pytest.mark.parametrize("name", COVER_RACES)
+def test_of_two_covers_that_of_the_fastest_verified_candidate_is_kept(tmp_path: Path, name: str) -> None:
+    medians, wrong, best, told = COVER_RACES[name]
+    verdict, kernel = play(tmp_path, ScriptedStages(medians=medians, wrong=wrong), covers=(FUSED, UNFUSED))
+    assert kernel == f"# candidate {best}\n"
+    assert verdict.pattern == (FUSED, UNFUSED)[best > 2].pattern
+    assert f"kept of 2 covers: {told}" in verdict.summary
+    assert [row["cover"] for row in verdict.tried[:4]] == [FUSED.told] * 2 + [UNFUSED.told] * 2
+
+
+def test_a_cover_that_fails_in_one_way_leaves_the_other(tmp_path: Path) -> None:
+    stages = ScriptedStages(medians=[10.0, 20.0, 15.0, 50.0, 25.0, 30.0], wrong=(1, 2, 3), failing=("zeros",) * 6)
+    verdict, kernel = play(tmp_path, stages, covers=(FUSED, UNFUSED))
+    assert stages.verified == [1, 3, 5] and kernel == "# candidate 5\n" and verdict.pattern == UNFUSED.pattern
 
 
 LOOP = """\

@@ -113,7 +113,8 @@ def test_the_generators_race_on_the_gpu_is_run_once(tmp_path):
         for number, drafted in enumerate(draft.kernels, start=1):
             path = tmp_path / f"kernel_{number}.py"
             path.write_text(drafted.source)
-            candidates.append(Candidate(number, drafted.configuration, drafted.tiling, path, drafted.source))
+            cover = draft.covers[drafted.cover]
+            candidates.append(Candidate(number, drafted.configuration, drafted.tiling, path, drafted.source, cover))
         return stages.time(candidates), [candidate.median_us for candidate in candidates]
 
     (now, medians), (day, remembered) = raced(), raced()

@@ -35,10 +35,10 @@ MOST_REPEATS = 2
 Matcher = Callable[[Graph], Plan]
 
 
-def cut(graph: Graph, matchers: Sequence[Matcher]) -> ChainPlan:
-    """The cheapest chain of launches that computes the graph; `matchers` take what the products leave, best first.
+def cut(graph: Graph, matchers: Sequence[Matcher]) -> list[ChainPlan]:
+    """The chains of launches that compute the graph, the cheapest first; `matchers` take what the products leave.
 
-    Raises UnmatchedError with every operation that stands in the way.
+    Raises UnmatchedError with every operation that stands in the way of them all.
     """
     graph = _with_copies(graph)
     fused = Regions(graph, fused=True)
@@ -55,7 +55,7 @@ def cut(graph: Graph, matchers: Sequence[Matcher]) -> ChainPlan:
             refusals.append(refusal)
     if not plans:
         raise refusals[0]
-    return min(plans, key=H200.seconds)
+    return sorted(plans, key=H200.seconds)
 
 
 def _with_copies(graph: Graph) -> Graph:

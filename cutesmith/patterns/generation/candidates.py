@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from cutesmith.patterns.configurations import Configuration
-from cutesmith.patterns.generation.drafting import Drafted
+from cutesmith.patterns.generation.drafting import Cover, Drafted
 from cutesmith.runtime.tiling import Tiling
 from cutesmith.verdicts import (
     VERIFIED,
@@ -30,6 +30,7 @@ class Candidate:
     tiling: Tiling
     path: Path
     source: str
+    cover: Cover
     verdicts: list[Verdict] = field(default_factory=list)
     timing: Timing | None = None
     chosen: bool = False
@@ -81,6 +82,7 @@ class Candidate:
             "number": self.number,
             "path": str(self.path),
             "configuration": self.configuration.to_dict(),
+            "cover": self.cover.told,
             "status": last.status if last else "drafted",
             "summary": last.summary if last else "",
             "median_us": self.median_us,
@@ -92,11 +94,12 @@ class Candidate:
         return {**head, **{verdict.stage: verdict.to_dict() for verdict in self.verdicts}}
 
 
-def skipped_row(number: int, skipped: Drafted) -> dict[str, Any]:
+def skipped_row(number: int, skipped: Drafted, cover: Cover) -> dict[str, Any]:
     """The row of a configuration that was refused before it became a candidate."""
     return {
         "number": number,
         "configuration": skipped.configuration.to_dict(),
+        "cover": cover.told,
         "status": "skipped",
         "summary": "; ".join(skipped.refusals),
         "median_us": None,

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import gc
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from cutesmith.errors import CandidateError, ContractError, UnmatchedError
 from cutesmith.patterns.configurations import AnyConfiguration, BlackwellConfiguration, HopperConfiguration
@@ -21,6 +22,9 @@ from cutesmith.runtime.tiling import Tiling
 from cutesmith.sandbox.messages import HandlerMaker, Request
 from cutesmith.sandbox.worker import Limits, Worker, confine
 from cutesmith.verdicts import ExitCode, Precision
+
+if TYPE_CHECKING:
+    from cutesmith.patterns.chains.chain import ChainPlan, SinglePlan
 
 TRACE_SECONDS = 300.0
 YOUNG = 100_000
@@ -39,45 +43,73 @@ ROUNDED = (
 class Drafted:
     """A configuration and its tiling: the source that a device runs, or why it would refuse that uncompiled.
 
-    `source` is a kernel section, in a `Draft` the whole kernel file.
+    `source` is a kernel section, in a `Draft` the whole kernel file; `cover` is the place of its cover there.
     """
 
     configuration: AnyConfiguration
     tiling: Tiling
     source: str = ""
     refusals: tuple[str, ...] = ()
+    cover: int = 0
+
+
+@dataclass(frozen=True)
+class Cover:
+    """One way to cut the function into launches: the kernel of each, what they pass on, and the predicted time.
+
+    `passed_bytes` are those that launches write for each other and read, `seconds` those of an H200.
+    """
+
+    pattern: str
+    kernels: tuple[str, ...] = ("one",)
+    passed_bytes: int = 0
+    seconds: float = 0.0
+
+    @property
+    def launches(self) -> int:
+        """Of one call."""
+        return len(self.kernels)
+
+    @property
+    def told(self) -> str:
+        """Such as "2 launches (product, pointwise), 47 µs predicted"."""
+        count = f"{self.launches} launch{'es' if self.launches > 1 else ''}"
+        return f"{count} ({', '.join(dict.fromkeys(self.kernels))}), {self.seconds * 1e6:.3g} µs predicted"
+
+    @property
+    def unrolled(self) -> str:
+        """What is to be said of a Python loop that became as many launches; empty where there is none."""
+        repeated = max(Counter(self.kernels).values())
+        if repeated < UNROLLED:
+            return ""
+        return f"one kernel is launched {repeated} times a call: a Python loop was unrolled into launches"
 
 
 @dataclass(frozen=True)
 class Draft:
     """What the patterns make of a problem: one whole kernel file for each configuration, the best guess first.
 
-    `algorithmic_bytes` and `algorithmic_flops` are the function's own at the shapes of `get_inputs()`, `passed_bytes`
-    those that its launches write for each other and read; `skipped` are the configurations before the last kernel that
-    the device would refuse. `launches` are those of one call, `repeated` how many of them are of the same kernel.
+    `algorithmic_bytes` and `algorithmic_flops` are the function's own at the shapes of `get_inputs()`; `skipped` are
+    the configurations before the last kernel that the device would refuse. The first of the `covers` is predicted to
+    be the fastest, the others are raced against it.
     """
 
-    pattern: str
     kernels: tuple[Drafted, ...]
     algorithmic_bytes: int
     algorithmic_flops: int
+    covers: tuple[Cover, ...]
     skipped: tuple[Drafted, ...] = ()
-    passed_bytes: int = 0
-    launches: int = 1
-    repeated: int = 1
 
     @property
     def told(self) -> str:
-        """What a call launches and moves, such as "3 launches a call that move 0.52 GB"."""
-        moved = f"{(self.algorithmic_bytes + self.passed_bytes) / 1e9:.2g} GB"
-        return f"{self.launches} launches a call that move {moved}" if self.launches > 1 else f"a call moves {moved}"
-
-    @property
-    def unrolled(self) -> str:
-        """What is to be said of a Python loop that became as many launches; empty where there is none."""
-        if self.repeated < UNROLLED:
-            return ""
-        return f"one kernel is launched {self.repeated} times a call: a Python loop was unrolled into launches"
+        """What is tried, and what a call launches and moves, such as "3 launches a call that move 0.52 GB"."""
+        first, *others = self.covers
+        tried = f"pattern {first.pattern}, {len(self.kernels)} configurations"
+        tried += f", {len(self.skipped)} skipped" if self.skipped else ""
+        moved = f"{(self.algorithmic_bytes + first.passed_bytes) / 1e9:.2g} GB"
+        call = f"{first.launches} launches a call that move {moved}" if first.launches > 1 else f"a call moves {moved}"
+        beside = f"; beside it {'; '.join(each.told for each in others)}" if others else ""
+        return f"{tried}; {call}{beside}"
 
 
 @dataclass(frozen=True)
@@ -146,9 +178,7 @@ class Drafter:
 
     def handle(self, request: TraceProblem) -> Draft | Unmatched:
         """Trace, match, render and assemble."""
-        from cutesmith.patterns.chains.chain import ChainPlan, SinglePlan
-        from cutesmith.patterns.chains.variants import VariantsPlan
-        from cutesmith.patterns.generation.planning import plan_problem
+        from cutesmith.patterns.generation.planning import plan_covers_of
         from cutesmith.problems.loading import load_file
         from cutesmith.recording.facade import cuda_as_cpu
 
@@ -159,17 +189,18 @@ class Drafter:
         try:
             with cuda_as_cpu(fake=True, arch=request.arch):
                 loaded = load_file(request.path)
-                plan = plan_problem(loaded, request.arch, precision=request.precision)
-            first = cast(SinglePlan | ChainPlan, plan.first if isinstance(plan, VariantsPlan) else plan)
-            chain = first.launches if isinstance(first, ChainPlan) else ()
-            names = Counter(launch.name for launch in chain) or Counter(["one"])
-            several = request.timed or len(names) < MANY_KERNELS
-            rendered, skipped = render_valid(plan, request.arch, request.limit if several else 1)
+                raced = request.timed and request.limit > 1
+                plans = plan_covers_of(loaded, request.arch, precision=request.precision, raced=raced)
+            several = request.timed or len({*cover_of(plans[0]).kernels}) < MANY_KERNELS
+            plans, rendered, skipped = render_covers(plans, request.arch, request.limit if several else 1)
         except UnmatchedError as refusal:
             return Unmatched(refusal.message, refusal.operation, refusal.hint)
         kernels, rounded = list[Drafted](), ROUNDED if request.precision is Precision.TF32 else ""
+        first, covers = plans[0], tuple(map(cover_of, plans))
         assumed = f"It takes for granted: {'; '.join(first.graph.assumes)}." if first.graph.assumes else ""
         for section in rendered:
+            plan, place = plans[section.cover], sum(each.cover == section.cover for each in kernels)
+            told = (reasons(plan, section, place), said_of_covers(covers, section.cover), rounded, assumed)
             source = assemble_kernel(
                 section.source,
                 loaded.source,
@@ -177,19 +208,37 @@ class Drafter:
                 pattern=plan.pattern,
                 configuration=section.configuration.to_dict(),
                 arch=request.arch,
-                reasons=" ".join(filter(None, (reasons(plan, section, len(kernels)), rounded, assumed))),
+                reasons=" ".join(filter(None, told)),
             )
             kernels.append(replace(section, source=source))
-        return Draft(
-            plan.pattern,
-            tuple(kernels),
-            plan.algorithmic_bytes,
-            plan.algorithmic_flops,
-            skipped=tuple(skipped),
-            passed_bytes=first.passed_bytes if isinstance(first, ChainPlan) else 0,
-            launches=names.total(),
-            repeated=max(names.values()),
-        )
+        return Draft(tuple(kernels), first.algorithmic_bytes, first.algorithmic_flops, covers, tuple(skipped))
+
+
+def _known(plan: PatternPlan[Any]) -> SinglePlan | ChainPlan:
+    """Whatever `plan_kernel` returns is one of these; of plans by sizes that of `get_inputs()`."""
+    from cutesmith.patterns.chains.variants import VariantsPlan
+
+    return cast("SinglePlan | ChainPlan", plan.first if isinstance(plan, VariantsPlan) else plan)
+
+
+def cover_of(plan: PatternPlan[Any]) -> Cover:
+    """What is told of a plan's launches."""
+    from cutesmith.patterns.chains.chain import ChainPlan
+    from cutesmith.patterns.cutting.machine import H200
+
+    known = _known(plan)
+    if not isinstance(known, ChainPlan):
+        return Cover(plan.pattern, (plan.pattern,), seconds=H200.seconds(known))
+    names = tuple(launch.name for launch in known.launches)
+    return Cover(plan.pattern, names, known.passed_bytes, H200.seconds(known))
+
+
+def said_of_covers(covers: Sequence[Cover], own: int) -> str:
+    """Which of several covers a kernel has, and what is predicted for each; empty where there is one."""
+    if len(covers) == 1:
+        return ""
+    others = "; ".join(cover.told for at, cover in enumerate(covers) if at != own)
+    return f"Of {len(covers)} covers that are raced this is {covers[own].told}; beside it: {others}."
 
 
 def reasons(plan: PatternPlan[Any], drafted: Drafted, place: int) -> str:
@@ -201,13 +250,31 @@ def reasons(plan: PatternPlan[Any], drafted: Drafted, place: int) -> str:
     why, by_tma = plan.why(drafted.configuration), HopperConfiguration | BlackwellConfiguration
     if why and isinstance(drafted.configuration, by_tma):
         return f"{rank} {why}".strip()
-    from cutesmith.patterns.chains.chain import ChainPlan, SinglePlan
-    from cutesmith.patterns.chains.variants import VariantsPlan
     from cutesmith.patterns.cutting.machine import H200
 
-    first = plan.first if isinstance(plan, VariantsPlan) else plan
-    known = cast(SinglePlan | ChainPlan, first)  # whatever `plan_kernel` returns is one of these
-    return " ".join(filter(None, (rank, why, H200.prediction(known))))
+    return " ".join(filter(None, (rank, why, H200.prediction(_known(plan)))))
+
+
+def render_covers(
+    plans: Sequence[PatternPlan[Any]], arch: str, limit: int
+) -> tuple[list[PatternPlan[Any]], list[Drafted], list[Drafted]]:
+    """The covers that `arch` runs, and as `render_valid` their first `limit` configurations and what was skipped.
+
+    A quarter of the places, at least one, is for covers beside the first, which has those that they do not fill. One
+    place alone is the first cover's.
+    """
+    first, *others = plans
+    room, kept, beside, skipped = limit // 4 or int(limit > 1), [first], list[Drafted](), list[Drafted]()
+    for number, plan in enumerate(others[:room]):
+        try:
+            found, refused = render_valid(plan, arch, (room - len(beside)) // (len(others[:room]) - number))
+        except UnmatchedError:
+            continue  # the device refuses all of its configurations
+        beside += [replace(each, cover=len(kept)) for each in found]
+        skipped += [replace(each, cover=len(kept)) for each in refused]
+        kept.append(plan)
+    rendered, refused = render_valid(first, arch, limit - len(beside))
+    return kept, [*rendered, *beside], [*refused, *skipped]
 
 
 def render_valid(plan: PatternPlan[C], arch: str, limit: int) -> tuple[list[Drafted], list[Drafted]]:

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from cutesmith.errors import UnavailableError, UnmatchedError
 from cutesmith.patterns.generation.candidates import Candidate, by_promise, by_speed, skipped_row
-from cutesmith.patterns.generation.drafting import Draft, draft_kernels
+from cutesmith.patterns.generation.drafting import Cover, Draft, draft_kernels
 from cutesmith.patterns.generation.output_folder import OutputFolder, default_folder
 from cutesmith.patterns.generation.stages import Stages
 from cutesmith.patterns.generation.target import Target, choose_target, describe_environment
@@ -92,10 +92,10 @@ def generate_kernel(
         )
     except UnmatchedError as refusal:
         return _unmatched(problem, refusal, time.monotonic() - started)
-    skipped = f", {len(draft.skipped)} skipped" if draft.skipped else ""
-    tell("draft", 1, 1, f"pattern {draft.pattern}, {len(draft.kernels)} configurations{skipped}; {draft.told}")
-    if draft.unrolled:
-        tell("launches", draft.launches, draft.launches, draft.unrolled)
+    tell("draft", 1, 1, draft.told)
+    first = draft.covers[0]
+    if first.unrolled:
+        tell("launches", first.launches, first.launches, first.unrolled)
     folder = OutputFolder(default_folder(problem) if out is None else out)
     cache = TuningCache() if use_cache else None
     stages = Stages(Path(problem), target, draft, cache, confine_problem, precision, tell)
@@ -155,8 +155,10 @@ class Generation:
 
     def __post_init__(self) -> None:
         for number, drafted in enumerate(self.draft.kernels, start=1):
-            path = self.folder.write_candidate(number, drafted.source)
-            self.candidates.append(Candidate(number, drafted.configuration, drafted.tiling, path, drafted.source))
+            path, cover = self.folder.write_candidate(number, drafted.source), self.draft.covers[drafted.cover]
+            self.candidates.append(
+                Candidate(number, drafted.configuration, drafted.tiling, path, drafted.source, cover)
+            )
 
     def run(self) -> GenerateVerdict:
         """Walk the stages and finish; Ctrl-C ends early when there is something to keep."""
@@ -186,18 +188,21 @@ class Generation:
     def _settle(self, candidates: Iterable[Candidate]) -> None:
         """Verify in this order until one holds; without a GPU that is everything but the values.
 
-        Two that fail in the same way end it: the fault is in what all candidates share, and others cost as long again.
+        Of a cover of which two fail in the same way no other is verified: the fault is in what all of them share, and
+        others cost as long again.
         """
         alive = [candidate for candidate in candidates if candidate.failed is None][:VERIFY_ATTEMPTS]
-        ways = [_way_of(candidate.verdict(VerifyVerdict)) for candidate in self.candidates]
-        for number, candidate in enumerate(alive, start=1):
-            if candidate.verified or self._verify(candidate, left=len(alive) - number):
+        ways = [(each.cover, _way_of(each.verdict(VerifyVerdict))) for each in self.candidates]
+        while alive:
+            candidate, *alive = alive
+            if candidate.verified or self._verify(candidate, left=len(alive)):
                 return
-            way = _way_of(candidate.verdict(VerifyVerdict))
-            if way is not None and way in ways:
-                others = len(alive) - number
+            way = (candidate.cover, _way_of(candidate.verdict(VerifyVerdict)))
+            if way[1] is not None and way in ways:
+                left = [each for each in alive if each.cover != candidate.cover]
+                others = len(alive) - len(left)
                 self.remark = f"candidates fail in the same way; {others} more not verified" if others else ""
-                return
+                alive = left
             ways.append(way)
 
     def _sieve(
@@ -282,7 +287,7 @@ class Generation:
             seconds=time.monotonic() - self.started,
             problem=str(self.problem),
             kernel=str(self.folder.kernel) if self.best else "",
-            pattern=self.draft.pattern,
+            pattern=self._cover.pattern,
             configuration=self.best.configuration.to_dict() if self.best else {},
             tried=(*(candidate.to_dict() for candidate in self.candidates), *self._skipped()),
             stages=tuple(stage.to_dict() for stage in stages),
@@ -292,7 +297,13 @@ class Generation:
     def _skipped(self) -> list[dict[str, Any]]:
         """A row for each configuration that was refused before it became a candidate."""
         first = len(self.candidates) + 1
-        return [skipped_row(number, skipped) for number, skipped in enumerate(self.draft.skipped, start=first)]
+        rows = enumerate(self.draft.skipped, start=first)
+        return [skipped_row(number, skipped, self.draft.covers[skipped.cover]) for number, skipped in rows]
+
+    @property
+    def _cover(self) -> Cover:
+        """That of the best kernel, or of the best guess."""
+        return self.best.cover if self.best else self.draft.covers[0]
 
     def _state(self) -> str:
         """The status of the best kernel's verify verdict, "" without one."""
@@ -326,8 +337,19 @@ class Generation:
         elif self.target.emulated and untried:
             parts.append(f"the most promising configuration is verified, {untried} more are compiled only")
         rounded = "factors of float32 rounded to tf32, as asked" if self.precision is Precision.TF32 else ""
-        unrolled = self.draft.unrolled and f"{self.draft.unrolled}, and a kernel that loops itself would be one"
-        return "; ".join([*parts, *filter(None, (rounded, self._passed(), unrolled, self.remark))])
+        unrolled = self._cover.unrolled and f"{self._cover.unrolled}, and a kernel that loops itself would be one"
+        return "; ".join([*parts, *filter(None, (self._raced(), rounded, self._passed(), unrolled, self.remark))])
+
+    def _raced(self) -> str:
+        """The covers that were tried, the kept one first, with what was predicted and what the best of each took."""
+        if len(self.draft.covers) == 1:
+            return ""
+        kept, *others = map(self._raced_cover, dict.fromkeys((self._cover, *self.draft.covers)))
+        return f"kept of {1 + len(others)} covers: {kept}; beside it: {'; '.join(others)}"
+
+    def _raced_cover(self, cover: Cover) -> str:
+        times = [each.median_us for each in self.candidates if each.cover == cover and each.median_us is not None]
+        return f"{cover.told}, {min(times):.3g} taken" if times else cover.told
 
     def _other_failures(self) -> Iterator[str]:
         """A clause for each way in which a candidate fails and none before it does."""
@@ -341,7 +363,7 @@ class Generation:
 
     def _passed(self) -> str:
         """What its launches write and read for each other, where that is a tenth of the function's own bytes."""
-        passed, own = self.draft.passed_bytes, self.draft.algorithmic_bytes
+        passed, own = self._cover.passed_bytes, self.draft.algorithmic_bytes
         if 10 * passed < own or not passed:
             return ""
         told = f"its launches write and read {passed / 1e6:.3g} MB for each other"
