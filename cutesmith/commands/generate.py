@@ -112,14 +112,14 @@ def generate_parser() -> Any:
 
 def summary_lines(verdict: GenerateVerdict) -> Iterator[str]:
     """The verdict for people: one sentence, the configurations tried, and where the files are."""
-    from cutesmith.report.generate_page import varying_settings
+    from cutesmith.report.generate_page import settings_of, varying_settings
 
     yield verdict.summary
-    varying = varying_settings([candidate["configuration"] for candidate in verdict.tried])
+    varying = varying_settings(map(settings_of, verdict.tried))
     for candidate in verdict.tried:
         mark = "*" if candidate["chosen"] else " "
         median = f"{candidate['median_us']:9.2f} µs" if candidate["median_us"] else " " * 12
-        settings = ", ".join(f"{key}={candidate['configuration'].get(key)}" for key in varying)
+        settings = ", ".join(f"{key}={value}" for key, value in settings_of(candidate).items() if key in varying)
         yield f"{mark} {candidate['number']:2d}  {candidate['status']:16s} {median}  {settings}"
     if verdict.kernel:
         yield f"kernel: {verdict.kernel}"

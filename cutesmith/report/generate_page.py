@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,7 @@ def render_report(verdict: GenerateVerdict, environment: Mapping[str, str], sour
     """The whole page for a verdict, the machine that it was found on, and the kernel's source."""
     stages = Stages.read({stage["stage"]: stage for stage in verdict.stages})
     first = verdict.tried[0].get("configuration") or {} if verdict.tried else {}
-    varying = varying_settings([candidate.get("configuration") or {} for candidate in verdict.tried])
+    varying = varying_settings(map(settings_of, verdict.tried))
     return render(
         "generate.html.j2",
         result=verdict,
@@ -69,15 +69,21 @@ def key_facts(verdict: GenerateVerdict, stages: Stages) -> list[tuple[str, str]]
     return facts
 
 
-def varying_settings(configurations: Sequence[Mapping[str, Any]]) -> list[str]:
+def settings_of(candidate: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of a configuration that was tried, and the cover that it belongs to."""
+    return {"cover": candidate.get("cover", ""), **(candidate.get("configuration") or {})}
+
+
+def varying_settings(configurations: Iterable[Mapping[str, Any]]) -> list[str]:
     """The settings in which the configurations differ, in their order."""
-    names = dict.fromkeys(name for configuration in configurations for name in configuration)
-    return [name for name in names if len({str(c.get(name)) for c in configurations}) > 1]
+    known = list(configurations)
+    names = dict.fromkeys(name for configuration in known for name in configuration)
+    return [name for name in names if len({str(c.get(name)) for c in known}) > 1]
 
 
 def candidate_row(candidate: Mapping[str, Any], varying: Sequence[str]) -> CandidateRow:
     """A row for the JSON object of a configuration that was tried."""
-    settings = candidate.get("configuration") or {}
+    settings = settings_of(candidate)
     stages = Stages.read({"compile": candidate["compile"]} if candidate.get("compile") else {})
     kernels, status = stages.kernels, str(candidate.get("status", ""))
     return CandidateRow(

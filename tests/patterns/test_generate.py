@@ -379,6 +379,9 @@ def test_of_two_covers_that_of_the_fastest_verified_candidate_is_kept(tmp_path: 
     assert verdict.pattern == (FUSED, UNFUSED)[best > 2].pattern
     assert f"kept of 2 covers: {told}" in verdict.summary
     assert [row["cover"] for row in verdict.tried[:4]] == [FUSED.told] * 2 + [UNFUSED.told] * 2
+    rows = list(summary_lines(verdict))[1:5]
+    assert all(cover.told in row for row, cover in zip(rows, [FUSED, FUSED, UNFUSED, UNFUSED], strict=True))
+    assert UNFUSED.told in (tmp_path / "out" / "report.html").read_text()
 
 
 def test_a_cover_that_fails_in_one_way_leaves_the_other(tmp_path: Path) -> None:
