@@ -21,7 +21,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 DEMO := cutesmith-out/demo
-DEMO_PROBLEMS := level1/softmax level1/gelu_tanh level2/residual_rms_norm level3/gemm_bias_gelu level3/causal_conv1d_silu
+DEMO_PROBLEMS := level1/softmax level1/gelu_tanh level2/residual_rms_norm level3/gemm_bias_gelu level4/prefix_sum
 
 .PHONY: demo test test-all selftest gpu-test live docs lint clean setup
 .DEFAULT_GOAL := test

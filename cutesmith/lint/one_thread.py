@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 
 from cutesmith.lint.call_graph import called_function
 from cutesmith.lint.scopes import FunctionNode
@@ -78,20 +79,23 @@ def _binding(source: Source, name: ast.Name) -> ast.expr | None:
     function = source.function_of(name)
     if function is None:
         return None
-    bound = [
-        node
-        for node in walk_function(function)
-        if isinstance(node, (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.For)) and _binds(node, name.id)
-    ]
+    bound = _bindings(function).get(name.id, ())
     if len(bound) != 1 or not isinstance(bound[0], ast.Assign) or len(bound[0].targets) != 1:
         return None
     value = bound[0].value
     return value if isinstance(value, (ast.Call, ast.Subscript)) else None
 
 
-def _binds(node: ast.AST, name: str) -> bool:
-    targets = node.targets if isinstance(node, ast.Assign) else [node.target]  # type: ignore[attr-defined]
-    return any(isinstance(n, ast.Name) and n.id == name for target in targets for n in ast.walk(target))
+@functools.lru_cache(maxsize=16)  # of a kernel of a product 60 names are asked: half the time of its lint otherwise
+def _bindings(function: FunctionNode) -> dict[str, list[ast.stmt]]:
+    """The statements of a function by the names in what they assign to."""
+    found = dict[str, list[ast.stmt]]()
+    for node in walk_function(function):
+        if isinstance(node, (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.For)):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            for name in {n.id for target in targets for n in ast.walk(target) if isinstance(n, ast.Name)}:
+                found.setdefault(name, []).append(node)
+    return found
 
 
 def _is_one_thread(source: Source, test: ast.expr) -> bool:

@@ -30,7 +30,9 @@ def is_staged(node: ast.AST) -> bool:
 
 def walk_function(node: ast.AST) -> Iterator[ast.AST]:
     """Every node beneath, without entering nested functions and classes (they themselves are given)."""
-    for child in ast.iter_child_nodes(node):
+    waiting = [*ast.iter_child_nodes(node)][::-1]
+    while waiting:  # in the order of the text, and not recursive: each node would come through all calls above it
+        child = waiting.pop()
         yield child
         if not isinstance(child, NESTED):
-            yield from walk_function(child)
+            waiting += [*ast.iter_child_nodes(child)][::-1]

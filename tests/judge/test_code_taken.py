@@ -84,6 +84,17 @@ def test_the_constant_that_makes_other_instructions_is_named():
     )
 
 
+def test_of_many_constants_the_first_are_named():
+    few, many = (
+        replace(FEW, opcodes=code, constants=tuple((name, value) for name in "abcd")) for code, value in ("f8", "m9")
+    )
+    (clause,) = CodeTaken(launches=frozenset({many})).beyond(CodeTaken(launches=frozenset({few})))
+    assert clause == (
+        "softmax is compiled into other instructions "
+        "(its `a` is 9, and 8 at the sizes that ran; `b` is 9, and 8 at the sizes that ran; and 2 more)"
+    )
+
+
 def test_a_condition_that_came_out_otherwise_is_told_of_a_kernel_that_was_executed():
     beyond, within = (
         Decision("softmax", "a1", 7, holds, "kernel.py:31", "if n >= MANY:", (size, 4096))

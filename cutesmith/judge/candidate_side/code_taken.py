@@ -20,7 +20,8 @@ from cutesmith.judge.candidate_side.requests import Decision, ExecutedCode, Laun
 from cutesmith.recording.cubin import CubinKernel, source_name
 from cutesmith.recording.sessions import Launch
 
-MOST_VALUES = 4  # of a constant that are named
+MOST_VALUES = 2  # of a constant that are named
+MOST_CONSTANTS = 2  # that are named
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,8 @@ class CodeTaken:
             for name, value in launched.constants
             if values[name] and value not in values[name]
         ]
-        return f" (its {'; '.join(differ)})" if differ else ""
+        more = f"; and {len(differ) - MOST_CONSTANTS} more" if len(differ) > MOST_CONSTANTS else ""
+        return f" (its {'; '.join(differ[:MOST_CONSTANTS])}{more})" if differ else ""
 
     def _otherwise(self, decision: Decision) -> str:
         """What the condition compares in that call, and in one of this code, where it came out otherwise."""
