@@ -13,8 +13,8 @@ from cutesmith.patterns.graph.nodes import LEAVES
 NEAR = 1.5
 """Times the predicted time of the best cover: up to this another one may be faster.
 
-H200s and H100s took 0.9 to 1.25 of what is predicted for rows and attention, a convolution up to 1.4: two covers
-that err in opposite ways come so far apart.
+An H200 took 0.9 to 1.25 of what is predicted for rows, and up to 1.4 for causal attention: those are the bounds of
+`tests/patterns/test_predictions.py`. Two covers that err in opposite ways come so far apart.
 """
 
 MOST_RUNNERS_UP = 2
