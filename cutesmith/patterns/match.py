@@ -152,10 +152,10 @@ def ways_to_launch(graph: Graph, arch: str, *, free_sizes: bool) -> list[SingleP
     others = [other for change in SAID_OTHERWISE if (other := change(graph)) is not graph]
     if not any(node.op == "contract" for node in graph.nodes()):
         return _fastest(_one_or_cut(graph), others)
-    plans, sm = _one_or_cut(graph), parse_arch(arch).sm
-    larger = [with_dual_products(graph), *([] if free_sizes else [with_row_reductions(graph)])]  # of up to a tile
+    plans, sm, dual = _one_or_cut(graph), parse_arch(arch).sm, with_dual_products(graph)
+    duals = [] if dual is graph else [dual]
     # Kernels of architectures differ in the room for sums of both, and for whole rows.
-    plans = _fastest(plans, (each for each in larger if each is not graph), arch)
+    plans = _fastest(plans, [*duals, *_with_rows_reduced(graph)], arch)
     phases = [with_phases(graph)]
     if sm == contraction.HOPPER:
         phases += [with_phases(graph, for_tma=True), with_phases(graph, for_tma=True, in_order=True)]
@@ -177,7 +177,14 @@ def ways_to_launch(graph: Graph, arch: str, *, free_sizes: bool) -> list[SingleP
     free = free_sizes and not graph.fixed_shapes
     fewer = [other for other in others if other.fixed_shapes or other.held != graph.held]
     ways = (other for other in dict.fromkeys(others) if other is not graph and not (free and other in fewer))
-    return _fastest(plans, ways)
+    plans = _fastest(plans, ways)
+    return _fastest(plans, _with_rows_reduced(plans[0].graph), arch)
+
+
+def _with_rows_reduced(graph: Graph) -> list[Graph]:
+    """The same in products' kernels, which serve up to as many columns as a tile has; none where nothing is reduced."""
+    reduced = graph if graph.free_sizes else with_row_reductions(graph)
+    return [] if reduced is graph else [reduced]
 
 
 def _fastest(

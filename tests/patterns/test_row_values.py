@@ -52,6 +52,11 @@ def masked(x, w, mask):
     return torch.softmax(F.linear(x, w).float().masked_fill(mask, float("-inf")), dim=-1)
 
 
+def hidden_rows(x, w, mask):
+    """As attention has it: a row of -inf alone becomes zeros."""
+    return torch._safe_softmax(F.linear(x, w).masked_fill(mask, float("-inf")), -1)
+
+
 def residual(x, w, r, g):
     hidden = F.linear(x, w) + r
     return hidden, F.rms_norm(hidden, g.shape, g, 1e-5)
@@ -86,6 +91,7 @@ CASES = {
     "standard_deviation": (by_standard_deviation, sized(64, 48, 64, torch.float32)),
     "batches": (scores, (normal(3, 72, 64, dtype=BF16), normal(3, 56, 64, dtype=BF16, seed=1))),
     "masked": (masked, (*sized(66, 48, 64, BF16), normal(66, 48, seed=3) > 1.0)),
+    "hidden_rows": (hidden_rows, (*sized(66, 48, 64, torch.float32), normal(66, 1, seed=3).expand(66, 48) > 1.0)),
 }
 
 

@@ -17,11 +17,14 @@ from cutesmith.patterns.graph.shapes import Shape
 from cutesmith.patterns.rows.accumulators import Accumulators
 from cutesmith.patterns.rows.combines import COMBINES, OPERATORS
 from cutesmith.patterns.rows.variances import Degrees
-from cutesmith.patterns.writing.expressions import is_fast
+from cutesmith.patterns.writing.expressions import convert, is_fast
 from cutesmith.patterns.writing.naming import Parameter
 
-REDUCED_BY = frozenset({"sum", "mean", "max", "min", "prod", "var"})
-"""The reductions that a round knows, of numbers that are computed in float32."""
+REDUCED_BY = dict.fromkeys(("sum", "mean", "max", "min", "prod", "var"), "Float32") | {
+    "any": "Boolean",
+    "all": "Boolean",
+}
+"""The reductions that a round knows, of elements that are computed in a type."""
 
 MOST_COLUMNS = 256
 """Of a product whose rows lie in one tile: no tile is wider."""
@@ -31,12 +34,14 @@ MOST_COLUMNS = 256
 class RowValue:
     """What the elements of a row come to: its name, the name of one element, how it starts, how two are combined.
 
-    `correction`: the total is divided by the row's length less that; None: it is not.
+    `type`: the DSL type of partial values; a truth is a number then. `correction`: the total is divided by the row's
+    length less that; None: it is not.
     """
 
     name: str
     element: str
     start: str
+    type: str
     combine: str
     correction: float | None
 
@@ -91,8 +96,8 @@ def reduces_rows(node: Node, shape: Shape) -> bool:
     """Whether a node reduces the last dimension of a value of a product's shape, as a round can."""
     if not node.is_reduction or node.op not in REDUCED_BY or node.inputs[0].shape != shape:
         return False
-    floats = {COMPUTE_TYPE[node.dtype], COMPUTE_TYPE[node.inputs[0].dtype]} == {"Float32"}
-    return floats and Reduction.of(node).dims == (len(shape) - 1,)
+    types = {COMPUTE_TYPE[node.dtype], COMPUTE_TYPE[node.inputs[0].dtype]}
+    return types == {REDUCED_BY[node.op]} and Reduction.of(node).dims == (len(shape) - 1,)
 
 
 def rounds_of(graph: Graph, product: Node) -> list[list[Node]]:
@@ -159,8 +164,12 @@ class _Writing:
     def _round(self, at: int) -> Round:
         nodes = self.rounds[at]
         name = self.writer.fresh(f"round_{at + 1}" if len(self.rounds) > 1 else "round")
-        function = self.writer.function(list(map(element_of, nodes)), self.given)
+        elements = list(map(element_of, nodes))
+        function = self.writer.function(elements, self.given)
         values = tuple(map(self._value, nodes))
+        typed = zip(function.results, elements, values, strict=True)
+        results = tuple(convert(code, COMPUTE_TYPE[element.dtype], value.type) for code, element, value in typed)
+        function = replace(function, results=results)
         kept = next((v for v, node in zip(values, nodes, strict=True) if self._replaces(element_of(node), at)), None)
         if kept is not None:
             element = element_of(nodes[values.index(kept)])
@@ -168,7 +177,9 @@ class _Writing:
             acc = Given(Parameter("acc", "Float32"), "acc")
             self.given = {id(element): acc, **{key: each for key, each in others.items() if each.code != "acc"}}
         self.given |= {
-            id(node): Given(Parameter(value.name, "Float32"), value.name)
+            id(node): Given(
+                Parameter(value.name, value.type), convert(value.name, value.type, COMPUTE_TYPE[node.dtype])
+            )
             for node, value in zip(nodes, values, strict=True)
         }
         return Round(name, function, values, kept.element if kept else None)
@@ -176,9 +187,9 @@ class _Writing:
     def _value(self, node: Node) -> RowValue:
         reduction = _reduction_of(node)
         accumulator = self.accumulators.of(reduction, None)
-        ((name,), (start,)) = accumulator.names, accumulator.starts
+        ((name,), (start,), (kind,)) = accumulator.names, accumulator.starts, accumulator.types
         correction = Degrees.of(node).correction if node.op == "degrees" else 0.0 if node.op == "mean" else None
-        return RowValue(name, self.writer.fresh(f"of_{name}"), start, accumulator.combine, correction)
+        return RowValue(name, self.writer.fresh(f"of_{name}"), start, kind, accumulator.combine, correction)
 
     def _replaces(self, element: Node, at: int) -> bool:
         """Whether the functions after a round need no more of the sum than this element of it."""

@@ -66,8 +66,11 @@ class Regions:
         self.owners |= {id(product): region for product in products}
         if not self.fused:
             return
-        self._grow(region, rows=Contraction.of(products[0]).rows)
-        if any(node.shape != products[0].shape for node in self.outputs_of(region)):  # a launch stores whole rows
+        rows = Contraction.of(products[0]).rows
+        self._grow(region, rows=rows)
+        if rows and any(
+            node.shape != products[0].shape for node in self.outputs_of(region)
+        ):  # a launch stores whole rows
             for node in region.nodes[len(products) :]:
                 del self.owners[id(node)]
             region.nodes = list(products)

@@ -42,4 +42,5 @@ def _reduced(nodes: Iterable[Node]) -> set[int]:
 
 
 def _may_reduce(product: Node) -> bool:
-    return 1 < product.shape[-1] <= MOST_COLUMNS and not {side.op for side in product.inputs} & OTHERS
+    is_marked = Contraction.of(product).rows
+    return not is_marked and 1 < product.shape[-1] <= MOST_COLUMNS and not {side.op for side in product.inputs} & OTHERS
