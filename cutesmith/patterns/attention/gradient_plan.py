@@ -20,7 +20,7 @@ from cutesmith.patterns.attention.hopper import BARRIER_BYTES, layout_obstacles
 from cutesmith.patterns.attention.plan import bound_code
 from cutesmith.patterns.configurations import AttentionGradientConfiguration
 from cutesmith.patterns.contraction.proposals import BYTES_PER_SECOND
-from cutesmith.patterns.graph.dtypes import ITEM_BYTES
+from cutesmith.patterns.graph.dtypes import ITEM_BYTES, stored_types
 from cutesmith.patterns.graph.nodes import Graph
 from cutesmith.patterns.pattern_plan import GraphPlan
 from cutesmith.patterns.writing.naming import SHARED_NAMES, ViewNames
@@ -182,6 +182,7 @@ def _context(problem: GradientProblem, configuration: AttentionGradientConfigura
         "out": out,
         "logsumexp": logsumexp,
         "matrices": matrices,
+        "types": stored_types([problem.q.dtype, "float32", *(o.dtype for o in problem.operands)]),
         "key": launcher_key(list(dict.fromkeys([*matrices, *operands]))),
         "returned": returned([f"d{of}" for of in problem.of], as_tuple=problem.graph.returns_tuple),
     }

@@ -25,7 +25,7 @@ from cutesmith.patterns.attention.hopper import SM_COUNT, padded
 from cutesmith.patterns.attention.shared_keys import with_heads_as_rows
 from cutesmith.patterns.configurations import AttentionConfiguration, HopperAttentionConfiguration
 from cutesmith.patterns.contraction.epilogue import Epilogue, Operand, Output
-from cutesmith.patterns.graph.dtypes import ITEM_BYTES
+from cutesmith.patterns.graph.dtypes import ITEM_BYTES, stored_types
 from cutesmith.patterns.graph.nodes import Graph
 from cutesmith.patterns.graph.results import Result
 from cutesmith.patterns.pattern_plan import GraphPlan
@@ -301,6 +301,7 @@ class _Context:
             "matrices": matrices,
             "along": [dim for _, dim in problem.matrices.values()],
             "operands": self.operands,
+            "types": stored_types(self._dtypes(in_parts)),
             "operand_tensors": operands,
             "apart": list(dict.fromkeys(self.views.name(o.passed) for o in self.operands if o.rank > 2)),
             "numbers": self.numbers,
@@ -365,6 +366,12 @@ class _Context:
             return None
         allocated = self._allocated(found.result, f"{queries}.shape[-2]")
         return {"dtype": found.dtype, "allocated": allocated, "infinite": found.infinite}
+
+    def _dtypes(self, in_parts: bool) -> list[str]:
+        """Those of the tensors that the launch takes; sums of parts have float32."""
+        problem = self.problem
+        written = [problem.output.outputs[0].dtype, *([problem.logsumexp.dtype] if problem.logsumexp else [])]
+        return [problem.dtype, *(o.dtype for o in self.operands), *written, *(["float32"] if in_parts else [])]
 
     def _returned(self, output: Output) -> list[str]:
         """The code of what is returned: the result as the function sees it, and the log-sum-exp in its place."""

@@ -208,6 +208,15 @@ class ContractionProblem:
         return self.b.shape[0] if self.ends is not None else 1
 
     @property
+    def dtypes(self) -> list[str]:
+        """Those of the tensors that a launch takes."""
+        sides = [side.dtype for side in self.b.passed] if isinstance(self.b, Computed) else []
+        scales = [scales.matrix.dtype for scales in self.scales if scales is not None]
+        read = [self.a.dtype, self.b.numbers if isinstance(self.b, Computed) else self.b.dtype, *sides, *scales]
+        read += [*(each.dtype for each in self.indices), *(each.dtype for each in self.epilogue.operands)]
+        return [*read, *(each.dtype for each in self.epilogue.outputs)]
+
+    @property
     def indices(self) -> list[Index]:
         """Those that a kernel reads, in the order in which it takes them."""
         return [index for index in (*self.choices, self.ends) if index is not None]

@@ -55,7 +55,7 @@ from cutesmith.patterns.contraction.skinny import shared_bytes as skinny_shared_
 from cutesmith.patterns.contraction.skinny import skinny_context, skinny_proposals, skinny_seconds, skinny_why
 from cutesmith.patterns.contraction.tma import TMA_BYTES, given_by_columns, stretches
 from cutesmith.patterns.graph.attributes import Reshaping
-from cutesmith.patterns.graph.dtypes import ITEM_BYTES
+from cutesmith.patterns.graph.dtypes import ITEM_BYTES, stored_types
 from cutesmith.patterns.graph.nodes import Graph, nodes_of
 from cutesmith.patterns.pattern_plan import GraphPlan
 from cutesmith.patterns.writing.naming import SHARED_NAMES, ViewNames, fresh_name
@@ -272,6 +272,7 @@ def _context(problem: ContractionProblem, configuration: Form) -> dict[str, obje
             *group_checks(problem, matrices, indices, codes),
             *epilogue.laws,
         ],
+        "types": stored_types(problem.dtypes),
         "indices": indices,
         "ragged": problem.ends is not None,
         "choices": [side for side, index in zip("AB", problem.choices, strict=True) if index is not None],

@@ -9,7 +9,7 @@ from typing import Any
 from cutesmith.patterns.contraction.analysis import ContractionProblem, Matrix, Right, Seen
 from cutesmith.patterns.contraction.epilogue import Operand, Output
 from cutesmith.patterns.graph.attributes import TensorCode
-from cutesmith.patterns.graph.dtypes import ITEM_BYTES, STORAGE_TYPE
+from cutesmith.patterns.graph.dtypes import ITEM_BYTES, stored_types
 
 TMA_BYTES = 16
 """Addresses and strides of what TMA reads and writes are multiples (CUDA driver API, cuTensorMapEncodeTiled)."""
@@ -89,24 +89,22 @@ def tma_context(
     contiguous_k: Sequence[bool],
     *,
     swapped: bool,
-    others: Collection[str] = (),
+    ahead: bool,
 ) -> dict[str, Any]:
-    """Names of both templates; `contiguous_k` tells of A and B, `others` are dtypes of more that launches take.
+    """Names of both templates; `contiguous_k` tells of A and B, `ahead`: launches before make parts of them.
 
     "dims" are the dimensions that TMA needs contiguous in the factors, as `kernel_fn` passes them. "twice" is the
     factor, as the kernel calls it, of which each of two products has its own; a stage holds a tile of both.
     """
     epilogue = problem.epilogue
     twice = "" if problem.second is None else "A" if swapped else "B"
-    dtypes = [problem.a.dtype, problem.b.dtype, *(o.dtype for o in epilogue.operands)]
-    dtypes += [*(o.dtype for o in epilogue.outputs), *others]
     by_columns = given_by_columns(problem.b) is not None
     dims = [-1 if contiguous_k[0] else -2, *[-1 if contiguous_k[1] == by_columns else -2] * len(problem.right)]
     if problem.windows:  # channels
         dims = [-2, -1 - problem.windows.rank]
     return {
         "by_columns": by_columns,
-        "types": {_stored_dtype(dtype): STORAGE_TYPE[dtype] for dtype in dict.fromkeys(dtypes)},
+        "types": stored_types([*problem.dtypes, *(["bfloat16"] if ahead else [])]),
         "stretches": stretches(problem),
         "over": {operand.name: varies_over(operand, swapped=swapped) for operand in epilogue.operands},
         "floating": {output.name: _is_rounded(output) for output in epilogue.outputs},
@@ -118,11 +116,6 @@ def tma_context(
         "twice_A": "2 * " if twice == "A" else "",
         "twice_B": "2 * " if twice == "B" else "",
     }
-
-
-def _stored_dtype(dtype: str) -> str:
-    """The torch dtype that a kernel's argument has: bool travels as bytes."""
-    return "uint8" if dtype == "bool" else dtype
 
 
 def _is_rounded(output: Output) -> bool:

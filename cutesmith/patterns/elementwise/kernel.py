@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from cutesmith.patterns.graph.attributes import Input, Reshaping, Scalar, Sized
-from cutesmith.patterns.graph.dtypes import COMPUTE_TYPE, STORAGE_TYPE
+from cutesmith.patterns.graph.dtypes import COMPUTE_TYPE, STORAGE_TYPE, stored_dtype, stored_types
 from cutesmith.patterns.graph.nodes import Graph, Node
 from cutesmith.patterns.graph.shapes import Shape, broadcast, is_dense
 from cutesmith.patterns.graph.size_laws import Size, size_code
@@ -53,6 +53,7 @@ class ElementwiseKernel:
     arguments: list[str]
     inputs: list[Tensor]
     outputs: list[Tensor]
+    types: dict[str, str]
     scalars: list[Parameter]
     helpers: list[str]
     body: list[str]
@@ -96,6 +97,7 @@ class ElementwiseWriter:
             arguments=self.arguments,
             inputs=self.inputs,
             outputs=self.outputs,
+            types=stored_types(t.dtype for t in (*self.taken, *self.inputs, *self.outputs)),
             scalars=self.parameters(),
             helpers=[SPECIAL_FUNCTIONS[name].strip("\n") for name in sorted(self.helpers)],
             body=body,
@@ -245,7 +247,7 @@ class ElementwiseWriter:
         return [self.outputs[0].name] if self._sizes else []
 
     def _allocation(self, output: Tensor) -> str:
-        dtype = "torch.uint8" if output.dtype == "bool" else f"torch.{output.dtype}"
+        dtype = f"torch.{stored_dtype(output.dtype)}"
         whole = self._whole
         if whole is not None and not self.taken and output.node.op != "reshape":
             same = "" if whole.dtype == output.dtype else f", dtype={dtype}"

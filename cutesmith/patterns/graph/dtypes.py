@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import torch
 
 FLOATS8 = ("float8_e5m2", "float8_e4m3fn")
@@ -32,6 +34,16 @@ STORAGE_TYPE = {
     "int8": "Int8", "int16": "Int16", "int32": "Int32", "uint8": "Uint8", "int64": "Int64", "bool": "Uint8",
 }  # fmt: skip
 """torch dtype name -> DSL type of its memory; bool travels as bytes."""
+
+
+def stored_dtype(name: str) -> str:
+    """The torch dtype that a kernel's tensor has: bool travels as bytes."""
+    return "uint8" if name == "bool" else name
+
+
+def stored_types(names: Iterable[str]) -> dict[str, str]:
+    """The torch dtypes that tensors of these dtypes have as arguments of a kernel, each once with its DSL type."""
+    return {stored_dtype(name): STORAGE_TYPE[name] for name in dict.fromkeys(names)}
 
 
 def dtype_name(dtype: torch.dtype) -> str:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from cutesmith.patterns.configurations import InterleavingConfiguration
 from cutesmith.patterns.contraction.epilogue import Epilogue, Operand
 from cutesmith.patterns.graph.attributes import Phase
-from cutesmith.patterns.graph.dtypes import ITEM_BYTES
+from cutesmith.patterns.graph.dtypes import ITEM_BYTES, stored_dtype, stored_types
 from cutesmith.patterns.graph.nodes import Graph
 from cutesmith.patterns.graph.operations import POINTWISE
 from cutesmith.patterns.interleaving.analysis import InterleavingProblem, analyse
@@ -102,14 +102,14 @@ def _context(problem: InterleavingProblem, c: InterleavingConfiguration) -> dict
         "neutral": literal(0 if problem.is_mean else float("-inf"), problem.pooled),
         "helpers": list(dict.fromkeys((*element.helpers, *epilogue.helpers))),
         "tensors": [*operands, *epilogue.outputs],
+        "types": stored_types([*(o.dtype for o in operands), *(o.dtype for o in epilogue.outputs)]),
         "numbers": list(dict.fromkeys((*element.numbers, *epilogue.numbers))),
         "coordinates": {*element.coordinates, *epilogue.coordinates},
         "views": [*views.lines, *dict.fromkeys((*element.laws, *epilogue.laws))],
         "checks": size_checks(problem.arguments, problem.graph, problem.graph.places),
         "first_checks": first_checks(problem.arguments, problem.graph),
         "allocations": [
-            f"{o.name} = torch.empty({problem.result}, dtype=torch.{'uint8' if o.dtype == 'bool' else o.dtype}, "
-            f"device={passed[0]}.device)"
+            f"{o.name} = torch.empty({problem.result}, dtype=torch.{stored_dtype(o.dtype)}, device={passed[0]}.device)"
             for o in epilogue.outputs
         ],
         "passed": [*passed, *(o.name for o in epilogue.outputs)],

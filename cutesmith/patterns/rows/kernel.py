@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from cutesmith.errors import UnmatchedError
 from cutesmith.patterns.graph.attributes import Groups, Input, Reshaping, Scalar, TensorCode
-from cutesmith.patterns.graph.dtypes import COMPUTE_TYPE, ITEM_BYTES
+from cutesmith.patterns.graph.dtypes import COMPUTE_TYPE, ITEM_BYTES, stored_types
 from cutesmith.patterns.graph.nodes import Graph, Node, nodes_of
 from cutesmith.patterns.rows.analysis import RowsAnalysis, TensorUse, output_space
 from cutesmith.patterns.rows.combines import COMBINES, combine_source
@@ -66,7 +66,7 @@ class RowsKernel:
     reads_again: bool
     repeats: bool
     tensor_names: list[str]
-    dtypes: dict[str, str]
+    types: dict[str, str]
     full_shape: str
     checks: list[str]
     extreme: str
@@ -149,7 +149,7 @@ class _Writer:
             reads_again=any(t.again for stage in stages for t in stage.reload),
             repeats=any(self.analysis.run_of(use) for use in self.analysis.uses),
             tensor_names=[t.name for t in tensors],
-            dtypes={"uint8" if t.dtype == "bool" else t.dtype: t.storage for t in tensors},
+            types=stored_types(t.dtype for t in tensors),
             full_shape=self._full_shape(),
             checks=size_checks(self.arguments, self.graph, self.graph.checked),
             extreme=self._extreme(),

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from cutesmith.devices import parse_arch
 from cutesmith.patterns.configurations import ScansConfiguration
 from cutesmith.patterns.contraction.epilogue import Operand
-from cutesmith.patterns.graph.dtypes import ITEM_BYTES
+from cutesmith.patterns.graph.dtypes import ITEM_BYTES, stored_types
 from cutesmith.patterns.graph.nodes import Graph
 from cutesmith.patterns.pattern_plan import GraphPlan
 from cutesmith.patterns.scans.analysis import ScanProblem, analyse
@@ -107,6 +107,7 @@ def _context(problem: ScanProblem, configuration: ScansConfiguration) -> dict[st
         "late": loaded[len(element.operands) :],
         "late_places": [loaded.index(operand) for operand in epilogue.operands],
         "tensors": [*loaded, *epilogue.outputs],
+        "types": stored_types([*(o.dtype for o in loaded), *(o.dtype for o in epilogue.outputs)]),
         "numbers": list(dict.fromkeys((*element.numbers, *epilogue.numbers))),
         "coordinates": list(_coordinates(problem)),
         "dim": problem.scan.dim - len(problem.shape),

@@ -218,10 +218,10 @@ def _context(plan: AtomicsPlan, configuration: AtomicsConfiguration) -> dict[str
     late = (plan.begin,) if plan.is_direct else (plan.begin, plan.finish)
     tensors = tuple(row.tensor for row in rows)
     outputs = plan.finish.outputs
-    passed = Passed(problem, plan.arguments, combines, late, outputs, tensors).context({*_reserved(problem)})
-    rank = len(problem.frame)
+    passed = Passed(problem, plan.arguments, combines, late, outputs, tensors)
+    rank, buffers = len(problem.frame), [] if plan.is_direct else [each.memory.lower() for each in plan.sums]
     return {
-        **passed,
+        **passed.context({*_reserved(problem)}, buffers),
         "c": configuration,
         "sums": [_written(each, rank) for each in plan.sums],
         "is_direct": plan.is_direct,
@@ -245,8 +245,7 @@ def _context(plan: AtomicsPlan, configuration: AtomicsConfiguration) -> dict[str
         "finish_value": _finish_call(plan),
         "outer_places": list(coordinates(range(rank - 1), "row")),
         "last": rank - 1,
-        "sizes": [f"size_of_{dim}" for dim in range(rank)],
-        "torch_types": {"Float32": "float32", "Float64": "float64", "Int32": "int32", "Int64": "int64"},
+        "sizes": [f"size_of_{dim}" for dim in range(1, rank - 1)],
     }
 
 

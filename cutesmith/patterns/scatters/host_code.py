@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from cutesmith.patterns.contraction.epilogue import Epilogue, Operand, Output
+from cutesmith.patterns.graph.dtypes import stored_types
 from cutesmith.patterns.graph.nodes import nodes_of
 from cutesmith.patterns.graph.shapes import broadcast
 from cutesmith.patterns.graph.size_laws import size_code
@@ -33,8 +34,8 @@ class Passed:
         """All of them."""
         return (*self.in_frame, *self.in_result)
 
-    def context(self, reserved: set[str]) -> dict[str, object]:
-        """Variables of both templates; `reserved` are the names that they bind."""
+    def context(self, reserved: set[str], buffers: Collection[str] = ()) -> dict[str, object]:
+        """Variables of both templates; `reserved` are the names that they bind, `buffers` dtypes of scratch."""
         problem, names, functions = self.problem, list(self.arguments), self.functions
         taken = (*self.gathered, *(tensor for function in functions for tensor in function.taken))
         whole = list(dict.fromkeys(taken))
@@ -51,6 +52,7 @@ class Passed:
             "read": read,
             "late": late,
             "outputs": list(self.outputs),
+            "types": stored_types([*(o.dtype for o in operands), *(o.dtype for o in self.outputs), *buffers]),
             "arguments": names,
             "numbers": list(dict.fromkeys(number for function in functions for number in function.numbers)),
             "helpers": list(dict.fromkeys(helper for function in functions for helper in function.helpers)),

@@ -126,6 +126,7 @@ class WalkPlan(GraphPlan):
 
 def _context(plan: WalkPlan, configuration: ScattersConfiguration) -> dict[str, object]:
     problem, index, element, epilogue = plan.problem, plan.index, plan.element, plan.epilogue
+    sized = sorted({*problem.lines[1:], *problem.columns[1:]})  # whose coordinates are found by a remainder
     passed = Passed(problem, plan.arguments, (index, element), (epilogue,), epilogue.outputs)
     return {
         **passed.context({*RESERVED}),
@@ -141,7 +142,8 @@ def _context(plan: WalkPlan, configuration: ScattersConfiguration) -> dict[str, 
         "epilogue_value": _epilogue_call(epilogue),
         "line_places": list(coordinates(problem.lines, "line")),
         "column_places": list(coordinates(problem.columns, "column")),
-        "shares": [*SHARES, *(f"size_of_{dim}" for dim in range(len(problem.frame)))],
+        "shares": [*SHARES, *(f"size_of_{dim}" for dim in sized)],
+        "sized": sized,
     }
 
 

@@ -16,7 +16,7 @@ from cutesmith.devices import parse_arch
 from cutesmith.errors import UnmatchedError
 from cutesmith.patterns.configurations import SelectionConfiguration
 from cutesmith.patterns.graph.attributes import Input, Sort
-from cutesmith.patterns.graph.dtypes import ITEM_BYTES, STORAGE_TYPE, is_float
+from cutesmith.patterns.graph.dtypes import ITEM_BYTES, STORAGE_TYPE, is_float, stored_dtype, stored_types
 from cutesmith.patterns.graph.nodes import Graph, Node
 from cutesmith.patterns.graph.size_laws import size_code
 from cutesmith.patterns.pattern_plan import GraphPlan
@@ -221,6 +221,8 @@ class SelectionPlan(GraphPlan):
         given = Input.of(source)
         passed = views.name(as_stored(given.code(self.arguments), source.dtype))
         kinds = ["places" if Sort.of(each).places else "values" for each in self.sorts]
+        key = f"Int{8 * ITEM_BYTES[source.dtype]}"
+        scratch = (key.lower(), "int32")  # keys and places
         wide = source.dtype in ("int64", "float64")
         codes = ["values.view(torch.bool)" if k == "values" and source.dtype == "bool" else k for k in kinds]
         return {
@@ -233,11 +235,12 @@ class SelectionPlan(GraphPlan):
             "count": self._count_code(passed),
             "dim": sort.dim - len(source.shape),
             "storage": STORAGE_TYPE[source.dtype],
-            "torch_dtype": "uint8" if source.dtype == "bool" else source.dtype,
+            "torch_dtype": stored_dtype(source.dtype),
+            "types": stored_types([source.dtype, *(each.dtype for each in self.sorts), *scratch]),
             "is_float": is_float(source.dtype),
             "float_type": "Float64" if wide else "Float32",
             "key": "Int64" if wide else "Int32",
-            "held_key": f"Int{8 * ITEM_BYTES[source.dtype]}",
+            "held_key": key,
             "checks": size_checks(self.arguments, self.graph, self.graph.checked),
             "first_checks": first_checks(self.arguments, self.graph),
             "launcher_key": launcher_key([passed]),

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from cutesmith.errors import UnmatchedError
 from cutesmith.patterns.configurations import WindowsConfiguration
-from cutesmith.patterns.graph.dtypes import ITEM_BYTES
+from cutesmith.patterns.graph.dtypes import ITEM_BYTES, stored_types
 from cutesmith.patterns.graph.nodes import Graph
 from cutesmith.patterns.graph.operations import POINTWISE
 from cutesmith.patterns.graph.shapes import Shape
@@ -165,6 +165,7 @@ def _context(problem: WindowsProblem, c: WindowsConfiguration) -> dict[str, obje
         "weights": weights,
         "factor": weights.operand.loaded("factor") if weights else "",
         "tensors": [*images, *late, *factors, *epilogue.outputs],
+        "types": stored_types([*(o.dtype for o in operands), *(o.dtype for o in epilogue.outputs)]),
         "numbers": list(dict.fromkeys((*element.numbers, *epilogue.numbers))),
         "coordinates": {*element.coordinates, *epilogue.coordinates},
         "views": [*views.lines, *dict.fromkeys((*element.laws, *epilogue.laws))],

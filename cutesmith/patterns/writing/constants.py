@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cutesmith.problems.contract import defined_names, module_scope
-from cutesmith.syntax import Walks
+from cutesmith.syntax import Walks, walk
 
 _BINARY: dict[type[ast.AST], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv,
@@ -23,7 +23,20 @@ _BINARY: dict[type[ast.AST], Callable[[Any, Any], Any]] = {
 _UNARY: dict[type[ast.AST], Callable[[Any], Any]] = {
     ast.Not: operator.not_, ast.USub: operator.neg, ast.UAdd: operator.pos, ast.Invert: operator.invert,
 }  # fmt: skip
-_FUNCTIONS: dict[str, Callable[..., Any]] = {"const_expr": lambda it: it, "min": min, "max": max, "len": len}
+_FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "const_expr": lambda it: it,
+    "min": min,
+    "max": max,
+    "len": len,
+    "range": range,
+    "range_constexpr": range,
+}
+
+
+_PURE = (
+    ast.Name, ast.Constant, ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Compare, ast.Attribute, ast.IfExp, ast.Tuple,
+    ast.Subscript, ast.Slice, ast.operator, ast.unaryop, ast.boolop, ast.cmpop, ast.expr_context,
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -31,6 +44,12 @@ class Value:
     """A value that is known, None included."""
 
     it: Any
+
+
+_PURE_CALLS = {"Int32", "Int64", "Uint32", "Float32", "min", "max", "size", "index", "get_slice"}
+"""Of types, and of what looks at a layout."""
+Seen = tuple[ast.Call, Mapping[str, Value]]
+"""A call, and the constants that are seen where it stands."""
 
 
 def known(expression: ast.expr, constants: Mapping[str, Value]) -> Value | None:
@@ -104,7 +123,7 @@ class Constants:
         rebound = {name for node in walks.below(tree) if isinstance(node, ast.Global) for name in node.names}
         self.module: dict[str, Value] = {}
         for statement in tree.body:
-            for name, expression in _assigned(statement):
+            for name, expression in assigned(statement):
                 value = known(expression, self.module)
                 if bound.count(name) == 1 and name not in rebound and value is not None:
                     self.module[name] = value
@@ -119,7 +138,22 @@ class Constants:
 
         A function that is used otherwise than in calls is left alone, and so are parameters that the DSL would convert.
         """
-        calls = dict[str, list[tuple[ast.Call, Mapping[str, Value]]]]()
+        for function, calls in self._called():
+            yield from self._fixed(function, calls)
+
+    def unread_parameters(self) -> Iterator[tuple[ast.FunctionDef, str]]:
+        """Parameters that their functions do not read, at most one of each: every call may leave them out."""
+        for function, calls in self._called():
+            read = {node.id for node in self._walks.below(function) if isinstance(node, ast.Name)}
+            for at, parameter in enumerate(function.args.posonlyargs + function.args.args):
+                given = [_given(call, at, parameter.arg) for call, _ in calls]
+                if parameter.arg not in read and all(each is None or is_pure(each) for each in given):
+                    yield function, parameter.arg
+                    break
+
+    def _called(self) -> Iterator[tuple[ast.FunctionDef, list[Seen]]]:
+        """The functions that are used in calls alone, each with those, where all arguments are told apart."""
+        calls = dict[str, list[Seen]]()
         for statement in self.tree.body:
             seen = self.seen_in(statement) if isinstance(statement, ast.FunctionDef) else self.module
             for node in self._walks.below(statement):
@@ -129,17 +163,13 @@ class Constants:
         for function in self.tree.body:
             here = calls.get(function.name, []) if isinstance(function, ast.FunctionDef) else []
             if isinstance(function, ast.FunctionDef) and here and read[function.name] == len(here):
-                yield from self._fixed(function, here)
+                starred = any(isinstance(each, ast.Starred) for call, _ in here for each in call.args)
+                starred = starred or any(each.arg is None for call, _ in here for each in call.keywords)
+                if not (starred or function.args.vararg or function.args.kwarg or function.args.kwonlyargs):
+                    yield function, here
 
-    def _fixed(
-        self, function: ast.FunctionDef, calls: list[tuple[ast.Call, Mapping[str, Value]]]
-    ) -> Iterator[tuple[ast.FunctionDef, str, Value]]:
+    def _fixed(self, function: ast.FunctionDef, calls: list[Seen]) -> Iterator[tuple[ast.FunctionDef, str, Value]]:
         parameters, defaults = function.args.posonlyargs + function.args.args, function.args.defaults
-        starred = [each for call, _ in calls for each in call.args if isinstance(each, ast.Starred)]
-        if starred or function.args.vararg or function.args.kwarg or function.args.kwonlyargs:
-            return
-        if any(each.arg is None for call, _ in calls for each in call.keywords):
-            return
         stored = stored_names(self._walks.below(function))
         for at, parameter in enumerate(parameters):
             if parameter.arg in stored or not _is_plain(function, parameter):
@@ -153,6 +183,15 @@ class Constants:
             ):
                 yield function, parameter.arg, value
                 return
+
+
+def is_pure(expression: ast.expr) -> bool:
+    """Whether evaluating an expression does nothing else, so that it may be left out."""
+    return all(isinstance(node, _PURE) or _calls_pure(node) for node in walk(expression))
+
+
+def _calls_pure(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and not node.keywords and ast.unparse(node.func).rpartition(".")[2] in _PURE_CALLS
 
 
 def local_names(function: Iterable[ast.AST]) -> set[str]:
@@ -178,7 +217,7 @@ def _is_plain(function: ast.FunctionDef, parameter: ast.arg) -> bool:
     return parameter.annotation is not None and "Constexpr" in ast.unparse(parameter.annotation)
 
 
-def _assigned(statement: ast.stmt) -> Iterator[tuple[str, ast.expr]]:
+def assigned(statement: ast.stmt) -> Iterator[tuple[str, ast.expr]]:
     """The names that an assignment binds, each with what it is given."""
     if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
         return

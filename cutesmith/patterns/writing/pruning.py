@@ -11,16 +11,11 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from cutesmith.patterns.writing.constants import Constants, Value, known, simplified
+from cutesmith.patterns.writing.constants import Constants, Value, assigned, is_pure, known, simplified, stored_names
 from cutesmith.patterns.writing.inlining import blocks
 from cutesmith.patterns.writing.naming import KERNEL_NAME
 from cutesmith.problems.contract import defined_names, module_scope, parse
 from cutesmith.syntax import Walks, walk
-
-_PURE = (
-    ast.Name, ast.Constant, ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Compare, ast.Attribute, ast.IfExp, ast.Tuple,
-    ast.operator, ast.unaryop, ast.boolop, ast.cmpop, ast.expr_context,
-)  # fmt: skip
 
 
 def prune(section: str) -> str:
@@ -69,6 +64,10 @@ class Edit:
     end: int
     text: bytes = b""
 
+    def meets(self, other: Edit) -> bool:
+        """Whether both are of a common byte."""
+        return self.start < other.end and other.start < self.end
+
 
 @dataclass
 class _Source:
@@ -90,7 +89,7 @@ class _Source:
         """The text after all groups of edits that do not overlap with an earlier group; the others come next time."""
         taken, data = list[Edit](), self.bytes
         for group in groups:
-            if not any(a.start < b.end and b.start < a.end for a in group for b in taken):
+            if not any(a.meets(b) for a in group for b in taken):
                 taken += group
         for edit in sorted(taken, key=lambda each: each.start, reverse=True):
             data = data[: edit.start] + edit.text + data[edit.end :]
@@ -108,6 +107,8 @@ class _Source:
                 groups += self._without_aliases(statement, names - reached)
             elif names and not names & reached:
                 groups.append([self._removal(statement)])
+            elif isinstance(statement, ast.Assign):
+                groups += self._without_targets(statement, reached)
         read = {node.attr for node in self.nodes if isinstance(node, ast.Attribute)}
         for owner in (each for each in self.tree.body if isinstance(each, ast.ClassDef)):
             for each in owner.body:
@@ -127,6 +128,14 @@ class _Source:
             if isinstance(each.target, ast.Name) and each.target.id not in read:
                 yield [self._removal(each), *(self._out_of_list(*self._span(call.args[at])) for call in calls)]
 
+    def _without_targets(self, statement: ast.Assign, read: set[str]) -> Iterator[list[Edit]]:
+        """What is read of `a, b = x, y`, where the rest may go."""
+        pairs = list(assigned(statement))
+        kept = [(name, value) for name, value in pairs if name in read or not is_pure(value)]
+        if len(pairs) > len(kept) > 0:
+            names, values = ", ".join(name for name, _ in kept), ", ".join(ast.unparse(value) for _, value in kept)
+            yield [Edit(*self._span(statement), f"{names} = {values}".encode())]
+
     def _reached(self) -> set[str]:
         """The module-level names that `kernel_fn` needs, and statements that bind no name."""
         needs = dict[str, set[str]]()
@@ -135,7 +144,7 @@ class _Source:
             names = {name for each in module_scope([statement]) for name in defined_names(each)}
             read = {node.id for node in self.walks.below(statement) if isinstance(node, ast.Name)}
             for name in names:
-                needs.setdefault(name, set()).update(read)
+                needs.setdefault(name, set()).update(read - names)
             if not names:
                 pending |= read
         reached = set[str]()
@@ -159,10 +168,14 @@ class _Source:
     def dead_code(self) -> list[list[Edit]]:
         """Removes branches, arguments and local values, outer ones first."""
         constants = Constants(self.tree, self.walks)
-        groups = [group for each in constants.fixed_parameters() for group in [self._without_parameter(*each)] if group]
+        groups = list[list[Edit]]()
+        for owner, name, value in constants.fixed_parameters():
+            groups += self._in_place_of(name, value, owner)
+        groups += [self._without_parameter(*each) for each in constants.unread_parameters()]
         for function in self.nodes:
             if isinstance(function, ast.FunctionDef):
                 groups += self._dead_branches(function, constants.seen_in(function))
+                groups += self._single_rounds(function, constants.seen_in(function))
                 groups += self._dead_values(function)
         return groups
 
@@ -172,22 +185,49 @@ class _Source:
                 value = known(node.test, constants)
                 if value is not None:
                     yield [self._taken(node, node.body if value.it else node.orelse)]
-                elif all(isinstance(each, ast.Pass) for each in node.body) and not node.orelse and _is_pure(node.test):
+                elif all(isinstance(each, ast.Pass) for each in node.body) and not node.orelse and is_pure(node.test):
                     yield [self._removal(node)]
                 elif (shorter := simplified(node.test, constants)) is not None:
                     yield [Edit(*self._span(node.test), ast.unparse(shorter).encode())]
             elif isinstance(node, ast.IfExp) and (value := known(node.test, constants)) is not None:
                 yield [self._chosen(node, node.body if value.it else node.orelse)]
 
-    def _chosen(self, node: ast.IfExp, branch: ast.expr) -> Edit:
-        """A conditional expression as one of its branches, in the parentheses that stand around it or without."""
-        (start, end), (first, last) = self._span(node), self._span(branch)
-        text = self.bytes[first:last]
-        atom = isinstance(branch, (ast.Name, ast.Constant, ast.Call, ast.Attribute, ast.Subscript))
-        enclosed = self.bytes[start - 1 : start] == b"(" and self.bytes[end : end + 1] == b")"
-        if enclosed and atom and not re.match(rb"[\w)\]]", self.bytes[start - 2 : start - 1]):
-            return Edit(start - 1, end + 1, text)
-        return Edit(start, end, text)
+    def _single_rounds(self, function: ast.FunctionDef, constants: Mapping[str, Value]) -> Iterator[list[Edit]]:
+        """Loops of no round or one: what they do is written with the number in place, then without the loop."""
+        for block in blocks(self.walks.below(function)):
+            for loop in (each for each in block if isinstance(each, ast.For) and not each.orelse):
+                rounds = known(loop.iter, constants)
+                if rounds is None or not isinstance(rounds.it, (range, tuple)) or len(rounds.it) > 1:
+                    continue
+                if not rounds.it:
+                    yield [self._removal(loop, stands_alone=len(block) == 1)]
+                elif isinstance(loop.target, ast.Name) and self._is_straight(loop, function):
+                    start, end = self._span(loop)
+                    whole = Edit(self._line_start(start), end, self._dedented(loop, loop.body))
+                    yield from self._in_place_of(loop.target.id, Value(rounds.it[0]), loop) or [[whole]]
+
+    def _is_straight(self, loop: ast.For, function: ast.FunctionDef) -> bool:
+        """Whether the loop is not left, and its variable neither bound again inside nor read behind it."""
+        assert isinstance(loop.target, ast.Name)
+        name, below = loop.target.id, self.walks.below
+        inside = [node for part in loop.body for node in below(part)]
+        if name in stored_names(inside) or any(isinstance(each, (ast.Break, ast.Continue)) for each in inside):
+            return False
+        loops = [each for each in below(function) if isinstance(each, ast.For) and name in stored_names([each.target])]
+        its_own = {node for each in loops for node in below(each)}
+        return all(each in its_own for each in below(function) if isinstance(each, ast.Name) and each.id == name)
+
+    def _chosen(self, node: ast.expr, part: ast.expr) -> Edit:
+        """An expression as a part of it, in the parentheses that stand around it or without."""
+        (start, end), (first, last) = self._span(node), self._span(part)
+        if isinstance(part, (ast.Name, ast.Constant, ast.Call, ast.Attribute, ast.Subscript)):
+            opens = self._is_enclosed(start, end) and not re.match(rb"[\w)\]]", self.bytes[start - 2 : start - 1])
+            return Edit(start - opens, end + opens, self.bytes[first:last])
+        keeps = isinstance(node, ast.BinOp) and self._is_enclosed(first, last)
+        return Edit(start, end, self.bytes[first - keeps : last + keeps])
+
+    def _is_enclosed(self, start: int, end: int) -> bool:
+        return self.bytes[start - 1 : start] == b"(" and self.bytes[end : end + 1] == b")"
 
     def _taken(self, node: ast.If, branch: list[ast.stmt]) -> Edit:
         """An `if` as the statements of one branch; an `elif` that is taken becomes the `else`."""
@@ -203,18 +243,22 @@ class _Source:
             found = re.compile(rb"^[ ]*(?=else\s*:)", re.MULTILINE).search(self.bytes, last)
             assert found is not None
             return Edit(self._line_start(start), found.start())
-        first, last = self._block(node, branch)
-        lines = self.bytes[first:last].split(b"\n")
         if is_elif:
-            return Edit(start, end, b"else:\n" + b"\n".join(lines))
-        step = branch[0].col_offset - node.col_offset
-        return Edit(
-            self._line_start(start), end, b"\n".join(line[step:] if line[:step].isspace() else line for line in lines)
-        )
+            first, last = self._block(node, branch)
+            return Edit(start, end, b"else:\n" + self.bytes[first:last])
+        return Edit(self._line_start(start), end, self._dedented(node, branch))
 
-    def _block(self, node: ast.If, branch: list[ast.stmt]) -> tuple[int, int]:
+    def _dedented(self, node: ast.If | ast.For, branch: list[ast.stmt]) -> bytes:
+        """The lines of a branch, where the statement itself stands."""
+        first, last = self._block(node, branch)
+        step = branch[0].col_offset - node.col_offset
+        lines = self.bytes[first:last].split(b"\n")
+        return b"\n".join(line[step:] if line[:step].isspace() else line for line in lines)
+
+    def _block(self, node: ast.If | ast.For, branch: list[ast.stmt]) -> tuple[int, int]:
         """The lines of a branch, with the comments before its first statement."""
-        above = self._span(node.test)[1] if branch is node.body else self._span(node.body[-1])[1]
+        head = node.test if isinstance(node, ast.If) else node.iter
+        above = self._span(head)[1] if branch is node.body else self._span(node.body[-1])[1]
         if branch is not node.body:
             found = re.compile(rb"^[ ]*else\s*:", re.MULTILINE).search(self.bytes, above)
             assert found is not None
@@ -232,23 +276,20 @@ class _Source:
             return
         read = {node.id for node in inner if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Store)}
         for block in blocks(nodes):
-            dead = [each for each in block if isinstance(each, ast.Assign) and _is_unread(each, read)]
-            for each in dead:
-                yield [self._removal(each, stands_alone=len(block) == 1)]
+            for each in (each for each in block if isinstance(each, ast.Assign)):
+                if _is_unread(each, read):
+                    yield [self._removal(each, stands_alone=len(block) == 1)]
+                else:
+                    yield from self._without_targets(each, read)
 
-    def _without_parameter(self, function: ast.FunctionDef, name: str, value: Value) -> list[Edit]:
-        """The edits that write `value` for a parameter, and take it out of the signature and of every call."""
-        edits, text = list[Edit](), repr(value.it).encode()
-        parents = {child: node for node in self.walks.below(function) for child in ast.iter_child_nodes(node)}
-        for node in self.walks.below(function):
-            if isinstance(node, ast.Name) and node.id == name:
-                edits.append(self._written(node, parents[node], value, text))
+    def _without_parameter(self, function: ast.FunctionDef, name: str) -> list[Edit]:
+        """The edits that take a parameter out of the signature and of every call."""
         parameters = function.args.posonlyargs + function.args.args
         at = [each.arg for each in parameters].index(name)
         after_default = len(parameters) - len(function.args.defaults)
         default = function.args.defaults[at - after_default] if at >= after_default else None
         start, end = self._span(parameters[at])[0], self._span(default or parameters[at])[1]
-        edits.append(self._out_of_list(start, end))
+        edits = [self._out_of_list(start, end)]
         for call in self.nodes:
             if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == function.name:
                 given = call.args[at] if at < len(call.args) else None
@@ -257,15 +298,22 @@ class _Source:
                     edits.append(self._out_of_list(*self._span(argument)))
         return edits
 
-    def _written(self, node: ast.Name, parent: ast.AST, value: Value, text: bytes) -> Edit:
-        """A constant in place of a name, without what it does not change: `0 + x`, `x * 1`."""
-        if isinstance(parent, ast.BinOp):
-            neutral = {ast.Add: 0, ast.Mult: 1}.get(type(parent.op))
-            if neutral is not None and value.it == neutral and not isinstance(value.it, bool):
-                other = parent.right if parent.left is node else parent.left
-                (start, end), (first, last) = self._span(parent), self._span(other)
-                return Edit(start, end, self.bytes[first:last])
-        return Edit(*self._span(node), text)
+    def _in_place_of(self, name: str, value: Value, inside: ast.stmt) -> list[list[Edit]]:
+        """Edits that write `value` where the name is read inside a statement, small ones first; some meet."""
+        parents = {child: node for node in self.walks.below(inside) for child in ast.iter_child_nodes(node)}
+        named = [each for each in self.walks.below(inside) if isinstance(each, ast.Name) and each.id == name]
+        edits = [self._written(each, parents, value) for each in named if isinstance(each.ctx, ast.Load)]
+        return [[edit] for edit in sorted(edits, key=lambda each: each.end - each.start)]
+
+    def _written(self, node: ast.expr, parents: Mapping[ast.AST, ast.AST], value: Value) -> Edit:
+        """A constant in place of an expression, without what it does not change: `0 + x`, `x * 1`, `x + y * 0`."""
+        parent = parents[node]
+        if isinstance(parent, ast.BinOp) and isinstance(value.it, int) and not isinstance(value.it, bool):
+            if isinstance(parent.op, ast.Mult) and value.it == 0:
+                return self._written(parent, parents, value)
+            if value.it == {ast.Add: 0, ast.Mult: 1}.get(type(parent.op)):
+                return self._chosen(parent, parent.right if parent.left is node else parent.left)
+        return Edit(*self._span(node), repr(value.it).encode())
 
     def _out_of_list(self, start: int, end: int) -> Edit:
         """Removes one element of a list in parentheses, and one comma."""
@@ -320,9 +368,6 @@ def _is_property(function: ast.FunctionDef) -> bool:
 
 
 def _is_unread(statement: ast.Assign, read: set[str]) -> bool:
-    names = [each for each in statement.targets if isinstance(each, ast.Name) and each.id not in read]
-    return len(names) == len(statement.targets) and _is_pure(statement.value)
-
-
-def _is_pure(expression: ast.expr) -> bool:
-    return all(isinstance(node, _PURE) for node in walk(expression))
+    names = [name for target in statement.targets for name in walk(target) if isinstance(name, ast.Name)]
+    plain = all(isinstance(each, (ast.Name, ast.Tuple)) for each in statement.targets)
+    return plain and all(name.id not in read for name in names) and is_pure(statement.value)

@@ -26,8 +26,7 @@ BLACKWELL_NAMES = frozenset(
 def blackwell_context(problem: ContractionProblem, c: BlackwellConfiguration) -> dict[str, object]:
     """The names of the template that depend on the form of sm_100a."""
     epilogue = problem.epilogue
-    others = ["bfloat16"] if c.ahead else []
-    shared = tma_context(problem, lie_along_k(problem), swapped=c.swapped, others=others)
+    shared = tma_context(problem, lie_along_k(problem), swapped=c.swapped, ahead=c.ahead)
     loaded = [o.loaded(f"r_{o.name}[{PLACES[shared['over'][o.name]]}]") for o in epilogue.operands]
     factors = [STORAGE_TYPE["bfloat16" if c.ahead else side.dtype] for side in (problem.a, problem.b)]
     sums = "totals[v, j]" if c.ahead else "sums[v], sums_2[v]" if c.dual else "sums[v]"

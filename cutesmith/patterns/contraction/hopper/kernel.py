@@ -69,10 +69,7 @@ def hopper_context(problem: ContractionProblem, c: HopperConfiguration) -> dict[
     """The names of the template that depend on the form of sm_90a."""
     epilogue = problem.epilogue
     contiguous_k = k_major(problem, c)
-    others = ["bfloat16"] if c.ahead else []
-    others += [each.dtype for each in problem.indices]
-    others += [each.matrix.dtype for each in problem.scales if each is not None]
-    shared = tma_context(problem, contiguous_k, swapped=c.swapped, others=others)
+    shared = tma_context(problem, contiguous_k, swapped=c.swapped, ahead=c.ahead)
     over = shared["over"]
     layouts = ["ROW_MAJOR" if along_k else "COL_MAJOR" for along_k in contiguous_k]
     order = -1 if c.swapped else 1
