@@ -47,7 +47,7 @@ class Value:
 
 
 _PURE_CALLS = {"Int32", "Int64", "Uint32", "Float32", "min", "max", "size", "index", "get_slice"}
-"""Of types, and of what looks at a layout."""
+"""Of types, and of what looks at a layout; so are those of instructions, as `CopyBulkTensorTileG2SOp()`."""
 Seen = tuple[ast.Call, Mapping[str, Value]]
 """A call, and the constants that are seen where it stands."""
 
@@ -191,7 +191,10 @@ def is_pure(expression: ast.expr) -> bool:
 
 
 def _calls_pure(node: ast.AST) -> bool:
-    return isinstance(node, ast.Call) and not node.keywords and ast.unparse(node.func).rpartition(".")[2] in _PURE_CALLS
+    if not isinstance(node, ast.Call) or node.keywords:
+        return False
+    name = ast.unparse(node.func).rpartition(".")[2]
+    return name in _PURE_CALLS or name.endswith("Op")
 
 
 def local_names(function: Iterable[ast.AST]) -> set[str]:
