@@ -17,7 +17,7 @@ from cutesmith.patterns.contraction import plan as contraction
 from cutesmith.patterns.cutting.attention_gradients import with_attention_gradients
 from cutesmith.patterns.cutting.counts import with_counts
 from cutesmith.patterns.cutting.cover import Matcher as LaunchMatcher
-from cutesmith.patterns.cutting.cover import cut
+from cutesmith.patterns.cutting.cover import covers
 from cutesmith.patterns.cutting.dual_products import with_dual_products
 from cutesmith.patterns.cutting.line_taps import with_taps_as_channels
 from cutesmith.patterns.cutting.machine import H200
@@ -132,7 +132,7 @@ def _unfused(plan: SinglePlan | ChainPlan) -> list[ChainPlan]:
     if isinstance(plan, ChainPlan):
         return []
     try:
-        return cut(plan.graph, AROUND_PRODUCTS)
+        return covers(plan.graph, AROUND_PRODUCTS)
     except UnmatchedError:
         return []
 
@@ -206,10 +206,10 @@ def _one_or_cut(graph: Graph) -> list[SinglePlan | ChainPlan]:
     try:
         plan = first_match(graph, SINGLE)
         long = isinstance(plan, contraction.ContractionPlan) and plan.problem.epilogue_instructions > LONG_EPILOGUE
-        return sorted([plan, *cut(graph, AROUND_PRODUCTS)], key=H200.seconds) if long else [plan]
+        return sorted([plan, *covers(graph, AROUND_PRODUCTS)], key=H200.seconds) if long else [plan]
     except UnmatchedError as refusal:
         try:
-            return [*cut(graph, AROUND_PRODUCTS)]
+            return [*covers(graph, AROUND_PRODUCTS)]
         except UnmatchedError as all_of_them:
             message = f"{all_of_them.message} ({refusal.message})"
             raise UnmatchedError(message, operation=all_of_them.operation, hint=NEEDS_MODEL) from refusal

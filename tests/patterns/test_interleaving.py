@@ -20,7 +20,7 @@ from tests.patterns.running import close, emulated_hopper, exactly, load, move, 
 
 
 def planned(function, inputs):
-    return with_shared_kernels(cut(with_phases(trace_function(function, inputs)), AROUND_PRODUCTS)[0])
+    return with_shared_kernels(cut(with_phases(trace_function(function, inputs)), AROUND_PRODUCTS))
 
 
 def patterns(plan) -> list[str]:

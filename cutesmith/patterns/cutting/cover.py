@@ -35,7 +35,15 @@ MOST_REPEATS = 2
 Matcher = Callable[[Graph], Plan]
 
 
-def cut(graph: Graph, matchers: Sequence[Matcher]) -> list[ChainPlan]:
+def cut(graph: Graph, matchers: Sequence[Matcher]) -> ChainPlan:
+    """The cheapest chain of launches that computes the graph; `matchers` take what the products leave, best first.
+
+    Raises UnmatchedError with every operation that stands in the way.
+    """
+    return covers(graph, matchers)[0]
+
+
+def covers(graph: Graph, matchers: Sequence[Matcher]) -> list[ChainPlan]:
     """The chains of launches that compute the graph, the cheapest first; `matchers` take what the products leave.
 
     Raises UnmatchedError with every operation that stands in the way of them all.
@@ -46,9 +54,9 @@ def cut(graph: Graph, matchers: Sequence[Matcher]) -> list[ChainPlan]:
     if attended := attended_products(graph):
         taken = [product for each in attended for product in (each.first, each.last)]
         ways.insert(0, Regions(graph, fused=True, taken=taken))
-    covers = [_Cover(graph, regions, matchers, attended if regions.taken else []) for regions in ways]
+    ways_to_cut = [_Cover(graph, regions, matchers, attended if regions.taken else []) for regions in ways]
     plans, refusals = list[ChainPlan](), list[UnmatchedError]()
-    for cover in covers:
+    for cover in ways_to_cut:
         try:
             plans.append(cover.plan())
         except UnmatchedError as refusal:
