@@ -7,8 +7,10 @@ import torch
 import torch.nn.functional as F
 
 from cutesmith.errors import UnmatchedError
+from cutesmith.patterns.chains.chain import ChainPlan
 from cutesmith.patterns.contraction.analysis import analyse
 from cutesmith.patterns.graph.attributes import Contraction, Stored
+from cutesmith.patterns.match import plan_kernel
 from cutesmith.patterns.tracing.trace import trace_function
 from tests.patterns.interpret import interpret
 from tests.patterns.running import as_list, normal
@@ -137,3 +139,21 @@ def test_a_product_that_something_is_added_to_is_not_rounded_before(name):
     graph = trace_function(function, [value.bfloat16() for value in inputs])
     assert [node.dtype for node in graph.nodes() if node.op == "contract"] == ["float32"]
     assert [node.dtype for node in graph.outputs] == ["bfloat16"]
+
+
+def test_a_factor_of_one_number_is_computed_before_the_product():
+    def function(x, table, places, y):
+        divided = torch.take_along_dim(x.flatten(1), places, 0)
+        return (divided / divided.to(torch.bool)) @ y, x @ table
+
+    inputs = [normal(1, 1), normal(1, 17), torch.zeros(1, 1, dtype=torch.int64), normal(1, 4)]
+    assert isinstance(plan_kernel(trace_function(function, inputs), "sm_90a"), ChainPlan)
+
+
+def test_factors_without_columns_are_not_seen_in_other_batches():
+    def function(x, y, w, b):
+        scores = F.linear(torch.einsum("bmk,bkn->bnm", x, y), w, b)
+        return scores.softmax(0).max(0).values
+
+    inputs = [normal(32, 17, 7), normal(32, 7, 0), normal(3, 17), normal(3)]
+    assert isinstance(plan_kernel(trace_function(function, inputs), "sm_90a"), ChainPlan)

@@ -244,6 +244,8 @@ def analyse(graph: Graph, reserved: Collection[str]) -> ContractionProblem:
     factors = [side for each in products for side in each.inputs]
     for node in nodes_of(tuple(map(value_of, graph.outputs)), map(id, factors)):
         _check_node(products, node)
+    for number in (side for side in factors if not side.shape):
+        raise UnmatchedError(f"{number.where} is one number, not a matrix", operation=number.where)
     for joined in (side for side in factors if side.op == "joined"):
         raise UnmatchedError(f"{joined.where} joins two parts in memory", operation=joined.where)
     for given in itertools.chain.from_iterable(map(in_memory, factors)):

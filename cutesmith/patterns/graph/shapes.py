@@ -100,8 +100,8 @@ def regrouped_shape(shape: Shape, old: Shape, new: Shape) -> Shape | None:
 
 
 def dimension_groups(old: Shape, new: Shape) -> list[Group] | None:
-    """The smallest runs of dimensions of equal product; ones stand alone. None for empty tensors."""
-    if 0 in old or 0 in new:
+    """The smallest runs of dimensions of equal product; ones stand alone. None for empty tensors, or without such."""
+    if 0 in old or 0 in new or math.prod(old) != math.prod(new):
         return None
     groups: list[Group] = []
     i = j = 0
