@@ -7,7 +7,7 @@ are not multiples of a vector are read by shorter ones. Predicted for float32 40
 
 Arch: sm_80+
 Operation: copy
-Features: vectorized_copy, gather, predication
+Features: vectorized_copy, predication
 Start here when elements change their places: cat, pad, flip, roll, slices and repeats come down to this.
 """
 
