@@ -147,7 +147,7 @@ class ContractionPlan(GraphPlan):
             found = sorted(dict.fromkeys(found), key=self.seconds)
         others = [c for c in proposals(problem) if not any(refusals(problem, c, sm))]
         with_copies = self.seconds(found[0]) if found else math.inf
-        return found if with_copies < self.seconds(others[0]) else others
+        return found if not others or with_copies < self.seconds(others[0]) else others
 
     @property
     def _is_grouped(self) -> bool:
