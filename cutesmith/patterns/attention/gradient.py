@@ -29,7 +29,7 @@ class GradientProblem:
     """Gradients of softmax(scale * q k^T + mask) v where `band` lets queries see keys; sizes are the traced ones.
 
     `k` and `v` are (…, width, keys). `scale` is that number times what it is given. `score` is the function of a sum
-    inside the band, None where it is no more than its scale. `safe`: queries that see no key have gradients of 0.
+    inside the band, None where that is the scale alone. `safe`: queries that see no key have gradients of 0.
     `shared` are the batch dimensions, 0 the last, along which gradients of keys and values are summed. `of` are those
     that the function returns, in its order: "q", "k", "v".
     """

@@ -189,7 +189,7 @@ def _context(problem: GradientProblem, configuration: AttentionGradientConfigura
 
 
 def _score_call(problem: GradientProblem) -> str:
-    """The code of a score of its sum; "" where it is no more than a multiple."""
+    """The code of a score of its sum; "" where that is a multiple alone."""
     if (score := problem.score) is None:
         return ""
     loaded = [operand.loaded(f"l_{operand.name}") for operand in score.operands]

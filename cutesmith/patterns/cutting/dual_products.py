@@ -7,20 +7,14 @@ from dataclasses import replace
 
 from cutesmith.patterns.contraction.analysis import have_same_ends, is_plain
 from cutesmith.patterns.graph.attributes import Contraction
-from cutesmith.patterns.graph.nodes import Graph, Node, nodes_of, with_nodes
+from cutesmith.patterns.graph.nodes import Graph, Node, nodes_of, with_some
 
 
 def with_dual_products(graph: Graph) -> Graph:
     """The graph whose pairs of products are summed up in one kernel each; itself where it has none."""
     paired = {id(product) for pair in pairs_of(graph.nodes()) for product in pair}
-    if not paired:
-        return graph
-
-    def marked(node: Node) -> Node:
-        return replace(node, attrs=replace(Contraction.of(node), dual=True))
-
-    originals = iter(list(graph.nodes()))  # with_nodes changes them in the same order
-    return with_nodes(graph, lambda node: marked(node) if id(next(originals)) in paired else node)
+    mark = lambda node: replace(node, attrs=replace(Contraction.of(node), dual=True))  # noqa: E731
+    return with_some(graph, paired, mark) if paired else graph
 
 
 def pairs_of(nodes: Iterable[Node]) -> list[tuple[Node, Node]]:

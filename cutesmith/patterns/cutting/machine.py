@@ -23,7 +23,7 @@ class Machine:
     bytes_per_second: float
     instructions_per_second: float
     rounding_instructions_per_second: float
-    """Where results are rounded to 16 bits, which takes instructions of its own."""
+    """Where results are rounded to 16 bits, which takes instructions of its own; `warp_instructions` count at this."""
     launch_seconds: float
     block_bytes_per_second: float
     """Of a block alone on its multiprocessor."""

@@ -1,9 +1,8 @@
 """The region of each product, or pair of them: the pointwise work that its kernel does before anything is stored.
 
 A region grows from its product along pointwise nodes of the product's shape, and those of its rows where they are
-reduced there. What else such a node reads is computed in
-the same place when it is pointwise work on arguments, and otherwise comes from memory. A region takes a node only where
-no launch would come to wait for itself.
+reduced there. What else such a node reads is computed in the same place when it is pointwise work on arguments, and
+otherwise comes from memory. A region takes a node only where no launch would come to wait for itself.
 """
 
 from __future__ import annotations
@@ -68,9 +67,8 @@ class Regions:
             return
         rows = Contraction.of(products[0]).rows
         self._grow(region, rows=rows)
-        if rows and any(
-            node.shape != products[0].shape for node in self.outputs_of(region)
-        ):  # a launch stores whole rows
+        has_row_values = any(node.shape != products[0].shape for node in self.outputs_of(region))
+        if rows and has_row_values:  # a launch stores whole rows
             for node in region.nodes[len(products) :]:
                 del self.owners[id(node)]
             region.nodes = list(products)

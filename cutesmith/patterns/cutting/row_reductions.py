@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from cutesmith.patterns.contraction.row_values import MOST_COLUMNS, reduces_rows
 from cutesmith.patterns.graph.attributes import Contraction
-from cutesmith.patterns.graph.nodes import Graph, Node, with_nodes
+from cutesmith.patterns.graph.nodes import Graph, Node, with_some
 
 OTHERS = frozenset({"windows", "grouped", "computed"})
 """Factors whose products have tiles of other rows."""
@@ -16,14 +16,8 @@ OTHERS = frozenset({"windows", "grouped", "computed"})
 def with_row_reductions(graph: Graph) -> Graph:
     """The graph whose products of few columns are reduced where they are summed up; itself where it has none."""
     reduced = _reduced(graph.nodes())
-    if not reduced:
-        return graph
-
-    def marked(node: Node) -> Node:
-        return replace(node, attrs=replace(Contraction.of(node), rows=True))
-
-    originals = iter(list(graph.nodes()))  # with_nodes changes them in the same order
-    return with_nodes(graph, lambda node: marked(node) if id(next(originals)) in reduced else node)
+    mark = lambda node: replace(node, attrs=replace(Contraction.of(node), rows=True))  # noqa: E731
+    return with_some(graph, reduced, mark) if reduced else graph
 
 
 def _reduced(nodes: Iterable[Node]) -> set[int]:

@@ -43,7 +43,7 @@ What an operation needs beside its inputs is a subclass of `Attributes` (`attrib
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from cutesmith.patterns.graph.attributes import (
@@ -301,6 +301,12 @@ def users_of(graph: Graph) -> dict[int, list[Node]]:
 def with_nodes(graph: Graph, change: Callable[[Node], Node]) -> Graph:
     """The graph with `change` of each node, whose inputs are changed already."""
     return _rebuilt(graph, change, {})
+
+
+def with_some(graph: Graph, ids: Container[int], change: Callable[[Node], Node]) -> Graph:
+    """The graph with `change` of the nodes of these ids alone, whose inputs are changed already."""
+    originals = iter(list(graph.nodes()))  # with_nodes changes them in the same order
+    return with_nodes(graph, lambda node: change(node) if id(next(originals)) in ids else node)
 
 
 def with_values(graph: Graph, values: Mapping[int, Node]) -> Graph:

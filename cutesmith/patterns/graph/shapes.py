@@ -100,7 +100,7 @@ def regrouped_shape(shape: Shape, old: Shape, new: Shape) -> Shape | None:
 
 
 def dimension_groups(old: Shape, new: Shape) -> list[Group] | None:
-    """The smallest runs of dimensions of equal product; ones stand alone. None for empty tensors, or without such."""
+    """The smallest runs of dimensions of equal product; ones stand alone. None for empty tensors and other counts."""
     if 0 in old or 0 in new or math.prod(old) != math.prod(new):
         return None
     groups: list[Group] = []
