@@ -40,7 +40,8 @@ import gradient_cases  # noqa: E402
 import kernelbench_cases  # noqa: E402
 import memory_cases  # noqa: E402
 import model_cases  # noqa: E402
-import ordinary_cases  # noqa: E402
+import ordinary_networks  # noqa: E402
+import ordinary_numbers  # noqa: E402
 import pattern_cases  # noqa: E402
 import torch  # noqa: E402
 from inductor import compile_baselines, compiled, inputs_of  # noqa: E402
@@ -83,6 +84,7 @@ PARTS = (memory_cases.columns, memory_cases.scans, memory_cases.pooling, memory_
 WHOLE = "products attention examples kernelbench unaligned llm epilogues layers float8 blocks majors float32"
 CONVOLUTIONS = "convolutions points taps images depthwise"
 TF32 = (pattern_cases.tf32_products, convolution_cases.tf32_images)
+ORDINARY = (*ordinary_networks.PARTS, *ordinary_numbers.PARTS)
 STUDIES: dict[str, Callable[[], Iterator[Case]]] = {
     **{name: getattr(pattern_cases, name) for name in WHOLE.split()},
     **{name: getattr(convolution_cases, name) for name in CONVOLUTIONS.split()},
@@ -93,7 +95,8 @@ STUDIES: dict[str, Callable[[], Iterator[Case]]] = {
     "models": lambda: chain.from_iterable(part() for part in model_cases.PARTS),
     **{part.__name__: part for part in gradient_cases.PARTS},
     "gradients": lambda: chain.from_iterable(part() for part in gradient_cases.PARTS),
-    **{part.__name__: part for part in (*function_cases.PARTS, *ordinary_cases.PARTS)},
+    **{part.__name__: part for part in (*function_cases.PARTS, *ORDINARY)},
+    "ordinary": lambda: chain.from_iterable(part() for part in ORDINARY),
     "level1": kernelbench_cases.level(1),
     "level2": kernelbench_cases.level(2),
 }
