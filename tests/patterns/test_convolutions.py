@@ -184,6 +184,13 @@ def test_windows_that_share_nothing_are_stored_side_by_side(name, tmp_path):
             kernel_fn(*map(move, (other[..., :-1], *inputs[1:])))
 
 
+def test_as_many_channels_out_as_in_need_not_stay_equal():
+    """The sizes grow apart while traced, to where the bias has too few elements: PyTorch takes it without values."""
+    inputs = image(2, 24, 5, 6), weights(24, 24, 3, 3), normal(24)
+    graph = trace_function(lambda x, w, b: F.conv2d(x, w, b, padding=1), inputs)
+    assert {equal.places for equal in graph.equal} == {((0, 1), (1, 1)), ((1, 0), (2, 0))}
+
+
 def test_windows_that_are_points_are_the_image_itself():
     assert isinstance(match(trace_function(*POINTS)).problem.b, Matrix)
     assert isinstance(match(trace_function(*SLOW_CASES["stride_of_points"])).problem.b, Seen)

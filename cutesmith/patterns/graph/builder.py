@@ -229,9 +229,14 @@ class GraphBuilder(NodeTable):
         return self.stored(node) if is_long(node, self.joined if sliced else ()) else node
 
     def reshape(self, node: Node, shape: Shape) -> Node:
-        """The elements of `node` in row-major order as `shape`; a `reshape` node stays where no input can take it."""
+        """The elements of `node` in row-major order as `shape`; a `reshape` node stays where no input can take it.
+
+        Raises ValueError for a shape of more or fewer elements: without values PyTorch takes a bias of any length, say.
+        """
         if node.shape == shape:
             return node
+        if math.prod(node.shape) != math.prod(shape):
+            raise ValueError(f"{math.prod(node.shape)} elements have no shape {shape}")
         if node.op == "reshape":
             return self.reshape(node.inputs[0], shape)
         if node.op in ("constant", "scalar"):
