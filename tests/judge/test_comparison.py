@@ -266,6 +266,14 @@ def test_one_value_everywhere_is_right_where_only_pytorchs_rounding_varies():
     assert judge(actual, varying).violation.rule == "O3"
 
 
+def test_numbers_that_gpus_flush_may_be_zero():
+    """KernelBench's 20th problem of level 3 for small images: 1e-45 in PyTorch. In float16 1e-6 is no such number."""
+    exact = torch.linspace(1e-42, 1e-40, 64, dtype=torch.float64)
+    assert judge(torch.zeros(64), exact).violation is None
+    assert judge(torch.zeros(64), exact * 1e5).violation.rule == "O3"
+    assert judge(torch.zeros(64, dtype=torch.float16), exact * 1e35).violation.rule == "O3"
+
+
 def test_means_of_norms_are_noise_and_may_be_one_number():
     """KernelBench's 23rd problem of level 2: the mean of what a group norm gives, for each image."""
     torch.manual_seed(0)

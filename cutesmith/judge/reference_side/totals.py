@@ -96,8 +96,8 @@ class Totals:
         unit = unit_in_last_place(reference, self.dtype)
         stated = self.tolerance.atol * self.scale + self.tolerance.rtol * reference
         allowed = torch.maximum(stated, unit)
-        if self.dtype in (torch.float32, torch.bfloat16):
-            allowed = allowed.clamp(min=FLUSHED)
+        flushed = FLUSHED if self.dtype in (torch.float32, torch.bfloat16) else 0.0
+        allowed = allowed.clamp(min=flushed)
         # where PyTorch itself is further off than the tolerance, so may the kernel be, up to the bounded slack
         allowed = torch.maximum(allowed, self.slack.relative * (reference + self.scale))
         allowed = allowed.clamp(min=BACKWARD * self.tolerance.moved)
@@ -119,7 +119,7 @@ class Totals:
             self.worst_position, self.worst_pair = begin + at, (float(difference[at]), float(allowed[at]))
         own_error = torch.where(special | ~own.isfinite(), 0.0, own - target)
         self.elements += difference.numel()
-        self.squares += float((difference - room).clamp(min=0.0).square().sum())
+        self.squares += float((difference - room.clamp(min=flushed)).clamp(min=0.0).square().sum())
         self.native_squares += float(own_error.square().sum())
         self.reference_squares += float(reference.square().sum())
         self.stated_squares += float(stated.square().sum())
