@@ -25,8 +25,8 @@ With --agent claude a model goes on from there, or begins from a sentence: it re
 A problem file defines reference_fn(*inputs) and get_inputs(), or is a KernelBench file (Model, get_inputs,
 get_init_inputs). file.py:name takes a function or a module out of any file, with its get_inputs or with --input.
 With no GPU a kernel is verified on the emulated one (status "verified on the emulated GPU"), and not timed. This takes
-half a minute for simple functions and minutes for products and attention: up to four candidates are verified, each as
-long as the first, until one holds or two fail in the same way. With
+half a minute for simple functions and minutes for products and attention: candidates are compiled and verified one
+after another, up to four of them, until one holds or two fail in the same way; the others are drafted only. With
 --on compile, or where the emulator lacks an instruction, it is compiled only (status "compiled").
 
 The folder given by --out then holds

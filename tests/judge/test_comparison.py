@@ -267,7 +267,7 @@ def test_one_value_everywhere_is_right_where_only_pytorchs_rounding_varies():
 
 
 def test_numbers_that_gpus_flush_may_be_zero():
-    """KernelBench's 20th problem of level 3 for small images: 1e-45 in PyTorch. In float16 1e-6 is no such number."""
+    """KernelBench's 20th problem of level 3 gives 1e-45 for small images; 1e-6 of float16 does not count as such."""
     exact = torch.linspace(1e-42, 1e-40, 64, dtype=torch.float64)
     assert judge(torch.zeros(64), exact).violation is None
     assert judge(torch.zeros(64), exact * 1e5).violation.rule == "O3"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -26,7 +26,6 @@ from cutesmith.verdicts import (
     BenchmarkVerdict,
     CaseOutcome,
     CaseReport,
-    CompileVerdict,
     ExitCode,
     GenerateVerdict,
     LintVerdict,
@@ -34,6 +33,7 @@ from cutesmith.verdicts import (
     Timing,
     VerifyVerdict,
 )
+from tests.report.sample import compiled
 
 SOFTMAX = '''\
 """Softmax of small rows."""
@@ -127,7 +127,7 @@ def test_every_candidate_says_how_it_is_cut_up(generated: Generated) -> None:
 
 def test_progress_tells_every_stage_to_its_end(generated: Generated) -> None:
     last = {stage: (done, total) for stage, done, total in generated.steps}
-    assert last == {"draft": (1, 1), "lint": (2, 2), "compile": (2, 2), "verify": (1, 1)}
+    assert last == {"draft": (1, 1), "lint": (2, 2), "compile": (1, 1), "verify": (1, 1)}
 
 
 COUNTED = SOFTMAX.replace("torch.softmax(x, dim=-1)", "torch.histc(torch.relu(x))")
@@ -186,6 +186,8 @@ class ScriptedStages:
     verified: list[int] = field(default_factory=list)
     remembered: str = ""  # the day of the race that the medians are from
     failing: tuple[str, ...] = ()  # the case in which each candidate is wrong
+    spilling: tuple[int, ...] = ()
+    compiled: list[int] = field(default_factory=list)
 
     def lint(self, candidates: list[Candidate], report: Callable[[int], None]) -> None:
         self._enter("lint")
@@ -195,8 +197,11 @@ class ScriptedStages:
     def compile(self, candidates: list[Candidate], report: Callable[[int], None]) -> None:
         self._enter("compile")
         for candidate in candidates:
+            self.compiled.append(candidate.number)
             code = ExitCode.DOES_NOT_COMPILE if candidate.number in self.broken else ExitCode.PASSED
-            candidate.verdicts.append(CompileVerdict(exit_code=code, summary=f"compile {code.name}", path="k"))
+            verdict = compiled(32, registers=255 if candidate.number in self.spilling else 32)
+            verdict = replace(verdict, exit_code=code, summary=f"compile {code.name}")
+            candidate.verdicts.append(verdict)
 
     def verify(self, candidate: Candidate) -> VerifyVerdict:
         self.verified.append(candidate.number)
@@ -241,6 +246,7 @@ def play(
     benchmark: bool = True,
     passed: int = 0,
     covers: tuple[Cover, ...] = (),
+    device: Device | None = H200,
 ) -> tuple[GenerateVerdict, str]:
     """What a run over candidates of these medians gives; several covers have as many of them each."""
     counts = [32 * number for number in range(1, len(stages.medians) + 1)]
@@ -255,7 +261,7 @@ def play(
         for number, threads in enumerate(counts, start=1)
     )
     draft, folder = Draft(kernels, 1, 1, covers, SKIPPED), OutputFolder(tmp_path / "out")
-    target = Target("sm_90a", H200)
+    target = Target("sm_90a", device, emulated=device is None)
     run = Generation(Path("problem.py"), target, draft, stages, folder, lambda *_: None, 0.0, benchmark, render_report)
     verdict = run.run()
     kernel = tmp_path / "out" / "kernel.py"
@@ -298,6 +304,31 @@ def test_the_fastest_verified_candidate_is_kept(tmp_path: Path, name: str) -> No
         states[number - 1] = "wrong_result"
     assert [candidate["status"] for candidate in verdict.tried] == [*states, "skipped"]
     assert [stage["stage"] for stage in verdict.stages] == ["lint", "compile", "verify", "benchmark"]
+
+
+WITHOUT_TIMES = {
+    "the first guess": (ScriptedStages([0.0] * 3), 1, [1], [1]),
+    "what does not spill": (ScriptedStages([0.0] * 3, spilling=(1,)), 2, [1, 2], [2]),
+    "what spills, where all do": (ScriptedStages([0.0] * 3, spilling=(1, 2, 3)), 1, [1, 2, 3], [1]),
+    "what compiles": (ScriptedStages([0.0] * 3, broken=(1, 2)), 3, [1, 2, 3], [3]),
+    "what is right": (ScriptedStages([0.0] * 3, spilling=(1,), wrong=(2, 3)), 1, [1, 2, 3], [2, 3, 1]),
+    "one of another cover": (
+        ScriptedStages([0.0] * 6, wrong=(1, 2, 3), failing=("zeros",) * 6),
+        4,
+        [1, 2, 4],
+        [1, 2, 4],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WITHOUT_TIMES)
+def test_without_times_candidates_are_compiled_until_one_holds(tmp_path: Path, name: str) -> None:
+    stages, best, compiled, verified = WITHOUT_TIMES[name]
+    covers = (FUSED, UNFUSED) if stages.failing else ()
+    verdict, kernel = play(tmp_path, stages, covers=covers, device=None)
+    assert (kernel, stages.compiled, stages.verified) == (f"# candidate {best}\n", compiled, verified)
+    drafted = [row["number"] for row in verdict.tried if row["status"] == "drafted"]
+    assert drafted == [number for number in range(1, 1 + len(stages.medians)) if number not in compiled]
 
 
 def test_what_was_skipped_is_told_with_its_reason_in_every_report(tmp_path: Path) -> None:

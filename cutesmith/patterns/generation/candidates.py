@@ -77,7 +77,7 @@ class Candidate:
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-able: configuration, status, summary, median, and every stage's verdict under its name."""
-        last = self.failed or (self.verdicts[-1] if self.verdicts else None)
+        last = self.failed or (self.verdicts[-1] if self.verdict(CompileVerdict) else None)
         head = {
             "number": self.number,
             "path": str(self.path),
@@ -111,11 +111,6 @@ def skipped_row(number: int, skipped: Drafted, cover: Cover) -> dict[str, Any]:
 def by_speed(candidates: Iterable[Candidate]) -> Iterator[Candidate]:
     """Timed candidates first, fastest first; the others follow in the pattern's own order."""
     return iter(sorted(candidates, key=lambda c: (c.median_us is None, c.median_us or 0.0, c.number)))
-
-
-def by_promise(candidates: Iterable[Candidate]) -> Iterator[Candidate]:
-    """The order where nothing can be timed: without spills first, then as the pattern guessed."""
-    return iter(sorted(candidates, key=lambda c: (c.spill_bytes > 0, c.number)))
 
 
 def _passed(verdict: Verdict | None) -> bool:

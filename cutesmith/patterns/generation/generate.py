@@ -8,6 +8,7 @@ until one is right: a kernel that was timed but not verified is never kept.
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import time
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from cutesmith.errors import UnavailableError, UnmatchedError
-from cutesmith.patterns.generation.candidates import Candidate, by_promise, by_speed, skipped_row
+from cutesmith.patterns.generation.candidates import Candidate, by_speed, skipped_row
 from cutesmith.patterns.generation.drafting import Cover, Draft, draft_kernels
 from cutesmith.patterns.generation.output_folder import OutputFolder, default_folder
 from cutesmith.patterns.generation.stages import Stages
@@ -152,6 +153,7 @@ class Generation:
     benchmark: BenchmarkVerdict | None = None
     remark: str = ""
     seconds: list[float] = field(default_factory=list)  # of each verification
+    given_up: set[Cover] = field(default_factory=set)  # of which two candidates fail in the same way
 
     def __post_init__(self) -> None:
         for number, drafted in enumerate(self.draft.kernels, start=1):
@@ -173,11 +175,11 @@ class Generation:
     def walk(self) -> None:
         """All the stages, each over the candidates that the one before left."""
         linted = self._sieve("lint", self.candidates, self.stages.lint)
+        if not self.target.executes:
+            self._settle(self._compiled_in_turn(linted))
+            return
         compiled = self._sieve("compile", linted, self.stages.compile)
         if not compiled:
-            return
-        if not self.target.executes:
-            self._settle(by_promise(compiled))
             return
         self._verify(compiled[0])
         self._time(compiled)
@@ -185,25 +187,43 @@ class Generation:
         if self.best is not None and self.wants_benchmark:
             self._benchmark(self.best)
 
+    def _compiled_in_turn(self, candidates: Iterable[Candidate]) -> Iterator[Candidate]:
+        """Those that compile, as the pattern guessed; those that spill registers follow when no other is left.
+
+        Where nothing can be timed the first that holds is kept: of eight products the others took 52 s of CPU time.
+        """
+        spilling = list[Candidate]()
+        for candidate in candidates:
+            if candidate.cover in self.given_up or not self._sieve("compile", [candidate], self.stages.compile):
+                continue
+            if candidate.spill_bytes:
+                spilling.append(candidate)
+            else:
+                yield candidate
+        yield from spilling
+
     def _settle(self, candidates: Iterable[Candidate]) -> None:
         """Verify in this order until one holds; without a GPU that is everything but the values.
 
         Of a cover of which two fail in the same way no other is verified: the fault is in what all of them share, and
         others cost as long again.
         """
-        alive = [candidate for candidate in candidates if candidate.failed is None][:VERIFY_ATTEMPTS]
         ways = [(each.cover, _way_of(each.verdict(VerifyVerdict))) for each in self.candidates]
-        while alive:
-            candidate, *alive = alive
-            if candidate.verified or self._verify(candidate, left=len(alive)):
+        alive = (each for each in candidates if each.failed is None and each.cover not in self.given_up)
+        for attempts, candidate in enumerate(itertools.islice(alive, VERIFY_ATTEMPTS), start=1):
+            left = min(VERIFY_ATTEMPTS - attempts, len(self._waiting()) - 1)
+            if candidate.verified or self._verify(candidate, left=left):
                 return
             way = (candidate.cover, _way_of(candidate.verdict(VerifyVerdict)))
             if way[1] is not None and way in ways:
-                left = [each for each in alive if each.cover != candidate.cover]
-                others = len(alive) - len(left)
+                self.given_up.add(candidate.cover)
+                others = sum(each.cover == candidate.cover for each in self._waiting())
                 self.remark = f"candidates fail in the same way; {others} more not verified" if others else ""
-                alive = left
             ways.append(way)
+
+    def _waiting(self) -> list[Candidate]:
+        """The candidates that nothing was found against, and that are not verified."""
+        return [each for each in self.candidates if each.failed is None and not each.verified]
 
     def _sieve(
         self,
@@ -331,11 +351,11 @@ class Generation:
             parts.append(self.benchmark.summary)
         elif self.best.median_us is not None:
             parts.append(f"{self.best.median_us:.1f} µs")
-        untried = sum(candidate.failed is None and not candidate.verified for candidate in self.candidates)
+        untried = len(self._waiting())
         if self.best.unverified:
             parts.append(f"the emulated GPU decided nothing: {self.best.unverified}")
         elif self.target.emulated and untried:
-            parts.append(f"the most promising configuration is verified, {untried} more are compiled only")
+            parts.append(f"the most promising configuration is verified, {untried} more are drafted only")
         rounded = "factors of float32 rounded to tf32, as asked" if self.precision is Precision.TF32 else ""
         unrolled = self._cover.unrolled and f"{self._cover.unrolled}, and a kernel that loops itself would be one"
         return "; ".join([*parts, *filter(None, (self._raced(), rounded, self._passed(), unrolled, self.remark))])
