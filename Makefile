@@ -21,7 +21,6 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 DEMO := cutesmith-out/demo
-# Three configurations of each: with eight the product takes 173 s of CPU time, with three 124.
 DEMO_PROBLEMS := level1/softmax level1/gelu_tanh level2/residual_rms_norm level3/gemm_bias_gelu level3/causal_conv1d_silu
 
 .PHONY: demo test test-all selftest gpu-test live docs lint clean setup
@@ -37,7 +36,7 @@ $(READY): pyproject.toml constraints.txt
 demo: $(READY)
 	@set -e; for problem in $(DEMO_PROBLEMS); do \
 	    echo "== evals/tasks/$$problem.py"; \
-	    $(BIN)/cutesmith generate evals/tasks/$$problem.py --configurations 3 --out $(DEMO)/$$(basename $$problem); \
+	    $(BIN)/cutesmith generate evals/tasks/$$problem.py --out $(DEMO)/$$(basename $$problem); \
 	done
 	@echo; echo "Written (open a report.html in a browser):"; \
 	for problem in $(DEMO_PROBLEMS); do ls $(DEMO)/$$(basename $$problem)/kernel.py \
