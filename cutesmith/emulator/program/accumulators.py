@@ -15,7 +15,7 @@ not use it. Three kinds of instruction are put before what may be wrong, and jud
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from cutesmith.emulator.instructions.roles import reads, registers_in, writes
@@ -83,6 +83,24 @@ class _State:
         return _State(tuple(group & ~registers for group in self.groups), self.changed & ~registers)
 
 
+@dataclass(frozen=True)
+class _Run:
+    """Instructions that follow each other: what they write, and which of it last by other ones than a `mov`."""
+
+    written: int = 0
+    changed: int = 0
+
+    def then(self, written: int, *, copies: bool) -> _Run:
+        """With one more, which always writes these registers."""
+        changed = self.changed & ~written if copies else self.changed | written
+        return _Run(self.written | written, changed)
+
+    def after(self, state: _State) -> _State:
+        """What holds after these instructions."""
+        groups, changed = state.without(self.written).groups, state.changed & ~self.written
+        return _State(groups, changed | self.changed)
+
+
 class _Analysis:
     """Data flow over the basic blocks to a fixed point, then one more walk for the checks."""
 
@@ -116,12 +134,13 @@ class _Analysis:
     def _solve(self) -> dict[int, _State]:
         """The state at the start of each basic block that can be reached."""
         states = {0: _State((0,) * self._count, 0)}
+        runs = {number: list(self._runs(steps)) for number, steps in self._steps.items()}
         waiting = [0]
         while waiting:
             number = waiting.pop()
             state = states[number]
-            for step in self._steps[number]:
-                state = self._after(step, state)
+            for run in runs[number]:
+                state = run.after(state) if isinstance(run, _Run) else self._after(run, state)
             for following in successors(self._basic_blocks[number].end):
                 known = states.get(following)
                 joined = state if known is None else known.joined(state)
@@ -129,6 +148,18 @@ class _Analysis:
                     states[following] = joined
                     waiting.append(following)
         return states
+
+    def _runs(self, steps: Iterable[Instruction]) -> Iterator[_Run | Instruction]:
+        """A block's instructions, those that only write joined: all but 221 of 4,907 of a product with GELU."""
+        run = _Run()
+        for step in steps:
+            source = self._copied(step)
+            if self._loads or step.opcode == "wgmma" or source or (source is not None and step.guard):
+                yield from (run, step)
+                run = _Run()
+            elif step.guard is None:
+                run = run.then(self._masks[step.number][1], copies=source is not None)
+        yield run
 
     def _after(self, step: Instruction, state: _State) -> _State:
         used, written = self._masks[step.number]
