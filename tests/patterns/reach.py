@@ -106,19 +106,21 @@ def _unread_members(tree: ast.Module) -> Iterator[tuple[ast.ClassDef, ast.Functi
 
 
 def _unread_locals(function: ast.FunctionDef) -> Iterator[str]:
-    """Parameters and assigned names that nothing reads; of several that are unpacked, where none is read."""
+    """Parameters, and names of assignments and loops that nothing reads; of several, where none is, or the rest."""
     read = {name for statement in function.body for name in _reads(statement)}
     arguments = function.args
     parameters = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
     if function.name not in ("kernel_fn", "launches"):  # those of the function
         yield from (each.arg for each in parameters if each.arg not in {*read, "self"} and each.arg[0] != "_")
     for node in ast.walk(function):
-        if isinstance(node, ast.Assign):
-            for target in node.targets:
-                names = [
-                    each.id
-                    for each in ast.walk(target)
-                    if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)
-                ]
-                if names and isinstance(target, (ast.Name, ast.Tuple)) and not any(name in read for name in names):
-                    yield ", ".join(names)
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.For) else []
+        for target in (each for each in targets if isinstance(each, (ast.Name, ast.Tuple))):
+            names = [each.id for each in ast.walk(target) if isinstance(each, ast.Name) and _is_stored(each)]
+            rest = [each.value.id for each in ast.walk(target) if isinstance(each, ast.Starred)]
+            for some in (names, rest):
+                if some and some != ["_"] and not any(name in read for name in some):
+                    yield ", ".join(some)
+
+
+def _is_stored(name: ast.Name) -> bool:
+    return isinstance(name.ctx, ast.Store)

@@ -53,6 +53,7 @@ UNEVEN = (
 )
 FLOAT32 = normal(2, 20, 9, 16), weights(24, 20, 3, 3, dtype=torch.float32), normal(24)
 WEIGHTS_LAST = weights(40, 72, 3, 3).to(memory_format=torch.channels_last)
+UNCOPIED = image(2, 72, 6, 12), WEIGHTS_LAST, normal(40, dtype=BF16)
 
 
 def solid(x, w, b):
@@ -150,11 +151,12 @@ CASES = {
     "split": (uneven, UNEVEN, replace(HALF, split=2)),
     "float32_split": (strided, FLOAT32, replace(SINGLE, split=4)),
     "weights_last": (relu, (image(2, 72, 7, 7), WEIGHTS_LAST, normal(40, dtype=BF16)), HALF),
+    "uncopied": (relu, UNCOPIED, HALF),
 }
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if name == "channels_last" else pytest.mark.slow) for name in CASES]
+    "name", [pytest.param(name, marks=() if name == "uncopied" else pytest.mark.slow) for name in CASES]
 )
 def test_results(name, tmp_path):
     function, inputs, configuration = CASES[name]
@@ -175,6 +177,18 @@ def test_one_kernel_serves_other_sizes_and_layouts(joined, tmp_path):
         for x in (image(5, 20, 8, 16, last=False), image(1, 136, 16, 3), image(1, 8, 1, 1)):
             inputs = x, weights(24, x.shape[1], 3, 3), normal(24, dtype=BF16)
             close(1e-6, of_largest=True)(kernel.kernel_fn(*map(move, inputs)).cpu(), *exactly(relu, inputs))
+
+
+def test_a_kernel_without_copies_refuses_what_tma_cannot_read(tmp_path):
+    graph = trace_function(relu, UNCOPIED)
+    assert "copy_kernel" in match(replace(graph, free_sizes=True)).render(HALF)
+    kernel = load(match(graph).render(HALF), tmp_path)
+    assert not hasattr(kernel, "copy_kernel")
+    _, w, b = UNCOPIED
+    others = image(2, 72, 6, 12, last=False), image(2, 72, 7, 7), image(4, 76, 6, 12)[:, 4:], image(2, 0, 8, 8)
+    for x in others:
+        with emulated_hopper(), pytest.raises(ValueError, match="lines of neighbours, each at a multiple of 16 bytes"):
+            kernel.kernel_fn(*map(move, (x, w[:, : x.shape[1]], b)))
 
 
 @pytest.mark.slow

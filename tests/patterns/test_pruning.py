@@ -234,6 +234,30 @@ def test_drafts_are_short(name: str, most: int) -> None:
     assert drafted(TASKS / name).count("\n") <= most
 
 
+CONVOLUTION = """\
+import torch
+import torch.nn.functional as F
+
+
+def reference_fn(x, weight, bias):
+    return F.relu(F.conv2d(x, weight, bias, padding=1))
+
+
+def get_inputs(device="cuda"):
+    made = torch.randn(32, 128, 56, 56, device=device), torch.randn(256, 128, 3, 3, device=device)
+    x, weight = (each.bfloat16().to(memory_format=torch.channels_last) for each in made)
+    return x, weight, torch.randn(256, device=device).bfloat16()
+"""
+
+
+def test_a_drafted_convolution_is_short_and_holds_nothing_else(tmp_path: Path) -> None:
+    path = tmp_path / "problem.py"
+    path.write_text(CONVOLUTION)
+    draft = drafted(path)
+    assert "make_im2col_tma_atom" in draft and draft.count("\n") <= 350
+    assert unreached(draft) == []
+
+
 @pytest.mark.parametrize(
     "name",
     [

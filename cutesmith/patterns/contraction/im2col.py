@@ -8,7 +8,7 @@ from typing import Any
 
 from cutesmith.patterns.contraction.analysis import ContractionProblem, Matrix, Seen
 from cutesmith.patterns.contraction.tma import TMA_BYTES, tma_reaches
-from cutesmith.patterns.graph.attributes import Windows
+from cutesmith.patterns.graph.attributes import TensorCode, Windows
 from cutesmith.patterns.graph.dtypes import ITEM_BYTES
 
 MOST_STEPS = 8
@@ -43,12 +43,31 @@ def copied_of_windows(problem: ContractionProblem, seen: Seen) -> list[Matrix | 
     return weights + ([] if _channels_reach(seen) else [seen])
 
 
-def _channels_reach(seen: Seen) -> bool:
-    """Whether the channels of an image lie side by side, and TMA can read them."""
+def lies_in_place(problem: ContractionProblem, moved: bool) -> bool:
+    """Whether TMA reads and writes a convolution's tensors where they lie, for all sizes that the problem names.
+
+    `moved`: launches before or after the product copy factors or results.
+    """
+    seen = problem.b
+    return isinstance(seen, Seen) and not (moved or problem.graph.free_sizes) and _channels_reach(seen, ones=True)
+
+
+def _channels_reach(seen: Seen, ones: bool = False) -> bool:
+    """Whether the channels of an image lie side by side, and TMA can read them; `ones`: by strides of sizes 1, too."""
     at = len(seen.shape) - 1 - seen.windows.rank
-    others = [step for dim, step in enumerate(seen.strides) if dim != at and seen.shape[dim] != 1]
+    others = [step for dim, step in enumerate(seen.strides) if dim != at and (ones or seen.shape[dim] != 1)]
     follow = at == 1 or seen.strides[0] == seen.shape[1] * seen.strides[1]  # groups are read as images are
     return follow and seen.strides[at] == 1 and all(s * ITEM_BYTES[seen.dtype] % TMA_BYTES == 0 for s in others)
+
+
+def weights_by_channels(code: TensorCode, windows: Windows) -> TensorCode:
+    """The weights of windows as TMA reads them, (…, outputs, channels, taps)."""
+    count, dims = math.prod(windows.taps), ", ".join(map(str, range(2, 2 + windows.rank)))
+    if windows.taps_first and code.steps[:1] == (f"{{0}}.permute(0, {dims}, 1)",) and len(code.steps) == 2:
+        return TensorCode(code.name, (f"{{0}}.view(*{{0}}.shape[:2], {count})",))  # channels need not be put last
+    last = windows.taps_first or count == 1  # TMA reads a step of one tap too
+    by_channels = f"({count}, -1)).transpose(-2, -1)" if last else f"(-1, {count}))"
+    return code.then(f"{{0}}.unflatten(-1, {by_channels}")
 
 
 def can_join(problem: ContractionProblem) -> bool:

@@ -48,6 +48,7 @@ from cutesmith.patterns.contraction.hopper.legality import shared_bytes as hoppe
 from cutesmith.patterns.contraction.hopper.prediction import LAUNCH_SECONDS, predict
 from cutesmith.patterns.contraction.hopper.prediction import why as hopper_why
 from cutesmith.patterns.contraction.hopper.proposals import proposals as hopper_proposals
+from cutesmith.patterns.contraction.im2col import weights_by_channels
 from cutesmith.patterns.contraction.legality import refusals, shared_bytes, threads
 from cutesmith.patterns.contraction.proposals import predicted_seconds, proposals, why
 from cutesmith.patterns.contraction.row_values import calls_of, given_after
@@ -233,10 +234,7 @@ def _context(problem: ContractionProblem, configuration: Form) -> dict[str, obje
     codes = [problem.a.code, *((given_by_columns(side) if by_tma else None) or side.code for side in problem.right)]
     by_taps = problem.windows is not None and by_tma
     if problem.windows and by_taps:
-        count = math.prod(problem.windows.taps)
-        last = problem.windows.taps_first or count == 1  # TMA reads a step of one tap too
-        by_channels = f"({count}, -1)).transpose(-2, -1)" if last else f"(-1, {count}))"
-        codes[0] = problem.a.code.then(f"{{0}}.unflatten(-1, {by_channels}")
+        codes[0] = weights_by_channels(problem.a.code, problem.windows)
     by_columns = codes[1] != problem.b.code or isinstance(problem.b, Computed)
     sizes = problem.image_sizes(views.name(problem.image)) if problem.image else []
     matrices = list(map(views.name, codes))
@@ -317,7 +315,7 @@ def _returned(problem: ContractionProblem, output: Output) -> str:
     if output.viewed is None or problem.order:
         return code
     if is_image(problem, output.viewed.shape):
-        return as_image(code, output.name)
+        return as_image(code, output.name) if len(problem.batch) > 1 else f"{code}.unflatten(-1, sizes)"
     return Reshaping.of(output.viewed).view.code(code, problem.arguments)
 
 
@@ -335,7 +333,7 @@ def _allocations(
     a, b = inputs[:2]
     columns, drop = f"{b}.shape[{0 if by_columns else -1}]", 2
     if sizes:
-        yield f"sizes = ({', '.join(sizes)},)"
+        yield f"sizes = ({', '.join(sizes)}{',' if len(sizes) == 1 else ''})"
         yield from positions_check()
         columns, drop = "math.prod(sizes)", 1 + problem.windows.rank if problem.windows else 2
     shape = f"{a}.shape[0], {columns}"

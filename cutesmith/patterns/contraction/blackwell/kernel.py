@@ -5,7 +5,8 @@ from __future__ import annotations
 from cutesmith.patterns.configurations import BlackwellConfiguration
 from cutesmith.patterns.contraction.analysis import ContractionProblem
 from cutesmith.patterns.contraction.arithmetic import Arithmetic, arithmetic_of
-from cutesmith.patterns.contraction.im2col import im2col_context
+from cutesmith.patterns.contraction.blackwell.legality import needs_launches
+from cutesmith.patterns.contraction.im2col import im2col_context, lies_in_place
 from cutesmith.patterns.contraction.tma import lie_along_k, tma_context
 from cutesmith.patterns.graph.dtypes import ITEM_BYTES, STORAGE_TYPE
 
@@ -40,6 +41,7 @@ def blackwell_context(problem: ContractionProblem, c: BlackwellConfiguration) ->
             "grouped": False,
             "ahead": c.ahead,
             "turned": False,
+            "uncopied": lies_in_place(problem, needs_launches(problem, c)),
             "scales": (),
             "tf32": arithmetic_of(problem) is Arithmetic.TF32,
             "read_bytes": [VECTOR_BYTES] * len(epilogue.operands),

@@ -9,16 +9,18 @@ from cutesmith.patterns.contraction.analysis import ContractionProblem
 from cutesmith.patterns.contraction.epilogue import Output
 from cutesmith.patterns.contraction.hopper.legality import (
     SPLIT_STAGES,
+    copied_factors,
     from_registers,
     in_a_loop,
     is_tf32,
     k_major,
+    moved_outputs,
     sums_again,
     turned_factors,
 )
 from cutesmith.patterns.contraction.hopper.prediction import blocks_at_once, read_once
 from cutesmith.patterns.contraction.hopper.scales import tile_scales
-from cutesmith.patterns.contraction.im2col import im2col_context
+from cutesmith.patterns.contraction.im2col import im2col_context, lies_in_place
 from cutesmith.patterns.contraction.row_values import calls_of, given_after
 from cutesmith.patterns.contraction.tma import tma_context
 from cutesmith.patterns.graph.dtypes import ITEM_BYTES, STORAGE_TYPE
@@ -60,7 +62,7 @@ HOPPER_NAMES = frozenset(
     "is_place channel_tiles MmaTF32Op op matrices group groups A_2 B_2 mA_2 mB_2 tma_A_2 tma_B_2 tA_2 tB_2 "
     "tAgA tAsA tBgB tBsB tAgA_2 tBgB_2 own_2 which acc_2 sums_2 strips_2 pairs_layout EVICT_FIRST "
     "LINES ends start end all_tiles group_of tiles_of_groups copy_of_strip store_inside left_rows left_columns "
-    "chosen_A chosen_B matrix_A matrix_B places threads target after count end_of is_tile".split()
+    "chosen_A chosen_B matrix_A matrix_B places threads target after count end_of is_tile inner told".split()
 )
 """What the template binds, so that an argument of the problem needs another name."""
 
@@ -111,6 +113,7 @@ def hopper_context(problem: ContractionProblem, c: HopperConfiguration) -> dict[
             "layouts": [*layouts[::order], "COL_MAJOR" if c.swapped else "ROW_MAJOR"],
             "tf32": is_tf32(problem, c),
             "turned": bool(turned_factors(problem, c)),
+            "uncopied": lies_in_place(problem, bool(copied_factors(problem, c) or moved_outputs(problem, c))),
             "registers": from_registers(problem, c),
             "looped": looped,
             "positions": problem.graph.outputs[0].shape[-problem.order.rank :] if problem.order else (),
