@@ -6,7 +6,7 @@ import ast
 import functools
 import itertools
 import textwrap
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from cutesmith.patterns.writing.naming import KERNEL_MARK, KERNEL_NAME
@@ -48,10 +48,24 @@ class _File:
         renames = {old: new for old, new in names.items() if new != old} | {KERNEL_NAME: function}
         if is_first:
             return renamed(section, renames)
-        return "\n\n\n".join([*_head_of(section), *(renamed(text, renames) for text in kept)])
+        return _laid_out([*_head_of(section), *(renamed(text, renames) for text in kept)])
 
     def _free(self, name: str, function: str) -> str:
         return name if name not in self.taken else _own_name(name, function)
+
+
+def _laid_out(parts: Sequence[str]) -> str:
+    """Parts of a section: values line by line, functions two blank lines apart."""
+    text = parts[0] if parts else ""
+    for before, part in itertools.pairwise(parts):
+        text += ("\n" if _is_value(before) and _is_value(part) else "\n\n\n") + part
+    return text
+
+
+def _is_value(part: str) -> bool:
+    """Whether a part is the head of a section, or binds a name to a value."""
+    first = next((line for line in part.split("\n") if not line.startswith("#")), "#")
+    return not first.startswith(("def ", "class ", "@"))
 
 
 def explained(section: str, name: str, why: str) -> str:
@@ -69,7 +83,7 @@ def _head_of(section: str) -> list[str]:
     """The comments that say what a section's kernel computes, and why so."""
     lines = itertools.dropwhile(lambda line: not line.startswith(KERNEL_MARK), section.split("\n"))
     comments = list(itertools.takewhile(lambda line: line.startswith("#"), lines))
-    return ["\n".join(comments)] if comments else []
+    return ["\n".join([*comments, ""])] if comments else []
 
 
 @dataclass(frozen=True)
