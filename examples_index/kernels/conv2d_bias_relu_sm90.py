@@ -8,7 +8,7 @@ leave by stmatrix and TMA. Positions are the rows of a tile, features its column
 Arch: sm_90a
 Operation: convolution
 Features: tma, tma_store, wgmma, warp_specialization, pipeline, stmatrix, epilogue_fusion, bias, activation
-Start here to see what the generator makes of a convolution; `conv2d_im2col_sm90` is such a kernel by hand.
+Start here when you want to see what the generator makes of one; `conv2d_im2col_sm90` is such a kernel by hand.
 """
 
 import functools

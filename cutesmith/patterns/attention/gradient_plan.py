@@ -19,7 +19,9 @@ from cutesmith.patterns.attention.gradient import GradientProblem, analyse
 from cutesmith.patterns.attention.hopper import BARRIER_BYTES, layout_obstacles
 from cutesmith.patterns.attention.plan import bound_code
 from cutesmith.patterns.configurations import AttentionGradientConfiguration
+from cutesmith.patterns.contraction.analysis import Matrix
 from cutesmith.patterns.contraction.proposals import BYTES_PER_SECOND
+from cutesmith.patterns.graph.attributes import TensorCode
 from cutesmith.patterns.graph.dtypes import ITEM_BYTES, stored_types
 from cutesmith.patterns.graph.nodes import Graph
 from cutesmith.patterns.pattern_plan import GraphPlan
@@ -147,7 +149,7 @@ def _context(problem: GradientProblem, configuration: AttentionGradientConfigura
     own = {operand.name for operand in problem.operands}
     views, band, scale = ViewNames({*problem.arguments, *RESERVED, *own}), problem.band, problem.scale
     functions = [each for each in (scale, problem.score) if each]
-    codes = (problem.q.code, problem.k.code.then("{0}.mT"), problem.v.code.then("{0}.mT"), problem.of_result.code)
+    codes = (problem.q.code, *map(_transposed, (problem.k, problem.v)), problem.of_result.code)
     q, k, v, dout, out, logsumexp = matrices = [
         views.name(code) for code in (*codes, problem.result.code, problem.logsumexp)
     ]
@@ -186,6 +188,13 @@ def _context(problem: GradientProblem, configuration: AttentionGradientConfigura
         "key": launcher_key(list(dict.fromkeys([*matrices, *operands]))),
         "returned": returned([f"d{of}" for of in problem.of], as_tuple=problem.graph.returns_tuple),
     }
+
+
+def _transposed(matrix: Matrix) -> TensorCode:
+    """The code of the transposed matrix: without the step that transposes it, where that is the last one."""
+    *batch, rows, columns = range(len(matrix.shape))
+    code, turned = matrix.code, f"{{0}}.permute({', '.join(map(str, (*batch, columns, rows)))})"
+    return TensorCode(code.name, code.steps[:-1]) if code.steps[-1:] == (turned,) else code.then("{0}.mT")
 
 
 def _score_call(problem: GradientProblem) -> str:
