@@ -6,6 +6,7 @@ occupancy rules that NVIDIA publishes in `cuda_occupancy.h`. Sizes are bytes, re
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import shutil
@@ -185,6 +186,7 @@ class Arch:
         return same_major and sm.capability[1] >= self.sm.capability[1]
 
 
+@functools.cache
 def parse_arch(text: str) -> Arch:
     """The compile target that `text` names: "sm_90a", "sm90a", "90a", "sm_100f", "9.0".
 

@@ -16,7 +16,6 @@ from cutesmith.patterns.columns import plan as columns
 from cutesmith.patterns.contraction import plan as contraction
 from cutesmith.patterns.cutting.attention_gradients import with_attention_gradients
 from cutesmith.patterns.cutting.counts import with_counts
-from cutesmith.patterns.cutting.cover import Matcher as LaunchMatcher
 from cutesmith.patterns.cutting.cover import covers
 from cutesmith.patterns.cutting.dual_products import with_dual_products
 from cutesmith.patterns.cutting.line_taps import with_taps_as_channels
@@ -26,6 +25,8 @@ from cutesmith.patterns.cutting.owners import with_owners
 from cutesmith.patterns.cutting.partial_sums import with_partial_sums
 from cutesmith.patterns.cutting.phase_reductions import with_reductions_of_phases
 from cutesmith.patterns.cutting.phases import with_phases
+from cutesmith.patterns.cutting.pieces import Matcher as LaunchMatcher
+from cutesmith.patterns.cutting.pieces import Matches
 from cutesmith.patterns.cutting.rewriting import (
     with_chosen_factors,
     with_computed_factors,
@@ -149,13 +150,14 @@ def ways_to_launch(graph: Graph, arch: str, *, free_sizes: bool) -> list[SingleP
     """The plan that `whole_or_cut` takes, and behind it the others that were compared with it."""
     graph = replace(graph if free_sizes else with_scales(graph), free_sizes=free_sizes)
     graph = with_reductions_in_place(graph)
-    others = [other for change in SAID_OTHERWISE if (other := change(graph)) is not graph]
+    others, known = [other for change in SAID_OTHERWISE if (other := change(graph)) is not graph], Matches()
+    plans = _one_or_cut(graph, known)
     if not any(node.op == "contract" for node in graph.nodes()):
-        return _fastest(_one_or_cut(graph), others)
-    plans, sm, dual = _one_or_cut(graph), parse_arch(arch).sm, with_dual_products(graph)
+        return _fastest(plans, others, known)
+    sm, dual = parse_arch(arch).sm, with_dual_products(graph)
     duals = [] if dual is graph else [dual]
     # Kernels of architectures differ in the room for sums of both, and for whole rows.
-    plans = _fastest(plans, [*duals, *_with_rows_reduced(graph)], arch)
+    plans = _fastest(plans, [*duals, *_with_rows_reduced(graph)], known, arch)
     phases = [with_phases(graph)]
     if sm == contraction.HOPPER:
         phases += [with_phases(graph, for_tma=True), with_phases(graph, for_tma=True, in_order=True)]
@@ -177,8 +179,8 @@ def ways_to_launch(graph: Graph, arch: str, *, free_sizes: bool) -> list[SingleP
     free = free_sizes and not graph.fixed_shapes
     fewer = [other for other in others if other.fixed_shapes or other.held != graph.held]
     ways = (other for other in dict.fromkeys(others) if other is not graph and not (free and other in fewer))
-    plans = _fastest(plans, ways)
-    return _fastest(plans, _with_rows_reduced(plans[0].graph), arch)
+    plans = _fastest(plans, ways, known)
+    return _fastest(plans, _with_rows_reduced(plans[0].graph), known, arch)
 
 
 def _with_rows_reduced(graph: Graph) -> list[Graph]:
@@ -188,12 +190,12 @@ def _with_rows_reduced(graph: Graph) -> list[Graph]:
 
 
 def _fastest(
-    plans: list[SinglePlan | ChainPlan], others: Iterable[Graph], arch: str = "sm_90a"
+    plans: list[SinglePlan | ChainPlan], others: Iterable[Graph], known: Matches, arch: str = "sm_90a"
 ) -> list[SinglePlan | ChainPlan]:
     """The plans and those of graphs that say the same; first the fastest of those that stand first, as predicted."""
     for other in others:
         try:
-            found = _one_or_cut(other)
+            found = _one_or_cut(other, known)
         except UnmatchedError:
             continue  # no pattern takes it when it is said this way; the first way is left
         is_faster = H200.seconds(found[0], arch) < H200.seconds(plans[0], arch)
@@ -201,15 +203,15 @@ def _fastest(
     return plans
 
 
-def _one_or_cut(graph: Graph) -> list[SinglePlan | ChainPlan]:
+def _one_or_cut(graph: Graph, known: Matches) -> list[SinglePlan | ChainPlan]:
     """The plan of the first pattern, or the covers that cut the graph; both where an epilogue is long."""
     try:
         plan = first_match(graph, SINGLE)
         long = isinstance(plan, contraction.ContractionPlan) and plan.problem.epilogue_instructions > LONG_EPILOGUE
-        return sorted([plan, *covers(graph, AROUND_PRODUCTS)], key=H200.seconds) if long else [plan]
+        return sorted([plan, *covers(graph, AROUND_PRODUCTS, known)], key=H200.seconds) if long else [plan]
     except UnmatchedError as refusal:
         try:
-            return [*covers(graph, AROUND_PRODUCTS)]
+            return [*covers(graph, AROUND_PRODUCTS, known)]
         except UnmatchedError as all_of_them:
             message = f"{all_of_them.message} ({refusal.message})"
             raise UnmatchedError(message, operation=all_of_them.operation, hint=NEEDS_MODEL) from refusal

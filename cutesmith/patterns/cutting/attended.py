@@ -13,7 +13,7 @@ from cutesmith.patterns.chains.chain import returning, standing_alone
 from cutesmith.patterns.cutting.regions import base_of
 from cutesmith.patterns.cutting.stored_values import nodes_between, reading
 from cutesmith.patterns.graph.dtypes import HALVES
-from cutesmith.patterns.graph.nodes import LEAVES, Graph, Node, in_memory, users_of
+from cutesmith.patterns.graph.nodes import LEAVES, Graph, Node, in_memory, places_of, users_of
 from cutesmith.patterns.graph.results import last_view
 
 
@@ -38,7 +38,7 @@ class Attended:
 def attended_products(graph: Graph) -> list[Attended]:
     """Each two products that are one attention, where other launches store what its operands are computed of."""
     order, users = list(graph.nodes()), users_of(graph)
-    found = list(_with_gradients(order))
+    places, found = places_of(order), list(_with_gradients(order))
     products = [node for node in order if node.op == "contract"]
     factors = [each for product in products for side in product.inputs for each in in_memory(_unwidened(side))]
     read = [base_of(node) for node in order if node.op == "stored"] + list(map(base_of, factors))
@@ -46,7 +46,7 @@ def attended_products(graph: Graph) -> list[Attended]:
     for last in products:
         weights = _unwidened(last.inputs[0])
         given = {key: node for key, node in known.items() if node is not last and node is not base_of(weights)}
-        first = [node for node in nodes_between(order, [last], given) if node.op == "contract" and node is not last]
+        first = [node for node in nodes_between(places, [last], given) if node.op == "contract" and node is not last]
         for end in dict.fromkeys([last_view(last, users), last]) if len(first) == 1 else ():
             piece, operands = reading(returning(graph, [end]), given)
             if _is_attention(standing_alone(piece)[0]):
@@ -76,7 +76,7 @@ def _with_logsumexp(
 ) -> Attended:
     """The same with the log-sum-exp of its scores beside, where others read it and attention takes both."""
     order, read = list(graph.nodes()), {id(base_of(output)) for output in graph.outputs}
-    inside = set(map(id, nodes_between(order, [attended.end], given)))
+    inside = set(map(id, nodes_between(places_of(order), [attended.end], given)))
     for node in reversed(order):
         is_read = id(node) in read or any(id(user) not in inside for user in users[id(node)])
         scores = logsumexp_of(node) if is_read and node.op in ("where", "add") else None

@@ -9,7 +9,7 @@ piece, a value inside it is stored first.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from cutesmith.errors import UnmatchedError
@@ -17,7 +17,7 @@ from cutesmith.patterns.chains.chain import Chain, ChainPlan, Result, returning,
 from cutesmith.patterns.contraction.plan import match as contraction
 from cutesmith.patterns.cutting.attended import Attended, attended_products
 from cutesmith.patterns.cutting.machine import H200
-from cutesmith.patterns.cutting.pieces import Piece, Plan, has_order, without_unread
+from cutesmith.patterns.cutting.pieces import Matcher, Matches, Piece, Plan, has_order, without_unread
 from cutesmith.patterns.cutting.regions import MOST_OUTPUTS, Regions, base_of, is_pointwise_on_arguments, names_of
 from cutesmith.patterns.cutting.sharing import CUT
 from cutesmith.patterns.cutting.stored_values import first_stored, is_among, nodes_between, reading, seen_from
@@ -32,8 +32,6 @@ from cutesmith.patterns.windows.plan import match as windows
 MOST_REPEATS = 2
 """Launches that compute a value again before it is stored: a second one saves its writing, often a launch."""
 
-Matcher = Callable[[Graph], Plan]
-
 
 def cut(graph: Graph, matchers: Sequence[Matcher]) -> ChainPlan:
     """The cheapest chain of launches that computes the graph; `matchers` take what the products leave, best first.
@@ -43,10 +41,11 @@ def cut(graph: Graph, matchers: Sequence[Matcher]) -> ChainPlan:
     return covers(graph, matchers)[0]
 
 
-def covers(graph: Graph, matchers: Sequence[Matcher]) -> list[ChainPlan]:
+def covers(graph: Graph, matchers: Sequence[Matcher], known: Matches | None = None) -> list[ChainPlan]:
     """The chains of launches that compute the graph, the cheapest first; `matchers` take what the products leave.
 
-    Raises UnmatchedError with every operation that stands in the way of them all.
+    `known`: what was matched of other graphs of the function. Raises UnmatchedError with every operation that stands in
+    the way of them all.
     """
     graph = _with_copies(graph)
     fused = Regions(graph, fused=True)
@@ -54,7 +53,8 @@ def covers(graph: Graph, matchers: Sequence[Matcher]) -> list[ChainPlan]:
     if attended := attended_products(graph):
         taken = [product for each in attended for product in (each.first, each.last)]
         ways.insert(0, Regions(graph, fused=True, taken=taken))
-    ways_to_cut = [_Cover(graph, regions, matchers, attended if regions.taken else []) for regions in ways]
+    known = known or Matches()
+    ways_to_cut = [_Cover(graph, regions, matchers, known, attended if regions.taken else []) for regions in ways]
     plans, refusals = list[ChainPlan](), list[UnmatchedError]()
     for cover in ways_to_cut:
         try:
@@ -84,6 +84,7 @@ class _Cover:
     graph: Graph
     regions: Regions
     matchers: Sequence[Matcher]
+    known: Matches
     attended: Sequence[Attended]
     """Pairs of products that one pattern takes: what it leaves in memory, and what it reads from there."""
     stored: dict[int, Node] = field(default_factory=dict)
@@ -131,14 +132,14 @@ class _Cover:
         """Stores pointwise values that many targets are made of: the cell of an LSTM is part of all later steps."""
         repeats: Counter[int] = Counter()
         for target in targets:
-            piece = nodes_between(self.regions.order, [target], self.stored)
+            piece = nodes_between(self.regions.places, [target], self.stored)
             often = [node for node in piece if repeats[id(node)] >= MOST_REPEATS and node is not target]
             inner = {id(child) for node in often for child in node.inputs}
             last = [node for node in often if node.is_pointwise and id(node) not in inner]
             chosen = {id(node): node for node in last if not is_pointwise_on_arguments(node)}
             if chosen:
                 self.stored |= chosen
-                piece = nodes_between(self.regions.order, [target], self.stored)
+                piece = nodes_between(self.regions.places, [target], self.stored)
             repeats.update(map(id, piece))
 
     # Pieces
@@ -146,8 +147,9 @@ class _Cover:
     def _cover_together(self, targets: list[Node]) -> None:
         """One launch for all targets that need the same products, where a pattern takes them; else one for each."""
         groups: dict[frozenset[object], list[Node]] = {}
+        before = _launches_before(self.regions.order)
         for node in targets:
-            groups.setdefault(_launches_before(node), []).append(node)
+            groups.setdefault(before[id(node)], []).append(node)
         for group in groups.values():
             if len(group) > 1 and self._matched(group, self.matchers):
                 continue
@@ -186,7 +188,7 @@ class _Cover:
         """Whether one more stored value makes two pieces of which each is taken."""
         inside = [
             node
-            for node in nodes_between(self.regions.order, [target], self.stored)
+            for node in nodes_between(self.regions.places, [target], self.stored)
             if node is not target and node.op not in LEAVES
         ]
         for node in reversed([node for node in inside if node.op not in ("reshape", "stored")]):
@@ -203,7 +205,7 @@ class _Cover:
         """
         found, launch = None, list[Piece]()
         open_ends, is_more = _read_by(target), False
-        for node in reversed(nodes_between(self.regions.order, [target], self.stored)[:-1]):
+        for node in reversed(nodes_between(self.regions.places, [target], self.stored)[:-1]):
             is_work = node.op not in (*LEAVES, "reshape", "stored")
             is_waist = is_work and is_more and open_ends == {id(node)}
             if is_waist and self._matched([target], self.matchers, also=[node]):
@@ -232,16 +234,12 @@ class _Cover:
             stored.pop(id(node), None)
         graph, reads = reading(returning(self.graph, outputs), stored)
         part, sources = standing_alone(graph)
-        for matcher in matchers:
-            try:
-                plan = matcher(part)
-            except UnmatchedError:
-                continue
-            start = len(self.graph.arguments)
-            named = tuple(reads[s - start] if isinstance(s, int) and s >= start else s for s in sources)
-            self.pieces.append(Piece(outputs, {id(s) for s in named if isinstance(s, Node)}, plan, named))
-            return True
-        return False
+        if (plan := self.known.plan(part, matchers)) is None:
+            return False
+        start = len(self.graph.arguments)
+        named = tuple(reads[s - start] if isinstance(s, int) and s >= start else s for s in sources)
+        self.pieces.append(Piece(outputs, {id(s) for s in named if isinstance(s, Node)}, plan, named))
+        return True
 
     def _read_stored(self) -> None:
         """Launches read what others store of a 16-bit type: computed again it would not be rounded as it is there.
@@ -251,7 +249,7 @@ class _Cover:
         for at, piece in enumerate(self.pieces):
             given = {key: node for key, node in self.stored.items() if key in piece.inputs}
             again = [
-                node for node in nodes_between(self.regions.order, piece.outputs, given) if id(node) in self.stored
+                node for node in nodes_between(self.regions.places, piece.outputs, given) if id(node) in self.stored
             ]
             rounded = any(ITEM_BYTES[node.dtype] == 2 for node in again if not is_among(node, piece.outputs))
             if rounded and self._matched(piece.outputs, self.matchers):
@@ -311,11 +309,18 @@ class _Cover:
         return Result(places[id(base)], seen_from(base, node).views)
 
 
-def _launches_before(node: Node) -> frozenset[object]:
-    """What tells launches before a value apart that pieces do not: products, and the shapes of rows that are summed."""
-    products = {id(each) for each in nodes_of((node,)) if each.op == "contract"}
-    sums = {each.inputs[0].shape for each in nodes_of(node.inputs) if each.op == "partial_sums"}
-    return frozenset({*products, *sums})
+def _launches_before(order: Sequence[Node]) -> dict[int, frozenset[object]]:
+    """By the id of each value what tells launches before it apart that pieces do not.
+
+    That is products, and the shapes of rows that are summed.
+    """
+    before, behind = dict[int, frozenset[object]](), dict[int, frozenset[object]]()
+    for node in order:
+        of_inputs = frozenset[object]().union(*(behind[id(child)] for child in node.inputs))
+        before[id(node)] = of_inputs | {id(node)} if node.op == "contract" else of_inputs
+        sums = {node.inputs[0].shape} if node.op == "partial_sums" else set[object]()
+        behind[id(node)] = before[id(node)] | sums
+    return before
 
 
 def _of_same_rows(targets: Sequence[Node]) -> list[list[Node]]:

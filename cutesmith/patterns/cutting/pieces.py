@@ -2,13 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 
+from cutesmith.errors import UnmatchedError
 from cutesmith.patterns.chains.chain import ChainPlan, SinglePlan, Source
-from cutesmith.patterns.graph.nodes import Node
+from cutesmith.patterns.graph.equality import structure
+from cutesmith.patterns.graph.nodes import Graph, Node
 
 Plan = SinglePlan | ChainPlan
+Matcher = Callable[[Graph], Plan]
+
+
+class Matches:
+    """What patterns make of parts of a function: the ways to cut it have most parts in common, each is matched once."""
+
+    def __init__(self) -> None:
+        self._known: dict[Hashable, Plan | None] = {}
+
+    def plan(self, part: Graph, matchers: Sequence[Matcher]) -> Plan | None:
+        """That of the first pattern that takes the part; None where none does."""
+        named = tuple(argument.name for argument in part.arguments), tuple(node.origin for node in part.nodes())
+        key = tuple(matchers), named, structure(part)
+        if key not in self._known:
+            self._known[key] = _first_plan(part, matchers)
+        return self._known[key]
+
+
+def _first_plan(part: Graph, matchers: Sequence[Matcher]) -> Plan | None:
+    for matcher in matchers:
+        try:
+            return matcher(part)
+        except UnmatchedError:
+            continue
+    return None
 
 
 @dataclass(eq=False)

@@ -16,7 +16,7 @@ from cutesmith.patterns.contraction.row_values import reduces_rows
 from cutesmith.patterns.cutting.dual_products import pairs_of
 from cutesmith.patterns.graph.attributes import Contraction
 from cutesmith.patterns.graph.node_table import IN_MEMORY
-from cutesmith.patterns.graph.nodes import LEAVES, Graph, Node, in_memory, nodes_of, users_of
+from cutesmith.patterns.graph.nodes import LEAVES, Graph, Node, in_memory, nodes_of, places_of, users_of
 from cutesmith.patterns.graph.results import last_view
 
 MOST_OUTPUTS = 4
@@ -44,12 +44,14 @@ class Regions:
     taken: Sequence[Node] = ()
     """Products that are part of a larger pattern, and have no region."""
     order: list[Node] = field(init=False)
+    places: dict[int, int] = field(init=False)
     users: dict[int, list[Node]] = field(init=False)
     owners: dict[int, Region] = field(default_factory=dict)
     found: list[Region] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.order = list(self.graph.nodes())
+        self.places = places_of(self.order)
         self.users = users_of(self.graph)
         taken = set(map(id, self.taken))
         others = [node for node in self.order if id(node) not in taken]
@@ -77,7 +79,7 @@ class Regions:
 
     def _grow(self, region: Region, *, rows: bool) -> None:
         products = region.products
-        for node in self.order[self.order.index(products[0]) + 1 :]:
+        for node in self.order[self.places[id(products[0])] + 1 :]:
             if id(node) not in self.owners and self._fits(node, region, rows=rows):
                 region.nodes.append(node)
                 self.owners[id(node)] = region

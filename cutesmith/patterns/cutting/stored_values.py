@@ -12,17 +12,17 @@ from cutesmith.patterns.graph.nodes import Argument, Graph, Node, with_values
 from cutesmith.patterns.graph.shapes import dense_strides
 
 
-def nodes_between(order: Sequence[Node], outputs: Sequence[Node], stored: Mapping[int, Node]) -> list[Node]:
-    """The nodes that a launch computes for these, given what is stored, in the graph's order."""
-    found: set[int] = set()
+def nodes_between(places: Mapping[int, int], outputs: Sequence[Node], stored: Mapping[int, Node]) -> list[Node]:
+    """The nodes that a launch computes for these, given what is stored, in the graph's order (`places` by ids)."""
+    found: dict[int, Node] = {}
     stack = list(outputs)
     while stack:
         node = stack.pop()
         is_given = id(base_of(node)) in stored and not is_among(node, outputs)
         if id(node) not in found and not is_given:
-            found.add(id(node))
+            found[id(node)] = node
             stack.extend(node.inputs)
-    return [node for node in order if id(node) in found]
+    return sorted(found.values(), key=lambda node: places[id(node)])
 
 
 def reading(graph: Graph, stored: dict[int, Node]) -> tuple[Graph, list[Node]]:

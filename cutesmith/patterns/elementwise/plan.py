@@ -80,7 +80,7 @@ class ElementwisePlan(GraphPlan):
         reads += [(node.inputs[0], (node if node.op == "take" else node.inputs[0]).shape) for node in anywhere]
         return bytes_of_reads(self.graph, reads)
 
-    @property
+    @cached_property
     def warp_instructions(self) -> int:
         """Of the functions, which a thread computes for each of its elements, also those of a value that many share.
 

@@ -289,6 +289,11 @@ def nodes_of(outputs: tuple[Node, ...], known: Iterable[int] = ()) -> Iterator[N
             stack.extend((child, False) for child in reversed(node.inputs))
 
 
+def places_of(order: Iterable[Node]) -> dict[int, int]:
+    """For the id of each node its place in the order."""
+    return {id(node): at for at, node in enumerate(order)}
+
+
 def users_of(graph: Graph) -> dict[int, list[Node]]:
     """For the id of each node what reads it, once for each time."""
     users: dict[int, list[Node]] = {id(node): [] for node in graph.nodes()}

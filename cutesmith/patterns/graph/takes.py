@@ -34,20 +34,22 @@ def take(
     Indices are int64 and broadcast to the shape; an element outside of the source has any value. `known` is a value of
     the source's shape, and what it is at these coordinates.
     """
-    taking = _Taking(build, shape)
+    taking = Taking(build, shape)
     if known is not None:
         taking.found[(id(known[0]), *map(id, indices))] = known[1]
     return taking.of(source, tuple(indices))
 
 
-class _Taking:
-    """One take, and what it comes to for the values that the source is made of."""
+class Taking:
+    """Takes of one shape, and what each comes to for the values that its source is made of."""
 
     def __init__(self, build: GraphBuilder, shape: Shape) -> None:
         self.build, self.shape = build, shape
         self.found: dict[tuple[int, ...], Node] = {}
+        self.regrouped: dict[tuple[object, ...], list[Node]] = {}
 
     def of(self, source: Node, indices: tuple[Node, ...]) -> Node:
+        """What `take` gives."""
         key = (id(source), *map(id, indices))
         if key not in self.found:
             self.found[key] = self._of(source, indices)
@@ -83,18 +85,29 @@ class _Taking:
 
     def _before_reshape(self, source: Node, indices: Sequence[Node]) -> tuple[Node, ...]:
         """The coordinates in what the source is a reshape of; none where that has no elements."""
-        build, old = self.build, source.inputs[0].shape
+        old = source.inputs[0].shape
         places: dict[int, Node] = {}
         for before, after in dimension_groups(old, source.shape) or ():
-            place = build.constant(0, "int64")
-            for at, dim in enumerate(after):
-                step = math.prod(source.shape[later] for later in after[at + 1 :])
-                place = build("add", place, build("mul", indices[dim], step))
-            for at, dim in enumerate(before):
-                step = math.prod(old[later] for later in before[at + 1 :])
-                inner = build("floor_div", place, step) if step > 1 else place
-                places[dim] = build("remainder", inner, old[dim]) if at else inner
+            own = [indices[dim] for dim in after]
+            sizes = tuple(source.shape[dim] for dim in after), tuple(old[dim] for dim in before)
+            key = (*sizes, *map(id, own))
+            if key not in self.regrouped:  # parts that are joined differ along one dimension
+                self.regrouped[key] = self._regrouped(own, *sizes)
+            places |= zip(before, self.regrouped[key], strict=True)
         return tuple(places[dim] for dim in sorted(places))
+
+    def _regrouped(self, indices: Sequence[Node], sizes: Shape, old: Shape) -> list[Node]:
+        """The coordinates along dimensions of the `old` sizes, which the indices along those of `sizes` are of."""
+        build, place, places = self.build, self.build.constant(0, "int64"), list[Node]()
+        for at, index in enumerate(indices):
+            step = math.prod(sizes[at + 1 :])
+            index = build("mul", index, step) if step != 1 else index
+            place = build("add", place, index) if at else index
+        for at, size in enumerate(old):
+            step = math.prod(old[at + 1 :])
+            inner = build("floor_div", place, step) if step > 1 else place
+            places.append(build("remainder", inner, size) if at else inner)
+        return places
 
     def _index(self, node: Node) -> Node:
         """A coordinate, stored where it is searched for once for many elements."""

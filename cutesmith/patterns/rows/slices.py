@@ -102,8 +102,11 @@ def _wholes(graph: Graph, size: int) -> dict[int, _Part]:
     """By the id of each argument as it is seen the widest view of which it is a part."""
     inputs = [node for node in graph.nodes() if node.op == "input"]
     views = inputs + [whole for node in inputs if (whole := _argument(node)).shape[-1:] == (size,)]
-    views.sort(key=lambda node: len(Input.of(node).views))
-    return {id(node): next(part for whole in views if (part := _part_of(whole, node))) for node in inputs}
+    of_argument: dict[int, list[Node]] = {}
+    for node in sorted(views, key=lambda node: len(Input.of(node).views)):
+        of_argument.setdefault(Input.of(node).index, []).append(node)
+    wholes = {id(node): of_argument[Input.of(node).index] for node in inputs}
+    return {id(node): next(part for whole in wholes[id(node)] if (part := _part_of(whole, node))) for node in inputs}
 
 
 def _argument(node: Node) -> Node:
@@ -150,12 +153,19 @@ def _cuts(graph: Graph, wholes: dict[int, _Part], wide: frozenset[int]) -> Itera
 
 def _is_counted(node: Node) -> bool:
     """Whether a value follows the coordinate along the last dimension, and nothing else."""
-    if not node.is_pointwise:
-        return False
-    inner = list(nodes_of((node,)))
-    counts = [each for each in inner if each.op == "iota"]
-    plain = all(each.is_pointwise or each.op == "iota" or whole_number(each) is not None for each in inner)
-    return plain and bool(counts) and all(Iota.of(each).dim == len(each.shape) - 1 for each in counts)
+    follows, seen, stack = False, set[int](), [node] if node.is_pointwise else []
+    while stack:  # from the value down: what a joined tensor is made of would be walked again for each of its parts
+        each = stack.pop()
+        if id(each) in seen:
+            continue
+        seen.add(id(each))
+        if each.is_pointwise:
+            stack.extend(reversed(each.inputs))
+        elif each.op == "iota" and Iota.of(each).dim == len(each.shape) - 1:
+            follows = True
+        elif whole_number(each) is None:
+            return False
+    return follows
 
 
 def slice_of(node: Node) -> int:

@@ -234,8 +234,8 @@ class _Run:
         strides = tuple(tuple(value.stride()) for value in outputs)
         assumes = tuple(dict.fromkeys(self.recorder.assumes))
         graph = Graph(self.arguments, nodes, strides, isinstance(result, (tuple, list)), assumes=assumes)
-        states = {id(node): node for node in graph.nodes() if id(node) in self.build.states}
-        return with_values(graph, {key: once_scanned(self.build, node) for key, node in states.items()})
+        states = [node for node in graph.nodes() if id(node) in self.build.states] if self.build.states else []
+        return with_values(graph, {id(node): once_scanned(self.build, node) for node in states}) if states else graph
 
     def _value(self, index: int, argument: Argument) -> Any:
         if argument.kind == "scalar":

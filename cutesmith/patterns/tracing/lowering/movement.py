@@ -12,7 +12,7 @@ from typing import Any
 
 from cutesmith.patterns.graph.nodes import Node
 from cutesmith.patterns.graph.rerolling import rerolled
-from cutesmith.patterns.graph.takes import take, unflipped
+from cutesmith.patterns.graph.takes import Taking, take, unflipped
 from cutesmith.patterns.tracing.lowering.dispatch import Lowering, Operand, lowers
 from cutesmith.patterns.tracing.lowering.scans import doubled_scan, exclusive_scan, flipped_scan
 
@@ -42,13 +42,13 @@ def _joined(low: Lowering, tensors: Sequence[Node], dim: int) -> Node:
     if not pieces:
         return build.expand(build.constant(0, low.kind), shape)
     places = [build.iota(shape, at) for at in range(len(shape))]
-    coordinate = places[dim]
+    coordinate, taking = places[dim], Taking(build, shape)
     result, joined = None, list[tuple[int, Node]]()
     for piece, end in zip(reversed(pieces), reversed(ends), strict=True):
         start = end - piece.shape[dim]
         places[dim] = build("sub", coordinate, start) if start else coordinate
         joined.append((start, piece))
-        part = take(build, piece, places, shape)
+        part = taking.of(piece, tuple(places))
         result = part if result is None else build("where", build("lt", coordinate, end), part, result, dtype=low.dtype)
     assert result is not None
     if len(joined) > 1:
