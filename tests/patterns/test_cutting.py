@@ -86,7 +86,7 @@ CASES = {
     "taps_that_are_computed": (blurred, (normal(2, 3, 9),)),
     "nothing_before": (lambda x: x.new_zeros(3, 2) @ x, (normal(2, 3),)),
     "three_factors": (F.bilinear, (normal(6, 5), normal(6, 7), normal(4, 5, 7), normal(4))),
-    "both_needed": (lambda x, w: (x @ w, F.gelu(x @ w).sum(-1)), (normal(8, 16), normal(16, 24))),
+    "both_needed": (lambda x, w: (x @ w, F.gelu(x @ w).sum(0)), (normal(8, 16), normal(16, 24))),
 }
 
 

@@ -296,6 +296,8 @@ FUNCTIONS = {
     "atomics": ("torch.zeros_like(x).index_add(0, (x[:, 0] * 9).long() % 4096, x)", "(65536, 64)"),
     "attention of float32": ("F.scaled_dot_product_attention(x, x, x)", "(2, 8, 256, 64)"),
     "a product of float32": ("x @ x.mT", "(512, 512)"),
+    "rows of a product": ("torch.logsumexp(x @ x[:64].mT, -1)", "(512, 512)"),
+    "a place in each row": ("((x @ x[:64].mT).relu(), (x @ x[:64].mT).argmax(-1))", "(512, 512)"),
 }
 
 

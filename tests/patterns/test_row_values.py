@@ -13,6 +13,7 @@ from cutesmith.patterns.configurations import HopperConfiguration as Tiles
 from cutesmith.patterns.contraction.plan import ContractionPlan, match
 from cutesmith.patterns.cutting.row_reductions import with_row_reductions
 from cutesmith.patterns.match import plan_kernel, whole_or_cut
+from tests.patterns.row_cases import integers
 from tests.patterns.running import check_product, emulated, exactly, load, move, normal, traced
 
 BF16, HALF = torch.bfloat16, torch.float16
@@ -71,6 +72,44 @@ def by_standard_deviation(x, w):
     return hidden / hidden.std(dim=-1, keepdim=True)
 
 
+def logsumexp(x, w):
+    return torch.logsumexp(F.linear(x, w).float(), dim=-1)
+
+
+def scaled_log(x, w, scale, offset):
+    """What a row comes to is computed on, with a number of each row."""
+    return torch.log(F.linear(x, w).float().exp().sum(-1)) * scale + offset
+
+
+def sums_and_extremes(x, w, b):
+    hidden = F.linear(x, w, b)
+    return hidden.sum(-1), hidden.amax(-1, keepdim=True), hidden.float().mean(-1), hidden.norm(dim=-1)
+
+
+def places(x, w):
+    hidden = F.linear(x, w)
+    return hidden.argmax(-1), hidden.amin(-1), hidden.argmin(-1, keepdim=True)
+
+
+def softmax_and_logsumexp(x, w):
+    hidden = F.linear(x, w).float()
+    return torch.softmax(hidden, -1), torch.logsumexp(hidden, -1)
+
+
+def rows_and_rms(x, w, g):
+    hidden = F.linear(x, w).float()
+    inverse = torch.rsqrt(hidden.square().mean(-1, keepdim=True) + 1e-6)
+    return (hidden * inverse).to(x.dtype) * g, inverse
+
+
+def variance(x, w):
+    return F.linear(x, w).var(-1)
+
+
+def cross_entropy(x, w, labels):
+    return F.cross_entropy(F.linear(x, w).float(), labels, reduction="none")
+
+
 def sized(rows, columns, depth, dtype, *others):
     """The factors of a linear layer, and vectors of so many elements: rows, columns or both."""
     sizes = {"m": (rows,), "n": (columns,), "mn": (rows, columns)}
@@ -91,6 +130,18 @@ CASES = {
     "standard_deviation": (by_standard_deviation, sized(64, 48, 64, torch.float32)),
     "batches": (scores, (normal(3, 72, 64, dtype=BF16), normal(3, 56, 64, dtype=BF16, seed=1))),
     "masked": (masked, (*sized(66, 48, 64, BF16), normal(66, 48, seed=3) > 1.0)),
+    "logsumexp_of_17": (logsumexp, sized(70, 17, 64, BF16)),
+    "scaled_log": (scaled_log, sized(67, 40, 64, HALF, "m", "m")),
+    "sums_and_extremes": (sums_and_extremes, sized(130, 96, 72, BF16, "n")),
+    "places": (places, sized(67, 128, 64, torch.float32)),
+    "softmax_and_logsumexp": (softmax_and_logsumexp, sized(129, 64, 64, BF16)),
+    "rows_and_rms": (rows_and_rms, sized(66, 72, 64, BF16, "n")),
+    "variance": (variance, sized(66, 100, 64, HALF)),
+    "cross_entropy": (cross_entropy, (*sized(66, 10, 64, BF16), integers(66, low=0, high=10))),
+    "sums_of_batches": (
+        lambda q, k: (q @ k.mT).logsumexp(-1),
+        (normal(3, 72, 64, dtype=BF16), normal(3, 56, 64, dtype=BF16, seed=1)),
+    ),
     "hidden_rows": (hidden_rows, (*sized(66, 48, 64, torch.float32), normal(66, 1, seed=3).expand(66, 48) > 1.0)),
 }
 
@@ -100,7 +151,7 @@ def fused(function, inputs) -> ContractionPlan:
     return match(with_row_reductions(traced(function, inputs)))
 
 
-SLOW = frozenset(CASES) - {"softmax_of_17"}
+SLOW = frozenset(CASES) - {"softmax_of_17", "logsumexp_of_17"}
 
 
 @pytest.mark.parametrize(
@@ -198,14 +249,31 @@ def test_few_rows_take_a_launch_of_their_own_where_blocks_divide_k():
     assert launches(softmax, (empty(16, 16384), empty(256, 16384))) == ["contraction", "rows"]
 
 
-def test_a_value_of_each_row_is_no_result_of_the_product():
-    """It has another shape than the tile: the rows are reduced by a launch of their own."""
+@pytest.mark.parametrize("function", [logsumexp, softmax_and_logsumexp, places])
+def test_values_of_rows_take_no_launch_of_their_own(function):
+    assert launches(function, (empty(8192, 4096), empty(128, 4096))) == ["contraction"]
 
-    def both(x, w):
-        hidden = F.linear(x, w)
-        return torch.softmax(hidden, -1), hidden.amax(-1)
 
-    assert launches(both, (empty(4096, 512), empty(64, 512))) == ["contraction", "rows"]
+@pytest.mark.slow
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
+def test_values_of_rows_are_those_of_any_rows(arch, tmp_path):
+    """Other numbers of rows and fewer columns, no rows at all, and rows of -inf alone; no columns have no result."""
+
+    def hidden(x, w, mask):
+        return torch.logsumexp(F.linear(x, w).float().masked_fill(mask, float("-inf")), -1)
+
+    plan = fused(hidden, (*sized(66, 48, 64, BF16), normal(66, 1) > 1.0))
+    with emulated(arch):
+        kernel_fn = load(plan.render(plan.configurations(arch)[0]), tmp_path).kernel_fn
+        for rows, columns in (33, 48), (1, 48), (130, 7), (0, 48):
+            inputs = *sized(rows, columns, 64, BF16), torch.arange(rows)[:, None] % 5 == 2
+            ours, theirs = (
+                kernel_fn(*map(move, inputs)).cpu(),
+                hidden(*(each.double() for each in inputs[:2]), inputs[2]),
+            )
+            torch.testing.assert_close(ours, theirs.float(), rtol=1e-3, atol=1e-3)
+        with pytest.raises(ValueError, match="rows of 1 to"):
+            kernel_fn(*map(move, (*sized(4, 0, 64, BF16), normal(4, 1) > 1.0)))
 
 
 def test_a_product_that_is_not_marked_reduces_nothing():

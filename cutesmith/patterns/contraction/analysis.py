@@ -214,7 +214,7 @@ class ContractionProblem:
         scales = [scales.matrix.dtype for scales in self.scales if scales is not None]
         read = [self.a.dtype, self.b.numbers if isinstance(self.b, Computed) else self.b.dtype, *sides, *scales]
         read += [*(each.dtype for each in self.indices), *(each.dtype for each in self.epilogue.operands)]
-        return [*read, *(each.dtype for each in self.epilogue.outputs)]
+        return [*read, *(each.dtype for each in self.epilogue.stored)]
 
     @property
     def indices(self) -> list[Index]:
@@ -254,9 +254,10 @@ def analyse(graph: Graph, reserved: Collection[str]) -> ContractionProblem:
     placed = [output for output in graph.outputs if output.op == "depth_to_space"]
     if placed and len(graph.outputs) > 1:
         raise UnmatchedError(f"{placed[0].where} is in another order than an output beside it", operation="")
+    shapes = [product.shape, *([(*product.shape[:-1], 1)] if Contraction.of(product).rows else ())]
     for output, strides in zip(graph.outputs, graph.output_strides, strict=True):
         _check_order(product, output, strides)
-        if value_of(output).shape != product.shape:
+        if value_of(output).shape not in shapes:
             raise UnmatchedError(f"{output.where} has another shape than the product", operation=output.where)
     names = safe_names([argument.name for argument in graph.arguments], reserved)
     rank = len(product.shape)
@@ -372,8 +373,9 @@ def may_be_turned(product: Node, dtype: str) -> bool:
 
 
 def _check_order(product: Node, output: Node, strides: Shape) -> None:
+    turned = turned_of(output)
     is_stored = is_dense(output.shape, strides) and may_be_turned(product, output.dtype)
-    if turned_of(output) is not None and not is_stored:
+    if turned is not None and not (is_stored and turned.value.shape == product.shape):
         raise UnmatchedError(f"{output.where} is in another order than its kernel stores", operation=output.where)
 
 

@@ -73,7 +73,7 @@ class Output:
     """A tensor of the result's shape: what the epilogue returns for it is a scalar of the DSL type `computed`.
 
     `viewed` is the `reshape` in whose shape `kernel_fn` returns it, None where it has the result's. `turned`: it lies
-    in another order of its batches and rows, and is returned through views of that.
+    in another order of its batches and rows, and is returned through views of that. `place`: among what is returned.
     """
 
     name: str
@@ -81,6 +81,7 @@ class Output:
     computed: str
     viewed: Node | None = None
     turned: Result | None = None
+    place: int = 0
 
     @property
     def storage(self) -> str:
@@ -128,6 +129,13 @@ class Epilogue:
     """Of the operands those that functions called before it read, and it does not."""
     taken: tuple[Operand, ...] = ()
     """Tensors that the statements read at computed places, whole."""
+    of_rows: Epilogue | None = None
+    """The function of what a row was reduced to, whose outputs have one number of each row."""
+
+    @property
+    def stored(self) -> tuple[Output, ...]:
+        """All outputs, in the order in which a launch takes them."""
+        return (*(self.of_rows.outputs if self.of_rows else ()), *self.outputs)
 
     @property
     def is_identity(self) -> bool:
@@ -237,7 +245,7 @@ class FunctionWriter:
     def epilogue(self, outputs: Sequence[Node], given: Mapping[int, Given]) -> Epilogue:
         """The function of what is given that returns an element of each output, whose last view is left out."""
         values = list(map(value_of, outputs))
-        return replace(self.function(values, given), outputs=self._outputs(outputs, values))
+        return replace(self.function(values, given), outputs=self.outputs(outputs, values))
 
     def function(self, values: Sequence[Node], given: Mapping[int, Given]) -> Epilogue:
         """The function of what is given that returns an element of each value; UnmatchedError where it has no form."""
@@ -258,13 +266,14 @@ class FunctionWriter:
             taken=tuple(self.whole.values()),
         )
 
-    def _outputs(self, nodes: Sequence[Node], values: Sequence[Node]) -> tuple[Output, ...]:
+    def outputs(self, nodes: Sequence[Node], values: Sequence[Node]) -> tuple[Output, ...]:
+        """What is stored of each value, which is returned as the node beside it."""
         outputs = []
         for place, (node, value) in enumerate(zip(nodes, values, strict=True)):
             stem = f"out_{place}" if len(values) > 1 else "out"
             turned = turned_of(node)
             viewed = None if turned or node is value else node
-            outputs.append(Output(self.fresh(stem), node.dtype, COMPUTE_TYPE[value.dtype], viewed, turned))
+            outputs.append(Output(self.fresh(stem), node.dtype, COMPUTE_TYPE[value.dtype], viewed, turned, place))
         return tuple(outputs)
 
     def fresh(self, stem: str) -> str:

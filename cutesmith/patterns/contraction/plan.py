@@ -51,7 +51,7 @@ from cutesmith.patterns.contraction.hopper.proposals import proposals as hopper_
 from cutesmith.patterns.contraction.im2col import weights_by_channels
 from cutesmith.patterns.contraction.legality import refusals, shared_bytes, threads
 from cutesmith.patterns.contraction.proposals import predicted_seconds, proposals, why
-from cutesmith.patterns.contraction.row_values import calls_of, given_after
+from cutesmith.patterns.contraction.row_values import call_of_rows, calls_of, given_after, sources_of
 from cutesmith.patterns.contraction.skinny import shared_bytes as skinny_shared_bytes
 from cutesmith.patterns.contraction.skinny import skinny_context, skinny_proposals, skinny_seconds, skinny_why
 from cutesmith.patterns.contraction.tma import TMA_BYTES, given_by_columns, stretches
@@ -82,7 +82,7 @@ _OWN = (
     "copy_B copy_B_2 layout_A layout_B layout_B_2 layout_C load_A load_B load_B_2 part_A part_B part_B_2 r_acc r_acc_2 "
     "tCrB_2 tXrA tXrB tXrB_2 tXsA tXsB tXsB_2 "
     "chosen_A chosen_B TOKENS LINES WARPS_K DEPTH RUN PACKED number numbers element elements load_run piece pieces "
-    "groups ragged quad of_quad warp_n warp_k r_A r_B r_x r_w span run now ahead "
+    "groups results_of_row ragged quad of_quad warp_n warp_k r_A r_B r_x r_w span run now ahead "
     "weights_of load_pieces own part share scale_now word words digits byte left found count at"
 )
 Form = (
@@ -228,7 +228,7 @@ class ContractionPlan(GraphPlan):
 
 def _context(problem: ContractionProblem, configuration: Form) -> dict[str, object]:
     epilogue = problem.epilogue
-    own = {*(operand.name for operand in epilogue.operands), *(output.name for output in epilogue.outputs)}
+    own = {*(operand.name for operand in epilogue.operands), *(output.name for output in epilogue.stored)}
     views = ViewNames({*problem.arguments, *RESERVED, *own})
     by_tma = isinstance(configuration, HopperConfiguration | BlackwellConfiguration)
     codes = [problem.a.code, *((given_by_columns(side) if by_tma else None) or side.code for side in problem.right)]
@@ -244,9 +244,13 @@ def _context(problem: ContractionProblem, configuration: Form) -> dict[str, obje
     indices = [views.name(index.code) for index in problem.indices]
     inputs = [*matrices, *indices, *scales, *sides, *operands]
     fitting = [] if problem.order else operands  # results in another order are of the traced sizes
+    columns = f"{inputs[1]}.shape[{0 if by_columns else -1}]"
     first, later = compared_sizes(problem, [*matrices, *indices, *scales, *sides], fitting)
-    results = [output.name for output in epilogue.outputs]
+    results = [output.name for output in epilogue.stored]
+    result = (epilogue.outputs or epilogue.stored)[0].name
+    whole = f"{result}.shape" if epilogue.outputs else f"(*{result}.shape[:-1], {columns})"
     loaded = {operand.name: operand.loaded(f"r_{operand.name}[v]") for operand in epilogue.operands}
+    of_row = {operand.name: operand.loaded(f"g_{operand.name}[row, 0]") for operand in epilogue.operands}
     products = ["", "_2"][: len(problem.right)]  # what names end with that each product has its own of
     each = functools.partial(_of_each, products)
     sums = each("r_acc", "[v]")
@@ -259,9 +263,13 @@ def _context(problem: ContractionProblem, configuration: Form) -> dict[str, obje
         "title": _title(problem),
         "accumulator": problem.accumulator,
         "passed": [*inputs, *results],
+        "result": result,
         "tensors": [*_parameters(inputs, {*problem.arguments, *RESERVED, *own}), *results],
         "call": epilogue.call(given_after(problem.rounds, sums), list(loaded.values()), list(epilogue.coordinates)),
         "rounds": calls_of(problem.rounds, sums, loaded),
+        "functions": sources_of(epilogue, problem.rounds),
+        "row_call": call_of_rows(epilogue, problem.rounds, of_row),
+        "of_rows": epilogue.of_rows.outputs if epilogue.of_rows else (),
         "products": products,
         "each": each,
         "views": [
@@ -278,19 +286,22 @@ def _context(problem: ContractionProblem, configuration: Form) -> dict[str, obje
         "taps": math.prod(problem.windows.taps) if problem.windows else 1,
         "itembits": 8 * ITEM_BYTES[problem.b.dtype],
         "allocations": [
-            *_allocations(problem, inputs, sizes, by_columns, by_taps),
-            *(_row_check(epilogue.outputs[0]) if problem.rounds else ()),
+            *_allocations(problem, inputs, sizes, columns, by_taps),
+            *(_row_check(problem, columns) if problem.rounds else ()),
         ],
         "checks": checks(problem, later),
         "first_checks": [
             *type_check(problem.arguments, problem.graph),
             *equal_checks(problem.arguments, problem.graph, first),
             *columns_check(problem, matrices, codes),
-            *fitting_checks(fitting, f"{results[0]}.shape", stretched=not by_tma or stretches(problem)),
+            *fitting_checks(fitting, whole, stretched=not by_tma or stretches(problem)),
             *(_lines_check(epilogue.outputs) if by_tma else ()),
         ],
         "key": launcher_key(list(dict.fromkeys(inputs))),
-        "returns": returned([_returned(problem, o) for o in epilogue.outputs], as_tuple=problem.graph.returns_tuple),
+        "returns": returned(
+            [_returned(problem, o) for o in sorted(epilogue.stored, key=lambda o: o.place)],
+            as_tuple=problem.graph.returns_tuple,
+        ),
     }
 
 
@@ -328,27 +339,29 @@ def _title(problem: ContractionProblem) -> str:
 
 
 def _allocations(
-    problem: ContractionProblem, inputs: list[str], sizes: list[str], by_columns: bool, by_taps: bool
+    problem: ContractionProblem, inputs: list[str], sizes: list[str], columns: str, by_taps: bool
 ) -> Iterator[str]:
     a, b = inputs[:2]
-    columns, drop = f"{b}.shape[{0 if by_columns else -1}]", 2
+    drop = 2
     if sizes:
         yield f"sizes = ({', '.join(sizes)}{',' if len(sizes) == 1 else ''})"
         yield from positions_check()
         columns, drop = "math.prod(sizes)", 1 + problem.windows.rank if problem.windows else 2
-    shape = f"{a}.shape[0], {columns}"
+    rows = f"{a}.shape[0]"
     if by_taps:
         outputs = f"*{a}.shape[:2]" if len(problem.batch) > 1 else f"{a}.shape[0]"
-        shape = f"{b}.shape[0], {outputs}, {columns}"
+        rows = f"{b}.shape[0], {outputs}"
     elif problem.batch:
         chosen = iter(inputs[2:])
         of_a, of_b = (f"{next(chosen) if code else side}" for code, side in zip(problem.choices, (a, b), strict=True))
         batch = f"torch.broadcast_shapes({of_a}.shape[:-2], {of_b}.shape[:-{drop}])"
-        shape = f"*{batch}, {a}.shape[-2], {columns}"
+        rows = f"*{batch}, {a}.shape[-2]"
+    shape = f"{rows}, {columns}"
     if problem.order:
         shape = f"{', '.join(map(str, problem.graph.outputs[0].shape))},"
-    for output in problem.epilogue.outputs:
-        dtype, own, back = "torch.uint8" if output.dtype == "bool" else f"torch.{output.dtype}", shape, ""
+    for output in problem.epilogue.stored:
+        dtype, back = "torch.uint8" if output.dtype == "bool" else f"torch.{output.dtype}", ""
+        own = shape if output in problem.epilogue.outputs else f"{rows}, 1"
         if output.turned is not None:
             yield f"batch = {batch}"
             sizes = [*(f"batch[{dim}]" for dim in range(len(problem.batch))), f"{a}.shape[-2]", columns]
@@ -366,11 +379,12 @@ def _lines_check(outputs: Sequence[Output]) -> Iterator[str]:
             yield f'    raise ValueError(f"{told}")'
 
 
-def _row_check(output: Output) -> Iterator[str]:
-    """The statement that refuses rows that do not lie in one tile."""
-    told = f"this kernel reduces rows of up to {{BN}} columns, not of {{{output.name}.shape[-1]}}"
-    yield f"if {output.name}.shape[-1] > BN:"
-    yield f'    raise ValueError(f"{told}")'
+def _row_check(problem: ContractionProblem, columns: str) -> Iterator[str]:
+    """The statement that refuses rows that do not lie in one tile, or of which nothing comes."""
+    some = problem.epilogue.of_rows is not None
+    yield f"if not 0 < {columns} <= BN:" if some else f"if {columns} > BN:"
+    told = f"rows of {'1' if some else 'up'} to {{BN}} columns, not of {{{columns}}}"
+    yield f'    raise ValueError(f"this kernel reduces {told}")'
 
 
 def _sums_again(problem: ContractionProblem) -> bool:

@@ -72,15 +72,19 @@ def given_by_columns(right: Right) -> TensorCode | None:
     return right.transposed if isinstance(right, Matrix) else None
 
 
-def varies_over(operand: Operand, *, swapped: bool) -> str:
-    """Over which coordinates of the kernel's tiles an operand changes: "m", "n" or both; one number counts as "n"."""
+def varies_over(operand: Operand, *, swapped: bool, by_rows: bool = False) -> str:
+    """Over which coordinates of the kernel's tiles an operand changes: "m", "n" or both.
+
+    One number counts as "n", or where functions of rows read it (`by_rows`) as "m".
+    """
     m, n = operand.varies[-2:][:: -1 if swapped else 1]
-    return "mn" if m and n else "m" if m else "n"
+    return "mn" if m and n else "m" if m or (by_rows and not n) else "n"
 
 
 def stretches(problem: ContractionProblem) -> bool:
     """Whether a size of 1 may stand for more than one element of the result of a launch."""
     ones = any(1 in operand.shape[-operand.rank :] for operand in problem.epilogue.operands)
+    ones = ones or problem.epilogue.of_rows is not None
     return ones or bool(problem.batch or problem.windows) or any(each is not None for each in problem.scales)
 
 
@@ -106,7 +110,7 @@ def tma_context(
         "by_columns": by_columns,
         "types": stored_types([*problem.dtypes, *(["bfloat16"] if ahead else [])]),
         "stretches": stretches(problem),
-        "over": {operand.name: varies_over(operand, swapped=swapped) for operand in epilogue.operands},
+        "over": {o.name: varies_over(o, swapped=swapped, by_rows=bool(problem.rounds)) for o in epilogue.operands},
         "floating": {output.name: _is_rounded(output) for output in epilogue.outputs},
         "majors": ["K" if along_k else "MN" for along_k in contiguous_k][:: -1 if swapped else 1],
         "dims": dims,

@@ -20,7 +20,7 @@ from cutesmith.patterns.graph.nodes import LEAVES, Graph, Node, in_memory, nodes
 from cutesmith.patterns.graph.results import last_view
 
 MOST_OUTPUTS = 4
-"""Of one region: each is a tensor of the result's size that a block writes."""
+"""Of one region: most are tensors of the result's size that a block writes."""
 
 
 @dataclass(eq=False)
@@ -67,29 +67,19 @@ class Regions:
         self.owners |= {id(product): region for product in products}
         if not self.fused:
             return
-        rows = Contraction.of(products[0]).rows
-        self._grow(region, rows=rows)
-        has_row_values = any(node.shape != products[0].shape for node in self.outputs_of(region))
-        if rows and has_row_values:  # a launch stores whole rows
-            for node in region.nodes[len(products) :]:
-                del self.owners[id(node)]
-            region.nodes = list(products)
-            self._grow(region, rows=False)
-        self._end_in_order(region)
-
-    def _grow(self, region: Region, *, rows: bool) -> None:
-        products = region.products
         for node in self.order[self.places[id(products[0])] + 1 :]:
-            if id(node) not in self.owners and self._fits(node, region, rows=rows):
+            if id(node) not in self.owners and self._fits(node, region):
                 region.nodes.append(node)
                 self.owners[id(node)] = region
         while len(self.outputs_of(region)) > MOST_OUTPUTS:
             del self.owners[id(region.nodes.pop())]
+        self._end_in_order(region)
 
     def _end_in_order(self, region: Region) -> None:
         """A result that is read in another order of its batches and rows alone is stored in that."""
         output, *others = self.outputs_of(region)
-        if others or self.graph.free_sizes or not may_be_turned(region.products[0], output.dtype):
+        first = region.products[0]
+        if others or self.graph.free_sizes or output.shape != first.shape or not may_be_turned(first, output.dtype):
             return
         end = last_view(output, self.users)
         while end is not output:
@@ -98,8 +88,8 @@ class Regions:
         region.nodes += region.turned
         self.owners |= {id(node): region for node in region.turned}
 
-    def _fits(self, node: Node, region: Region, *, rows: bool) -> bool:
-        shape = region.products[0].shape
+    def _fits(self, node: Node, region: Region) -> bool:
+        shape, rows = region.products[0].shape, Contraction.of(region.products[0]).rows
         is_last = node.op == "depth_to_space" and node.inputs[0].shape == shape
         is_of_rows = rows and (reduces_rows(node, shape) or (node.is_pointwise and node.shape == (*shape[:-1], 1)))
         if not (is_last or is_of_rows) and (not node.is_pointwise or node.shape != shape):

@@ -21,7 +21,7 @@ from cutesmith.patterns.contraction.hopper.legality import (
 from cutesmith.patterns.contraction.hopper.prediction import blocks_at_once, read_once
 from cutesmith.patterns.contraction.hopper.scales import tile_scales
 from cutesmith.patterns.contraction.im2col import im2col_context, lies_in_place
-from cutesmith.patterns.contraction.row_values import calls_of, given_after
+from cutesmith.patterns.contraction.row_values import call_of_rows, calls_of, given_after
 from cutesmith.patterns.contraction.tma import tma_context
 from cutesmith.patterns.graph.dtypes import ITEM_BYTES, STORAGE_TYPE
 
@@ -61,7 +61,7 @@ HOPPER_NAMES = frozenset(
     "PLACES PHASES POSITIONS APART FIRST inside further phases phase store_in_order strip first_row first_output "
     "is_place channel_tiles MmaTF32Op op matrices group groups A_2 B_2 mA_2 mB_2 tma_A_2 tma_B_2 tA_2 tB_2 "
     "tAgA tAsA tBgB tBsB tAgA_2 tBgB_2 own_2 which acc_2 sums_2 strips_2 pairs_layout EVICT_FIRST "
-    "LINES ends start end all_tiles group_of tiles_of_groups copy_of_strip store_inside left_rows left_columns "
+    "own_row LINES ends start end all_tiles group_of tiles_of_groups copy_of_strip store_inside left_rows left_columns "
     "chosen_A chosen_B matrix_A matrix_B places threads target after count end_of is_tile inner told".split()
 )
 """What the template binds, so that an argument of the problem needs another name."""
@@ -83,6 +83,7 @@ def hopper_context(problem: ContractionProblem, c: HopperConfiguration) -> dict[
     if c.tile_n > c.columns:
         places = {kind: f"{place}{STRIPS[kind] if kind in early else ''}" for kind, place in places.items()}
     loaded = {o.name: o.loaded(f"r_{o.name}[{places[over[o.name]]}]") for o in epilogue.operands}
+    of_row = {o.name: o.loaded(f"r_{o.name}[at]") for o in epilogue.operands}
     is_total = c.split > 1 or (precise and not problem.rounds)
     total = "own[at]" if looped else "total" if is_total else "sums[v]"
     total += ", sums_2[v]" if c.dual else ""
@@ -105,6 +106,7 @@ def hopper_context(problem: ContractionProblem, c: HopperConfiguration) -> dict[
                 *(ITEM_BYTES[index.dtype] for index in problem.indices),
                 *(ITEM_BYTES[each.matrix.dtype] for each in problem.scales if each is not None),
                 *(2 * ITEM_BYTES[operand.dtype] for operand in epilogue.operands),  # pairs
+                *(ITEM_BYTES[output.dtype] for output in (epilogue.of_rows.outputs if epilogue.of_rows else ())),
             ],
             "factors": ["BFloat16" if c.ahead else STORAGE_TYPE[dtype] for dtype in factors[::order]],
             "read_once": read_once(problem, c),
@@ -120,6 +122,7 @@ def hopper_context(problem: ContractionProblem, c: HopperConfiguration) -> dict[
             "call": epilogue.call(given, list(loaded.values()), list(epilogue.coordinates)),
             "rounds": calls_of(problem.rounds, total, loaded, f"[{PLACES['m']}]"),
             "row_place": PLACES["m"],
+            "row_call": call_of_rows(epilogue, problem.rounds, of_row, "[at]"),
         }
     )
 

@@ -127,10 +127,12 @@ def in_a_loop(problem: ContractionProblem, c: HopperConfiguration) -> bool:
     Registers have no index that is known at run time: sums go through the buffer that they leave from. So the result
     is float32, and operands are the same in all rows.
     """
+    if problem.rounds:
+        return False
     (output, *others), epilogue = problem.epilogue.outputs, problem.epilogue
     plain = output.dtype == "float32" and output.computed == "Float32" and not others and not epilogue.coordinates
     by_columns = all(varies_over(operand, swapped=c.swapped) == "n" for operand in epilogue.operands)
-    if not (plain and by_columns) or c.split > 1 or c.dual or problem.order or problem.rounds or sums_again(problem, c):
+    if not (plain and by_columns) or c.split > 1 or c.dual or problem.order or sums_again(problem, c):
         return False
     return INSTRUCTION_BYTES * c.sums_per_thread * problem.epilogue_instructions > LONGEST_CODE
 

@@ -197,6 +197,8 @@ def _leaving_cycles(problem: ContractionProblem, c: Tiles, columns: int) -> floa
     """Of a tile's epilogue: its instructions and stores; of a shared tile those that nothing hides."""
     count = problem.epilogue_instructions + (ORDER_INSTRUCTIONS if problem.order else 0)
     stored = sum(ITEM_BYTES[o.dtype] for o in problem.epilogue.outputs) * c.tile_m / STORED_BYTES
+    if not problem.epilogue.outputs:  # registers hold what a row comes to
+        return _instruction_cycles(problem, c, count)
     if c.pingpong:
         return min(c.tile_n, columns) * stored + _instruction_cycles(problem, c, count + SUM_INSTRUCTIONS)
     rounds = ROUND_CYCLES * c.tile_n / c.columns
