@@ -27,6 +27,7 @@ from cutesmith.patterns.cutting.phase_reductions import with_reductions_of_phase
 from cutesmith.patterns.cutting.phases import with_phases
 from cutesmith.patterns.cutting.pieces import Matcher as LaunchMatcher
 from cutesmith.patterns.cutting.pieces import Matches
+from cutesmith.patterns.cutting.reshaped_values import with_functions_behind_reshapes
 from cutesmith.patterns.cutting.rewriting import (
     with_chosen_factors,
     with_computed_factors,
@@ -169,7 +170,7 @@ def ways_to_launch(graph: Graph, arch: str, *, free_sizes: bool) -> list[SingleP
     parts = with_long_sums_in_parts(graph), with_long_sums_in_parts(graph, many=True)
     others += [with_chosen_factors(graph), *parts, *phases]
     others += [each for each in reduced if each not in phases]
-    others.append(with_computed_factors(graph))
+    others += [with_computed_factors(graph), with_functions_behind_reshapes(graph)]
     small = with_small_products(graph)
     others += [small, with_tables(small)] if small is not graph else []
     if {"wgmma", "tcgen05.mma"} & {*sm.tensor_cores}:
