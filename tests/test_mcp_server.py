@@ -136,6 +136,7 @@ async def cancel_when_begun(folder: Path, call: anyio.CancelScope) -> None:
     call.cancel()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/cwd").exists(), reason="reads /proc")
 def test_a_call_that_the_client_cancels_ends_its_process(tmp_path):
     problem = "import time, torch\ndef reference_fn(x):\n    return x\ndef get_inputs():\n    time.sleep(60)\n"

@@ -99,6 +99,7 @@ def test_a_hidden_page_is_not_named_and_the_rest_of_the_manifest_stays(page):
     assert [other for other in others if other not in prompt] == []
 
 
+@pytest.mark.slow
 def test_a_hidden_page_is_neither_found_nor_read_nor_told_of(tmp_path):
     page = "epilogues.md"
     whole, bench = ToolBench(tmp_path / "whole"), ToolBench(tmp_path / "hidden", hidden_pages=(page,))

@@ -59,6 +59,7 @@ def test_a_session_comes_to_what_is_expected(name, tmp_path, monkeypatch, capsys
     kept_as_expected(name, tmp_path / "kept", tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_the_runner_says_what_a_session_came_to(tmp_path, capsys):
     code = runner.main([BY_THE_RUNNER, "--small", "--on=emulator", f"--out={tmp_path / 'out'}", "--timeout=280"])

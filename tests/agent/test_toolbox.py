@@ -163,6 +163,7 @@ def processes_about(folder: Path) -> list[str]:
 # ------------------------------------------------------------------------------------------------- judged for real
 
 
+@pytest.mark.slow
 def test_a_kernel_goes_through_every_stage(solved):
     _, said = solved
     assert not any(outcome.is_error for outcome in said.values())

@@ -179,6 +179,7 @@ def test_a_file_that_fails_at_import(compiled, write_file):
     assert "no_such_package" in report["error"]
 
 
+@pytest.mark.slow
 def test_three_architectures_in_one_confined_worker(tmp_path):
     started = time.perf_counter()
     verdict = compile_kernel(kernel_file("relu_tvm_ffi"), keep_dir=tmp_path)

@@ -34,6 +34,7 @@ def test_a_walk_comes_to_its_end(walk, place, tmp_path):
     assert len(result.steps) == sum(isinstance(step, Command) for step in walk.steps)
 
 
+@pytest.mark.slow
 def test_a_step_that_is_not_as_expected_ends_a_walk(place, tmp_path):
     wrong = WALKS[0].__class__("wrong", "", (Command(("scripts/doctor.py",), (3,)), Command(("scripts/doctor.py",))))
     result = take(wrong, *place, tmp_path / "wrong")

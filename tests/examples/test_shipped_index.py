@@ -73,6 +73,7 @@ def test_a_search_takes_less_than_a_fifth_of_a_second():
     assert min(taken) < 0.2  # 0.08 on an idle core, 0.13 beside five other processes on two
 
 
+@pytest.mark.slow
 def test_an_example_is_found_by_its_own_summary():
     outcomes = [ask(LabelledQuery(example.summary, (example.id,)), SHIPPED) for example in SHIPPED[::6]]
     assert len(outcomes) > 40

@@ -200,6 +200,7 @@ def test_quick_draws_change_sizes_and_the_layout_of_all_inputs_where_sizes_are_p
     assert not list(OtherShapes(("x", "w"), inputs, sizes=False).cases(quick=True))
 
 
+@pytest.mark.slow
 def test_a_size_that_the_reference_needs_stays_where_others_change():
     """Points have two coordinates: with 24 no layout of any input was tried."""
 
@@ -324,6 +325,7 @@ def test_a_draw_without_finite_results_is_made_where_there_is_no_other():
     assert why == "" and x.shape == (64, 1)
 
 
+@pytest.mark.slow
 def test_sizes_for_which_a_state_is_too_large_are_left_out():
     """Few inputs may have a state of many elements, which the judge would hold in float64 several times over."""
 

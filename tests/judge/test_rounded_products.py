@@ -31,6 +31,7 @@ def cut_off(x, bits):
     return torch.ldexp((mantissa * 2**bits).trunc() / 2**bits, exponent)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", BITS, ids=str)
 def test_probabilities_may_have_the_type_of_the_values_and_no_fewer_bits(tmp_path, dtype):
     x, problem, bits = drawn(dtype), Problem(tmp_path, attention), BITS[dtype]
@@ -43,6 +44,7 @@ def test_probabilities_may_have_the_type_of_the_values_and_no_fewer_bits(tmp_pat
     assert asked.violation is not None
 
 
+@pytest.mark.slow
 def test_small_probabilities_are_rounded_as_float16_has_them(tmp_path):
     x = drawn(torch.float16, (3, 1, 2048, 16)) * 0.1  # each weight is about 2**-11, some of their bits below 2**-24
     problem = Problem(tmp_path, attention)

@@ -139,6 +139,7 @@ def test_where_a_gpu_runs_the_kernel_it_is_compiled_once_more_to_see(tmp_path):
 # A file whose inputs' sizes belong together says of which sizes its smaller inputs are
 
 
+@pytest.mark.slow
 def test_get_inputs_runs_with_the_sizes_that_the_file_declares():
     verdict = verdict_here(SEGMENTS)
     assert verdict.exit_code == ExitCode.PASSED, verdict.summary

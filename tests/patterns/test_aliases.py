@@ -134,6 +134,7 @@ def test_the_graph_computes_what_pytorch_does(name):
         torch.testing.assert_close(ours, theirs, rtol=2e-5, atol=2e-5)
 
 
+@pytest.mark.slow
 def test_parts_that_are_read_and_written_many_times_do_not_multiply():
     def function(x, count):
         y = x.clone()
@@ -146,6 +147,7 @@ def test_parts_that_are_read_and_written_many_times_do_not_multiply():
     torch.testing.assert_close(interpret(many, (normal(4, 32),))[0], function(normal(4, 32), 18))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["rotary embedding", "temporal shift"])
 def test_one_kernel_serves_other_sizes(name, tmp_path):
     function, inputs = CASES[name]

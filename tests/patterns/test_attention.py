@@ -100,6 +100,7 @@ def check(function, inputs, folder, arch="sm_80", choose=lambda configurations: 
         torch.testing.assert_close(ours, theirs, rtol=tolerance, atol=tolerance, equal_nan=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_results(name, tmp_path):
     check(*CASES[name], tmp_path)
@@ -171,6 +172,7 @@ FEW = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) if n != "pairs" else n for n in FEW])
 def test_blocks_that_take_several_tiles(name, tmp_path):
     function, inputs, multiprocessors = FEW[name]
@@ -219,6 +221,7 @@ def in_the_band(q, k, v):
     return masked(q, k, v, seen)
 
 
+@pytest.mark.slow
 def test_a_score_that_is_no_number_shows_beneath_a_mask_in_memory(tmp_path):
     """As in PyTorch: -inf is added, so that a hidden key of NaN is NaN everywhere."""
     q, k, v = heads(20, 33)
@@ -231,6 +234,7 @@ def test_a_score_that_is_no_number_shows_beneath_a_mask_in_memory(tmp_path):
     check(masked, (q, k, v, seen), tmp_path)
 
 
+@pytest.mark.slow
 def test_a_score_that_is_no_number_is_nothing_outside_a_band(tmp_path):
     """As in PyTorch's fused kernels of causal attention, and in whatever tile the key lies: later tiles are skipped."""
     q, k, v = heads(70, 90)
@@ -277,6 +281,7 @@ def test_a_mask_is_left_out_inside_its_band(scale):
     assert problem.score.coordinates and problem.scale is not None and problem.score_inside.is_identity
 
 
+@pytest.mark.slow
 def test_a_row_that_sees_nothing_is_nan_in_a_plain_softmax(tmp_path):
     hide_all = lambda q, k, v: written_out(q, k, v, change=lambda s, i, j: s.masked_fill(j >= i, -math.inf))  # noqa: E731
     plan = match(trace_function(hide_all, heads(9, 9)))
@@ -326,6 +331,7 @@ def of_a_cache(queries, keys, q_heads=8, batch=3):
     return *qkv, normal(batch, 1, 1, keys, seed=5) < 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arch", "queries"), [("sm_80", 1), *(pytest.param("sm_90a", n, marks=pytest.mark.slow) for n in (1, 3))]
 )
@@ -343,11 +349,13 @@ def test_heads_that_share_keys_are_rows_of_a_tile(arch, queries, tmp_path):
             kernel.kernel_fn(*map(move, (q, torch.cat((k, k), 1), torch.cat((v, v), 1), mask)))
 
 
+@pytest.mark.slow
 def test_more_queries_than_heads_stay_the_rows():
     plan = match(trace_function(one_of_the_keys, of_a_cache(6, 20)))
     assert (plan.problem.queries, plan.problem.batch) == (6, (3, 2, 4))
 
 
+@pytest.mark.slow
 def test_a_causal_mask_keeps_queries_as_rows():
     plan = match(trace_function(grouped, heads(2, 20, heads=(2, 8), kv_heads=(2, 2))))
     assert plan.problem.queries == 2
@@ -357,6 +365,7 @@ def in_parts(q, k, v):
     return F.scaled_dot_product_attention(q, k, v, enable_gqa=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("queries", "lengths"), [(1, (1100, 1877, 200)), pytest.param(3, (1024, 124), marks=pytest.mark.slow)]
 )

@@ -103,6 +103,7 @@ def run(plan, inputs, folder):
         return [each.cpu() for each in load(text, folder).kernel_fn(*map(move, inputs))]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_two_launches_make_them(name):
     function, inputs = CASES[name]
@@ -133,6 +134,7 @@ def test_other_sizes(tmp_path):
     assert_close(run(plan, inputs, tmp_path), function, inputs)
 
 
+@pytest.mark.slow
 def test_the_band_leaves_out_half_of_a_causal_backward():
     whole, half = (
         planned(partial(gradients, function), heads(2048, 2048)).launches[-1].plan.seconds()
@@ -147,6 +149,7 @@ def test_large_scores_never_reach_memory():
     assert [type(launch.plan) for launch in plan.launches][-1] is AttentionGradientPlan
 
 
+@pytest.mark.slow
 def test_a_tile_that_does_not_fit_is_refused():
     problem = planned(*CASES["all keys"]).launches[-1].plan.problem
     sm = parse_arch("sm_90a").sm
@@ -167,6 +170,7 @@ REFUSED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", REFUSED)
 def test_others_stay_several_launches(name):
     function, inputs = REFUSED[name]

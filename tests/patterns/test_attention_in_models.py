@@ -171,11 +171,13 @@ def graph_of(name):
     return trace_function(*CASES[name])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_it_is_one_launch(name):
     assert plan_kernel(graph_of(name), "sm_90a").pattern == "attention"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arch", "name"),
     [
@@ -198,6 +200,7 @@ def test_what_is_said_in_another_way_is_the_same(name):
     torch.testing.assert_close(ours.to(theirs.dtype), theirs, rtol=2e-2, atol=2e-2)
 
 
+@pytest.mark.slow
 def test_a_query_that_sees_no_key_has_its_sink_alone(tmp_path):
     q, k, v, mask, sinks = CASES["sink, column"][1]
     mask = mask.clone()
@@ -206,6 +209,7 @@ def test_a_query_that_sees_no_key_has_its_sink_alone(tmp_path):
     check_product(plan, plan.configurations("sm_80")[0], sink_as_a_column, (q, k, v, mask, sinks), tmp_path, "sm_80")
 
 
+@pytest.mark.slow
 def test_sinks_far_from_all_scores(tmp_path):
     """They have all the weight, or none; each query has another than its neighbour."""
     q, k, v = tensors((2, 20, 16), (2, 33, 16), (2, 33, 16))
@@ -214,6 +218,7 @@ def test_sinks_far_from_all_scores(tmp_path):
     check_product(plan, plan.configurations("sm_80")[0], sink_of_each_query, inputs, tmp_path, "sm_80")
 
 
+@pytest.mark.slow
 def test_the_product_behind_reads_heads_side_by_side(tmp_path):
     def projected(q, k, v, w):
         return heads_side_by_side(q, k, v) @ w
@@ -227,6 +232,7 @@ def test_the_product_behind_reads_heads_side_by_side(tmp_path):
 CACHE_SIZES = [((1, 2, 1, 16), (1, 2, 40, 16), (1, 2, 3, 16)), ((3, 2, 5, 16), (3, 2, 128, 16), (3, 2, 1, 16))]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arch", ["sm_80", pytest.param("sm_90a", marks=pytest.mark.slow)])
 def test_a_cache_may_have_any_length(arch, tmp_path):
     function = lambda q, kc, vc, k, v: F.scaled_dot_product_attention(q, torch.cat([kc, k], 2), torch.cat([vc, v], 2))  # noqa: E731
@@ -244,6 +250,7 @@ def test_a_cache_may_have_any_length(arch, tmp_path):
             kernel_fn(*map(move, tensors(q, cache, (3, 2, 127, 16), new, new)))
 
 
+@pytest.mark.slow
 def test_new_keys_that_are_computed_are_stored_and_the_cache_is_read_where_it_lies(tmp_path):
     def step(x, k_cache, v_cache, wq, wk, wv, angles):
         q, k, v = ((x @ w).unflatten(-1, (2, 16)).transpose(1, 2) for w in (wq, wk, wv))
@@ -266,6 +273,7 @@ def test_a_result_that_is_turned_and_not_dense_is_a_view_of_a_dense_one():
     assert not launch.plan.problem.result.is_reordered
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arch", ["sm_80", pytest.param("sm_90a", marks=pytest.mark.slow)])
 def test_differential_attention_is_two_attentions(arch, tmp_path):
     def differential(q, k, r, s, v, share: float):
@@ -283,6 +291,7 @@ def is_attention(function, inputs):
     return "attention" in [launch.plan.pattern for launch in plan.launches] if isinstance(plan, ChainPlan) else True
 
 
+@pytest.mark.slow
 def test_what_only_looks_like_a_sink_is_something_else():
     def one_in_the_sum(q, k, v):  # a sink as high as the maximum: no score that is known before the others
         scores = q @ k.mT

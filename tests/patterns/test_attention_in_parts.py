@@ -38,6 +38,7 @@ CASES = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [n if n in ("window", "cache") else pytest.param(n, marks=slow) for n in CASES])
 def test_results(name, tmp_path):
     function, inputs = CASES[name]

@@ -85,6 +85,7 @@ def assert_close(found, function, inputs):
         torch.testing.assert_close(ours, theirs, rtol=tolerance, atol=tolerance, equal_nan=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [n if n in FEW else pytest.param(n, marks=slow) for n in CASES])
 def test_one_launch_returns_both(name, tmp_path):
     function, inputs = CASES[name]
@@ -117,6 +118,7 @@ def with_infinities(keys, width):
 FORMS = {"wgmma": (70, 16), "mma.sync": (70, 20), "parts": (1200, 16)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("function", [above_their_logarithm, divided_at_the_end], ids=["torch", "by hand"])
 @pytest.mark.parametrize("form", ["wgmma", *(pytest.param(form, marks=slow) for form in ("mma.sync", "parts"))])
 def test_infinite_scores_give_what_pytorch_gives(function, form, tmp_path):
@@ -146,6 +148,7 @@ def test_halves_of_the_keys_are_merged(tmp_path):
     assert_close(run(plan.render(plan.configurations("sm_90a")[0]), inputs, tmp_path), in_two_halves, inputs)
 
 
+@pytest.mark.slow
 def test_a_sink_is_no_part_of_the_log_sum_exp():
     """A launch of attention would give that of the scores and the sink."""
 

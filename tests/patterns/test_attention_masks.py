@@ -61,6 +61,7 @@ def of_keys(plan, keys):
     return next(c for c in plan.configurations("sm_90a") if c.keys == keys)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "keys"),
     [("boolean", 192), *((name, 80) for name in MASKS if name != "boolean"), pytest.param("two", 64, marks=slow)],
@@ -72,6 +73,7 @@ def test_tiles_of_masks(name, keys, tmp_path):
     run(load(plan.render(of_keys(plan, keys)), tmp_path), function, inputs)
 
 
+@pytest.mark.slow
 def test_a_mask_whose_rows_begin_anywhere_is_read_where_it_is(tmp_path):
     """The same file serves other sizes: some rows of 90 keys, and of a slice, begin between units of 16 bytes."""
     plan = plan_kernel(trace_function(masked, (*heads(20, 96), normal(20, 96, dtype=BF16))), "sm_90a")
@@ -80,12 +82,14 @@ def test_a_mask_whose_rows_begin_anywhere_is_read_where_it_is(tmp_path):
     run(module, masked, *((*heads(20, mask.shape[-1]), mask) for mask in masks))
 
 
+@pytest.mark.slow
 def test_a_cache_that_ends_anywhere_is_masked_too(tmp_path):
     plan = plan_kernel(trace_function(behind_a_cache, MASKS["behind a cache"][1]), "sm_90a")
     module = load(plan.render(of_keys(plan, 80)), tmp_path)
     run(module, behind_a_cache, (*cached(3, 40, 20), seen(3, 60)))
 
 
+@pytest.mark.slow
 def test_shared_memory_holds_the_tiles_of_a_mask():
     plain, mask = heads(4096, 4096, 128, heads=(8,)), normal(4096, 4096)
     without = match(trace_function(F.scaled_dot_product_attention, plain)).configurations("sm_90a")[0]

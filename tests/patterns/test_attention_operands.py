@@ -114,6 +114,7 @@ def plan_of(name):
     return plan_kernel(trace_function(function, inputs), "sm_90a")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_attention_is_one_launch(name):
     plan = plan_of(name)

@@ -132,6 +132,7 @@ def test_planted_faults_are_found(place, fault, tmp_path):
     assert list(device.findings) or wrong
 
 
+@pytest.mark.slow
 def test_one_kernel_serves_other_sizes(tmp_path):
     sizes = ((8192, 8192, 4096), (1, 72, 8), (300, 264, 136))
     plan = plan_of(torch.matmul, bf16(64, 64), bf16(64, 64))

@@ -51,6 +51,7 @@ CASES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", [name if name == "channels_last" else pytest.param(name, marks=pytest.mark.slow) for name in CASES]
 )

@@ -41,6 +41,7 @@ TF32_CASES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name if name == "pair" else pytest.param(name, marks=SLOW) for name in TF32_CASES])
 def test_products_of_tf32(name, tmp_path):
     function, inputs, tiles = TF32_CASES[name]
@@ -67,6 +68,7 @@ EXACT_CASES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name if name == "pair" else pytest.param(name, marks=SLOW) for name in EXACT_CASES])
 def test_exact_products_of_float32(name, tmp_path):
     function, inputs, tiles = EXACT_CASES[name]
@@ -96,6 +98,7 @@ FLOAT8_CASES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name if name == "mixed" else pytest.param(name, marks=SLOW) for name in FLOAT8_CASES])
 def test_products_of_float8(name, tmp_path):
     function, inputs, tiles = FLOAT8_CASES[name]

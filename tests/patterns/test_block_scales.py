@@ -95,6 +95,7 @@ def run(plan, tiles, inputs, folder):
         return load(plan.render(tiles), folder).kernel_fn(*map(move, inputs)).cpu()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=() if name == "few_rows" else pytest.mark.slow) for name in CASES]
 )
@@ -143,6 +144,7 @@ def test_other_factors_stay_as_they_are(function):
     assert all(node.op != "scaled" for node in with_block_scales(graph).nodes())
 
 
+@pytest.mark.slow
 def test_blocks_that_wgmma_cannot_sum_up_are_left_to_launches():
     def fine(x, w, rows, columns):
         return ((x.float() * widened(rows, 1, 16)) @ (w.float() * widened(columns, 1, 16)).t()).bfloat16()

@@ -100,6 +100,7 @@ CASES = {
 FEW = {"joined and returned"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [n if n in FEW else pytest.param(n, marks=slow) for n in CASES])
 def test_one_token(name, tmp_path):
     function, inputs, patterns = CASES[name]

@@ -100,6 +100,7 @@ def test_every_way_to_spread_rows_computes_the_same(name, tmp_path):
     check(match(trace_function(function, [x])).render(SPREADS[name]), function, calls, tmp_path)
 
 
+@pytest.mark.slow
 def test_one_kernel_file_takes_other_sizes_and_layouts(tmp_path):
     calls = [[X], [normal(1, 5, 1)], [normal(3, 2, 64)], [normal(20, 33, 4).transpose(0, 2)]]
     plan = match(trace_function(softmax, [X]))
@@ -110,6 +111,7 @@ def sum_of_first(x):
     return x.sum(0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("function", "shape", "blocks"),
     [(softmax, (64, 512, 4096), 4096), (sum_of_first, (16384, 4096), 128)],
@@ -143,6 +145,7 @@ def test_a_kernel_plans_as_its_tiling_says(tmp_path):
                     assert 32 <= spread.threads <= 1024 and planned.groups <= 32 and spread.threads % 32 == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("function", [softmax, lambda x: x.sum(1)])
 def test_fewer_rows_take_the_code_of_the_many_that_a_kernel_was_written_for(function, tmp_path):
     many = torch.empty(16384, 64, 64, device="meta")

@@ -99,6 +99,7 @@ def test_an_empty_result_needs_no_launch(shape, tmp_path):
     assert out.shape == (m, n) and not recorded.launches
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("k", [8, pytest.param(300, marks=pytest.mark.slow)])
 def test_float32_is_as_exact_as_pytorch_s(k, tmp_path):
     """Root mean square, against float64; PyTorch's is the CPU's float32 here, which rounds as a GPU does."""
@@ -109,6 +110,7 @@ def test_float32_is_as_exact_as_pytorch_s(k, tmp_path):
     assert errors[0] <= 2 * errors[1]
 
 
+@pytest.mark.slow
 def test_infinities_and_the_largest_numbers_are_float32_s(tmp_path):
     a, b = normal(5, 9), torch.ones(9, 8)
     a[0, 0], a[1, 2], a[2, 3], b[0, 1], b[0, 2] = math.inf, math.nan, 3.4028234e38, -1, 0
@@ -117,6 +119,7 @@ def test_infinities_and_the_largest_numbers_are_float32_s(tmp_path):
     torch.testing.assert_close(ours, a @ b, equal_nan=True, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_one_kernel_serves_other_sizes(tmp_path):
     sizes = ((24, 16, 32), (40, 32, 8), (12, 48, 12))
     with session("sm_90a") as recorded:

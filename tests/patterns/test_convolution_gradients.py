@@ -91,6 +91,7 @@ def check(function, inputs, folder, arch="sm_90a"):
     return plan
 
 
+@pytest.mark.slow
 def test_gradients_of_image_weights_and_bias(tmp_path):
     check(*PLAIN, tmp_path)
 

@@ -110,6 +110,7 @@ def test_results(name, tmp_path):
     check(*CASES[name], tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "inputs",
     [
@@ -170,6 +171,7 @@ PATCHES = {  # a convolution whose windows divide the image, its inputs, and an 
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["embedding", pytest.param("groups", marks=pytest.mark.slow)])
 def test_windows_that_share_nothing_are_stored_side_by_side(name, tmp_path):
     function, inputs, other = PATCHES[name]

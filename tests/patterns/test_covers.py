@@ -91,6 +91,7 @@ def test_a_single_cover_beside_the_best_has_all_their_places():
     assert [each.cover for each in rendered] == [0] * 6 + [1] * 2
 
 
+@pytest.mark.slow
 def test_all_covers_give_the_values_of_the_function(tmp_path):
     inputs = [normal(72, 64, dtype=BF16), normal(48, 64, dtype=BF16, seed=1), normal(48, dtype=BF16, seed=2)]
     for plan in covers_of(with_gelu):

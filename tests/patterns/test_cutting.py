@@ -269,6 +269,7 @@ def gated(x, gate, up, residual):
     return F.silu(F.linear(x, gate)) * F.linear(x, up) + residual
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rows", [(1,), (1, 1), ()])
 def test_all_work_on_one_row_is_in_the_launch_of_its_sums(rows, tmp_path):
     x, residual = normal(*rows, 200, dtype=torch.bfloat16), normal(*rows, 72, dtype=torch.bfloat16, seed=3)
@@ -329,6 +330,7 @@ def balanced(scores):
     return scores
 
 
+@pytest.mark.slow
 def test_each_step_of_an_iteration_reads_the_one_before_it():
     inputs = (normal(2, 5, 9),)
     plan = whole_or_cut(trace_function(balanced, inputs))
@@ -347,6 +349,7 @@ def potentials(scores):
     return scores + rows + columns
 
 
+@pytest.mark.slow
 def test_no_value_is_stored_by_two_launches():
     inputs = (normal(2, 5, 9),)
     plan = whole_or_cut(trace_function(potentials, inputs))
@@ -372,6 +375,7 @@ def test_a_function_whose_results_are_all_its_input_is_refused():
         plan_kernel(trace_function(lambda x: (x.squeeze(), torch.minimum(x, x)), [normal(17, 1)]), "sm_90a")
 
 
+@pytest.mark.slow
 def test_what_is_stored_rounded_is_read_by_all(tmp_path):
     def nothing(x, y):
         total = (x + y).logsumexp((0,), keepdim=True)

@@ -150,6 +150,7 @@ def against(problem, configuration, arch):
     return [*room.obstacles(problem, sm), *room.refusals(problem, configuration, sm)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arch", "name"), [each if each in QUICK else pytest.param(*each, marks=pytest.mark.slow) for each in NAMES]
 )

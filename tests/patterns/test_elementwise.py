@@ -104,6 +104,7 @@ TRANSPOSED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TRANSPOSED)
 def test_tiles_are_transposed_in_registers(name, tmp_path):
     function, inputs = TRANSPOSED[name]
@@ -142,6 +143,7 @@ def test_pairs_are_computed_in_tiles(name, tmp_path):
     torch.testing.assert_close(out, function(*inputs))
 
 
+@pytest.mark.slow
 def test_a_tile_of_pairs_loads_each_number_once(tmp_path):
     with torch.device("meta"):
         inputs = [torch.empty(4096, 2), torch.empty(4096, 2)]
@@ -393,6 +395,7 @@ def test_a_tensor_of_one_number_has_its_own_type(dtype, tmp_path):
         assert (ours.dtype, ours.tolist()) == (expected.dtype, expected.tolist())
 
 
+@pytest.mark.slow
 def test_reads_of_a_line_and_of_its_elements_have_names_of_their_own(tmp_path):
     function = lambda x: x.flip(-1).softmax(-1).flip(0)  # noqa: E731
     x = normal(3, 8)

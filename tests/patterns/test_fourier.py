@@ -60,6 +60,7 @@ CASES = {
 FAST = {"real", "complex", "inverse", "hermitian", "prime"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [pytest.param(name, marks=() if name in FAST else pytest.mark.slow) for name in CASES])
 def test_long_transforms_compute_what_pytorch_does(name):
     graph = trace_function(CASES[name], (X, Y))

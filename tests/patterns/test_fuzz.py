@@ -241,6 +241,7 @@ def test_a_seed_is_the_same_case_again():
     torch.testing.assert_close(first.inputs, again.inputs, rtol=0, atol=0, equal_nan=True)
 
 
+@pytest.mark.slow
 def test_cases_have_operations_of_every_family():
     assert Counter(family for seed in range(150) for family in make_case(seed).families).keys() == FAMILIES.keys()
 

@@ -53,6 +53,7 @@ def exact(x, w, ends):
     return torch.cat((products, products.new_zeros(len(x) - len(products), w.shape[-1])))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", and_slow("turns"))
 def test_tiles_hold_rows_of_one_group(form, tmp_path):
     """Three blocks take many tiles each; k and n end within a tile."""
@@ -81,6 +82,7 @@ def gated(x, gate, up, bias, weights, rest, ends):
     return hidden * weights + rest
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", and_slow("transposed"))
 def test_two_products_of_the_same_rows_and_operands_are_one_kernel(form, tmp_path):
     x, gate, ends = factors(40, 136, torch.float16)
@@ -115,6 +117,7 @@ def test_results_of_several_types_and_lines_that_tma_cannot_address(form, tmp_pa
             torch.testing.assert_close(floats.double(), 2 * exact(*inputs), rtol=2**-7, atol=0.3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
 def test_wrong_ends_reach_no_other_memory(arch, tmp_path):
     """PyTorch leaves undefined what they give; the emulated GPU reports accesses outside of a tensor, and races."""

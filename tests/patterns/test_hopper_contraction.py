@@ -102,6 +102,7 @@ def test_results(name, tmp_path):
     check_product(plan, configuration, function, inputs, tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "inputs",
     [

@@ -155,6 +155,7 @@ CASES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=() if name == "uncopied" else pytest.mark.slow) for name in CASES]
 )

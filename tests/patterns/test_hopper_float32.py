@@ -96,6 +96,7 @@ def test_numbers_that_are_not_finite_or_overflow_a_part_come_out_as_in_pytorch(t
     torch.testing.assert_close(out, (x.double() @ w.double()).float(), rtol=1e-5, atol=1e-4, equal_nan=True)
 
 
+@pytest.mark.slow
 def test_an_exact_sum_of_large_and_small_numbers_keeps_all_24_bits(tmp_path):
     x = torch.full((64, 32), 1.0)
     x[:, 0], x[:, 1] = 2.0**23 + 1, 2.0**-20 * (2**23 + 1)

@@ -146,6 +146,7 @@ def error_of(source, function, inputs, folder) -> float:
     return float((out - exact).norm() / exact.norm())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=() if name == "cluster" else pytest.mark.slow) for name in CASES]
 )
@@ -167,6 +168,7 @@ def test_a_function_whose_code_for_all_sums_is_too_long_is_a_loop(name):
     assert "sums[v] = epilogue(" in plain and "own[at]" not in plain
 
 
+@pytest.mark.slow
 def test_numbers_are_rounded_by_tma_and_would_be_cut_off_without_that(tmp_path):
     inputs = normal(72, 36), normal(40, 36, seed=1), normal(40, seed=2)
     source = source_of(plan_of(linear_gelu, inputs), TILES)

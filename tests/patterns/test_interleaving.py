@@ -99,6 +99,7 @@ def test_nan_is_the_largest_of_its_block_alone(tmp_path):
     torch.testing.assert_close(out, expected, equal_nan=True, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", APART)
 def test_other_windows_are_a_launch_of_their_own(name):
     plan = planned(*APART[name])
@@ -120,6 +121,7 @@ def test_many_positions_of_a_block_stay_with_the_product_of_all_taps():
     assert with_phases(graph) is graph
 
 
+@pytest.mark.slow
 def test_two_transposed_convolutions_are_put_in_order_by_two_launches():
     plan = planned(
         lambda x, w, v: F.conv_transpose2d(x, w, None, 2) + F.conv_transpose2d(x, v, None, 2),

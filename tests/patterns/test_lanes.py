@@ -55,6 +55,7 @@ CASES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_lanes_are_computed_side_by_side(name, tmp_path):
     function, sets = CASES[name]
@@ -68,6 +69,7 @@ def test_lanes_are_computed_side_by_side(name, tmp_path):
                 torch.testing.assert_close(ours.cpu(), exact, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rotate", [slices, every_two])
 def test_a_launch_of_a_chain_has_lanes_too(rotate, tmp_path):
     function = lambda x, w, *tables: rotate(F.rms_norm(x, x.shape[-1:], w, 1e-6), *tables)  # noqa: E731
@@ -84,6 +86,7 @@ def test_a_launch_of_a_chain_has_lanes_too(rotate, tmp_path):
             torch.testing.assert_close(kernel.kernel_fn(*map(move, inputs)).cpu(), exact, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_stored_value_may_have_more_dimensions_of_size_1(tmp_path):
     """What a reduction stores keeps its dimension: (1, 40, 16)."""
     function = lambda x: torch.stack((x.amax(0), -x.amax(0)), -1)  # noqa: E731
@@ -95,6 +98,7 @@ def test_a_stored_value_may_have_more_dimensions_of_size_1(tmp_path):
     torch.testing.assert_close(found, function(*inputs))
 
 
+@pytest.mark.slow
 def test_neighbours_that_lie_a_lane_apart_are_one_tensor():
     kernel = plan_kernel(trace_function(slices, (X, *TABLES)), "sm_90a").kernel
     assert [tensor.name for tensor in kernel.inputs] == ["x_lanes", "cos", "sin"]

@@ -49,6 +49,7 @@ def test_the_graph_computes_what_pytorch_does(name):
     close(1e-2 if inputs[0].dtype == BF16 else 1e-6, of_largest=True)(ours, theirs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("function", "inputs"),
     [

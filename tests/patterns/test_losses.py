@@ -37,6 +37,7 @@ CASES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_a_loss_is_that_of_pytorch(name, tmp_path):
     function, inputs = CASES[name]

@@ -29,6 +29,7 @@ def rms_of_deviations(x):
     return (x - x.mean(-1, keepdim=True)).sum(-1), (x - x.square().mean(-1, keepdim=True)).mean(-1)
 
 
+@pytest.mark.slow
 def test_sums_of_logarithms_take_the_visit_of_the_softmax(tmp_path):
     plan = match(trace_function(logs, [ROWS]))
     assert len(plan.analysis.reductions) == 1
@@ -38,6 +39,7 @@ def test_sums_of_logarithms_take_the_visit_of_the_softmax(tmp_path):
         close(1e-6)(ours.cpu(), theirs)
 
 
+@pytest.mark.slow
 def test_a_smoothed_loss_reads_its_logits_once(tmp_path):
     function = lambda x, y: torch.nn.functional.cross_entropy(x, y, label_smoothing=0.1)  # noqa: E731
     inputs = [normal(64, 40) + 1e4, torch.arange(64) % 40]

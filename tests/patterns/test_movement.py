@@ -90,6 +90,7 @@ def sampled(mode, corners):
 IMAGE, GRID = normal(2, 3, 5, 4), normal(2, 6, 7, 2, seed=1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["bilinear", "nearest"])
 @pytest.mark.parametrize("corners", [False, True])
 def test_points_outside_of_an_image_are_left_out_whatever_it_holds(mode, corners):
@@ -121,6 +122,7 @@ def test_points_of_a_volume_are_sampled(mode, padding, corners):
     torch.testing.assert_close(found, *exactly(function, (volume, grid)), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["nearest", pytest.param("bilinear", marks=pytest.mark.slow)])
 def test_points_of_a_volume_are_one_launch(mode, tmp_path):
     inputs = normal(1, 2, 3, 4, 5), normal(1, 2, 3, 4, 3, seed=1)
@@ -178,6 +180,7 @@ def test_pieces_may_have_other_sizes(tmp_path):
             assert torch.equal(module.kernel_fn(move(x), move(y)).cpu(), function(x, y))
 
 
+@pytest.mark.slow
 def test_a_launch_of_a_chain_reads_vectors_as_a_kernel_alone_does(tmp_path):
     function = lambda x, w, y: torch.cat((x @ w, y), 1) * 2  # noqa: E731
     half = functools.partial(normal, dtype=torch.float16)
@@ -202,6 +205,7 @@ def test_a_grid_of_places_is_that_of_pytorch(size, corners):
     torch.testing.assert_close(ours, function(theta.double()).to(ours.dtype), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_an_image_is_sampled_at_places_that_are_computed_where_they_are_used(tmp_path):
     def turned(x, theta):
         return F.grid_sample(x, F.affine_grid(theta, x.shape, align_corners=False), align_corners=False)

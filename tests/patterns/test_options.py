@@ -62,6 +62,7 @@ def problem(name: str) -> str:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_kernels_with_options_are_verified(write_file, name):
     path = write_file(problem(name))

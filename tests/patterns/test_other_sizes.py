@@ -63,6 +63,7 @@ CASES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", [pytest.param(n, marks=[pytest.mark.slow] * (n in ("gates", "heads", "image", "strided"))) for n in CASES]
 )
@@ -162,6 +163,7 @@ def padded_to_twice(x, y):
     return F.pad(y, (0, more)) if more >= 0 else y[:, : 2 * x.shape[1]]
 
 
+@pytest.mark.slow
 def test_sizes_that_are_equal_by_chance_must_be_equal_again_where_the_function_is_another_without(tmp_path):
     function = lambda x, y: torch.cat((padded_to_twice(x, x), padded_to_twice(x, y)))  # noqa: E731
     graph = trace_function(function, [normal(3, 8), normal(3, 8, seed=1)])
@@ -175,6 +177,7 @@ def test_sizes_that_are_equal_by_chance_must_be_equal_again_where_the_function_i
             kernel.kernel_fn(move(normal(3, 8)), move(normal(3, 30)))
 
 
+@pytest.mark.slow
 def test_rows_and_columns_of_a_square_weight_are_not_taken_for_one_size(tmp_path):
     function = lambda x, weight, scale: (x @ weight.t()) * scale  # noqa: E731
     half = functools.partial(normal, dtype=torch.bfloat16)
@@ -245,6 +248,7 @@ def gated_convolution(x, mask, w, taps):
     return F.conv1d(frames.mT, taps.unsqueeze(1), padding=taps.shape[1] // 2, groups=len(taps)).mT
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("time", "channels"), [(16, 8), (16, 16)])
 def test_time_and_channels_of_one_size_by_chance_are_told_apart(time, channels):
     """Here the rows of the weights are as many as the frames, or as half of them."""
@@ -378,6 +382,7 @@ def test_sizes_that_pytorch_refuses_are_refused(name):
             kernel.kernel_fn(*map(move, other))
 
 
+@pytest.mark.slow
 def test_all_sizes_of_a_block_are_compared():
     """Eleven of one size, which are too many to try all sets of them."""
 

@@ -40,12 +40,14 @@ def run(plan, folder, *calls):
         return [[out.cpu() for out in as_list(kernel_fn(*map(move, inputs)))] for inputs in calls]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_the_last_row_stays(name, tmp_path):
     function, inputs = CASES[name]
     compare(function, inputs, *run(by_owners(function, inputs), tmp_path, inputs))
 
 
+@pytest.mark.slow
 def test_one_kernel_serves_other_sizes(tmp_path):
     others = [(normal(n, k), ints(n, m), normal(m, k)) for n, m, k in ((1, 5, 3), (300, 2, 24), (20, 700, 130))]
     for inputs, found in zip(others, run(by_owners(copied, (BASE, ints(9, 40), X)), tmp_path, *others), strict=True):

@@ -50,6 +50,7 @@ SLOW = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [pytest.param(each, marks=[pytest.mark.slow] * (each in SLOW)) for each in CASES])
 def test_parts_have_blocks_of_their_own_and_come_to_the_whole(name, tmp_path):
     function, shapes = CASES[name]
@@ -63,6 +64,7 @@ def test_parts_have_blocks_of_their_own_and_come_to_the_whole(name, tmp_path):
         torch.testing.assert_close(ours.cpu(), exact, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["softmax", pytest.param("log_softmax", marks=pytest.mark.slow), "logsumexp"])
 def test_parts_that_are_masked_as_a_whole_have_nothing_of_the_sum(name, tmp_path):
     x = normal(3, SHORT)
@@ -76,6 +78,7 @@ def test_parts_that_are_masked_as_a_whole_have_nothing_of_the_sum(name, tmp_path
     torch.testing.assert_close(found, getattr(x, name)(-1), rtol=1e-5, atol=1e-5, equal_nan=True)
 
 
+@pytest.mark.slow
 def test_the_first_of_equal_elements_is_found_in_the_parts_and_nan_before_all(tmp_path):
     x = torch.randint(0, 4, (4, SHORT), generator=torch.Generator().manual_seed(0)).float()
     x[0, [4000, 17, 3000]] = 9.0

@@ -57,6 +57,7 @@ CASES = {
 SLOW = ("rms norm", "images")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.slow if name in SLOW else ()) for name in CASES])
 def test_a_norm_and_the_sums_over_its_rows_are_one_launch(name, tmp_path):
     function, drawn = CASES[name]

@@ -120,6 +120,7 @@ def planned(function, *more):
     return plan_kernel(trace_function(function, [torch.empty(*shape, device="meta") for shape in shapes]), "sm_90a")
 
 
+@pytest.mark.slow
 def test_a_mean_is_made_of_phases_and_an_output_beside_it_of_positions():
     mean = planned(of(lambda y: y.mean((2, 3)), padding=1, output_padding=1))
     assert "interleaving" not in [launch.plan.pattern for launch in mean.launches]

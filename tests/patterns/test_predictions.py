@@ -36,6 +36,7 @@ def attention(width, keys, *, is_causal):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "most"), [("attention", 1.1), ("causal attention", 1.4)])
 def test_attention_beside_what_an_h200_took(name, most):
     recorded = json.loads((FULL_SIZE.parents[1] / "h200/patterns/patterns.json").read_text())["cases"]
@@ -56,6 +57,7 @@ ROWS = {
 }
 
 
+@pytest.mark.slow
 def test_rows_of_16_bits_beside_what_an_h200_took():
     """Approximate instructions count as few: with exact ones a softmax was predicted 2.7 times too slow."""
     recorded = json.loads((FULL_SIZE.parents[1] / "h200/speed/speed.json").read_text())["points"]
@@ -75,6 +77,7 @@ ONE_OF_EACH = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_functions_beside_what_an_h200_took(dtype):
     """Code for rare numbers is not counted: `sin` of float32 was predicted to take seven times as long as it does."""
@@ -155,6 +158,7 @@ def test_a_long_function_gets_a_launch_of_its_own_where_that_takes_less_time():
     assert isinstance(whole_or_cut(small), ContractionPlan)
 
 
+@pytest.mark.slow
 def test_rows_that_nothing_holds_are_read_by_each_visit():
     """An H200 took 150 µs: x is read three times, the gradient twice."""
 

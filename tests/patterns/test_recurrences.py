@@ -39,6 +39,7 @@ def network(kind: str, steps: int, *, layers: int = 2, both_ways: bool = True):
     return function, (normal(steps, 2, 3), *states, *(each / 2 for each in itertools.chain(*weights)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "layers", "steps"),
     [("rnn_tanh", 1, 2), *(pytest.param(kind, 2, 3, marks=pytest.mark.slow) for kind in GATES)],
@@ -50,6 +51,7 @@ def test_a_network_in_both_directions_is_computed(kind, layers, steps):
         torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_states_have_no_dimension_that_pytorch_2_11_leaves_in_its_decomposition():
     def older(*args, **named):
         out, states = one_layer_lstm(*args, **named)
@@ -74,6 +76,7 @@ def test_work_grows_with_the_number_of_steps_alone(kind):
     assert nine - six <= 1.2 * (six - three)  # more than 1.5 times, where each step repeats those before it
 
 
+@pytest.mark.slow
 def test_a_long_computation_is_stored_before_it_is_taken_apart():
     def function(x, w):
         value = x @ w

@@ -185,6 +185,7 @@ def test_other_steps_stay_steps(step):
     torch.testing.assert_close(interpret(graph, (X,))[0], function(X))
 
 
+@pytest.mark.slow
 def test_what_is_read_between_writes_is_what_was_written():
     def function(x):
         result = torch.zeros_like(x)

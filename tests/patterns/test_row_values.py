@@ -154,6 +154,7 @@ def fused(function, inputs) -> ContractionPlan:
 SLOW = frozenset(CASES) - {"softmax_of_17", "logsumexp_of_17"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("case", "arch"),
     [
@@ -213,6 +214,7 @@ def test_rare_numbers_of_a_row_are_those_of_pytorch(arch, dtype, tmp_path):
     torch.testing.assert_close(ours, theirs, rtol=1e-2, atol=1e-2, equal_nan=True)
 
 
+@pytest.mark.slow
 def test_more_columns_than_a_tile_has_are_refused(tmp_path):
     function, inputs = CASES["softmax_of_17"]
     plan = fused(function, inputs)

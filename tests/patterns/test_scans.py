@@ -171,6 +171,7 @@ def in_rounds(warps: int, vector: int, vectors: int, bulk: bool = True) -> Scans
     return ScansConfiguration(32, warps, 1, vector, vectors, stages=5, lead=2, resident=1, bulk=bulk)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arch", ["sm_90a", pytest.param("sm_80", marks=SLOW)])
 @pytest.mark.parametrize("name", [name if name == "sum" else pytest.param(name, marks=SLOW) for name in ROUNDS])
 def test_tiles_in_rounds_give_what_the_line_does(name, arch, tmp_path):
@@ -194,6 +195,7 @@ MANY_ROUNDS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["lines that end within a round", *(pytest.param(n, marks=SLOW) for n in MANY_ROUNDS)])
 def test_rounds_follow_each_other_and_stages_are_filled_again(name, tmp_path):
     """132 blocks have some ten tiles of 32 elements each, in five stages."""
@@ -206,6 +208,7 @@ def test_rounds_follow_each_other_and_stages_are_filled_again(name, tmp_path):
         close(4e-6, of_largest=True)(one.cpu(), expected)
 
 
+@pytest.mark.slow
 def test_what_is_not_finite_reaches_all_that_follows_it(tmp_path):
     x = FEW_LINES.clone()
     x[0, 3000], x[1, 100], x[1, 8000] = math.nan, math.inf, -math.inf
@@ -247,6 +250,7 @@ def test_the_graph_computes_what_pytorch_does(name):
         close(1e-6, of_largest=True)(ours.to(theirs.dtype), theirs)
 
 
+@pytest.mark.slow
 def test_one_kernel_serves_other_sizes(tmp_path):
     def function(x):
         return torch.cat((torch.zeros_like(x[:, :1]), x.cumsum(1)), 1)
@@ -280,6 +284,7 @@ def test_a_recurrence_takes_no_factor_of_the_first_element(tmp_path):
     close(2e-6)(ours, step_by_step(a.double(), b.double()).float())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dim", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_products_that_overflow_do_not_reach_a_state_that_a_loop_keeps_finite(dim, tmp_path):
     a, b = torch.full((2, 40, 40), 1e6), torch.full((2, 40, 40), 1e-30)
@@ -291,6 +296,7 @@ def test_products_that_overflow_do_not_reach_a_state_that_a_loop_keeps_finite(di
     close(2e-6)(ours, step_by_step(a, b, dim))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "function",
     [

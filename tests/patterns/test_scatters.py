@@ -169,6 +169,7 @@ def compare(function, inputs, found):
         close(2e-6, of_largest=True)(ours, theirs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_results(name, tmp_path):
     compare(*CASES[name], *on_emulator(*CASES[name], (), tmp_path))
@@ -244,6 +245,7 @@ def test_shapes_that_pytorch_refuses_are_refused(function, inputs, error):
         trace_function(function, inputs)
 
 
+@pytest.mark.slow
 def test_an_index_outside_changes_nothing(tmp_path):
     """PyTorch ends the program on a GPU; the kernel writes nowhere else."""
     index = INDEX.clone()

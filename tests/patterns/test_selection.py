@@ -71,6 +71,7 @@ def check(function, inputs, folder, *, radix, **changed):
         torch.testing.assert_close(our, their, rtol=0, atol=0, equal_nan=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("radix", [False, True], ids=["network", "digits"])
 @pytest.mark.parametrize("name", CASES)
 def test_is_sorted_as_pytorch_does(name, radix, tmp_path):
@@ -84,6 +85,7 @@ def test_is_sorted_in_every_layout(name, radix, tmp_path):
     check(*SLOW_CASES[name], tmp_path, radix=radix)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.int16, torch.float16])
 def test_a_line_of_several_tiles_goes_through_memory(dtype, tmp_path):
     """One turn ends in the other half of the scratch than two."""
@@ -91,6 +93,7 @@ def test_a_line_of_several_tiles_goes_through_memory(dtype, tmp_path):
     check(lambda x: ordered(x), (x,), tmp_path, radix=True, threads=256, loads=3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("x", "cluster"),
     [
@@ -115,6 +118,7 @@ def test_a_part_of_a_cluster_lies_on_both_sides_of_a_place_of_17_bits(tmp_path):
     check(lambda x: ordered(x), (x,), tmp_path, radix=True, threads=1024, loads=33, cluster=2)
 
 
+@pytest.mark.slow
 def test_a_line_that_no_cluster_holds_goes_through_memory_in_tiles(tmp_path):
     check(lambda x: ordered(x), (normal(1, 1300).half(),), tmp_path, radix=True, threads=256, loads=2, cluster=2)
 
@@ -146,6 +150,7 @@ def test_one_kernel_keeps_as_many_as_it_is_told_to(tmp_path):
             kernel_fn(move(normal(5, 9)), 10)
 
 
+@pytest.mark.slow
 def test_a_number_that_counts_rounds_is_held(tmp_path):
     def rounds(x, count):
         for _ in range(count):
@@ -167,6 +172,7 @@ def test_what_is_around_a_sort_is_launches_of_its_own():
     assert [launch.plan.pattern for launch in plan.launches] == ["rows", "selection", "scans"]
 
 
+@pytest.mark.slow
 def test_values_and_places_that_different_launches_read_are_one_sort(tmp_path):
     def gates(x):
         values, places = x.topk(2, -1)
@@ -191,6 +197,7 @@ def test_many_lines_have_a_warp_each_and_few_long_ones_large_blocks():
     assert best_guess(64, 32000, 32000).threads >= 512
 
 
+@pytest.mark.slow
 def test_a_warp_alone_keeps_the_first_of_a_long_line(tmp_path):
     """Rising lines, whose every element is a new first one, falling ones and equal ones."""
     steps = torch.arange(700.0)

@@ -49,6 +49,7 @@ def test_sums_of_slices_are_what_the_reduction_is(name, dtype):
         close(1e-6)(ours, theirs)
 
 
+@pytest.mark.slow
 def test_distances_are_computed_again_and_never_stored(tmp_path):
     plan = planned(chamfer, (8, 2048, 3), (8, 2048, 3))
     moved = sum(launch.plan.algorithmic_bytes for launch in plan.launches)

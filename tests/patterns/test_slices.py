@@ -100,6 +100,7 @@ def compare(kernel, function, given):
         close(1e-5, scale=2)(ours.cpu(), exact)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_one_launch_computes_rows_in_slices(name, tmp_path):
     function, slices, sets = CASES[name]
@@ -111,6 +112,7 @@ def test_one_launch_computes_rows_in_slices(name, tmp_path):
             compare(kernel, function, given)
 
 
+@pytest.mark.slow
 def test_heads_of_a_projection_are_read_where_they_lie(tmp_path):
     inputs = [normal(2, 6, 7 * 16), *(normal(16, seed=1) for _ in range(2)), *heads(6, 16)[2:]]
     plan = plan_kernel(trace_function(of_projection, inputs), "sm_90a")
@@ -144,6 +146,7 @@ def flat(batch, length, *, dtype=torch.float32):
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("function", "sets"),
     [
@@ -179,6 +182,7 @@ def scaled_and_summed(x, w, cos, sin, scale):
     return y * scale[..., None], x.sum(-1), x.amax(-1, keepdim=True)
 
 
+@pytest.mark.slow
 def test_rows_that_share_tables_are_neighbours_whatever_else_they_read_and_return(tmp_path):
     inputs = [*heads(2, 3, 5, 16), normal(2, 3, 5, seed=7)]
     plan = plan_kernel(trace_function(scaled_and_summed, inputs), "sm_90a")
@@ -201,6 +205,7 @@ def test_long_rows_wait_between_visits(columns, tmp_path):
             compare(load(plan.render(configuration), tmp_path), of_heads, heads(2, columns))
 
 
+@pytest.mark.slow
 def test_a_number_that_is_not_finite_goes_through_the_norm_to_both_halves(tmp_path):
     x, *others = heads(4, 16)
     x[1, 3], x[2, 12] = torch.nan, torch.inf
@@ -209,6 +214,7 @@ def test_a_number_that_is_not_finite_goes_through_the_norm_to_both_halves(tmp_pa
         compare(kernel, of_heads, [x, *others])
 
 
+@pytest.mark.slow
 def test_a_half_that_is_read_in_place_of_the_other_is_seen(tmp_path):
     plan = plan_kernel(trace_function(of_heads, heads(4, 16)), "sm_90a")
     text = plan.render(plan.configurations()[0])
@@ -243,6 +249,7 @@ def of_the_first_eight(x, cos, sin):
     return torch.cat((rotated(y[..., :8], cos, sin), y[..., 8:]), -1)
 
 
+@pytest.mark.slow
 def test_a_number_of_channels_that_is_the_same_for_all_sizes_holds_the_row(tmp_path):
     """8 of 16 channels are two of four slices; 8 of 32 are not, and a kernel for both has to have no slices."""
     inputs = [normal(5, 16), normal(5, 8), normal(5, 8, seed=1)]
@@ -263,6 +270,7 @@ def of_a_product(x, weight, wq, wk, cos, sin):
     return tuple(rotated(F.rms_norm(each.transpose(1, 2), (16,), w), cos, sin) for each, w in ((q, wq), (k, wk)))
 
 
+@pytest.mark.slow
 def test_rows_that_are_as_long_for_all_sizes_have_slices_for_all_sizes(tmp_path):
     others = [normal(112, 24, seed=4), *(normal(16, seed=seed) for seed in (1, 2))]
     inputs = [normal(2, 6, 24), *others, *heads(6, 16)[2:]]

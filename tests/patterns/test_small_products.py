@@ -55,6 +55,7 @@ def check(function, inputs, outputs):
         close(3e-6, of_largest=True)(ours.cpu(), theirs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PRODUCTS)
 def test_products_with_short_sums_are_pointwise(name, tmp_path):
     function, planned, run = PRODUCTS[name]
@@ -106,6 +107,7 @@ def test_a_mask_of_coordinates_is_stored_once_where_a_softmax_divides_by_a_sum()
     check(regions, inputs, interpret(tables, inputs))
 
 
+@pytest.mark.slow
 def test_large_rotations_compute_each_angle_once(tmp_path):
     """In float32, whose sines take a hundred instructions; those of 16 bits take two."""
     with torch.device("meta"):

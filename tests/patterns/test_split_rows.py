@@ -115,6 +115,7 @@ def test_three_kernels_in_one_file(name, tmp_path):
     assert recorded_launches(plan_of(name), *CASES[name], tmp_path) == 3
 
 
+@pytest.mark.slow
 def test_other_shapes_are_taken(tmp_path):
     """How many elements were reduced follows the sizes."""
     function = lambda x: (x - x.mean(DIMS, keepdim=True)) / x.std(DIMS, keepdim=True)

@@ -248,6 +248,7 @@ def test_types_and_sizes_are_refused_with_the_argument(tmp_path):
             kernel_fn(*map(move, [x[:, :8], *weights]))
 
 
+@pytest.mark.slow
 def test_two_arguments_may_be_one_tensor(tmp_path):
     x, *weights = PERCEPTRON[1]
     given = [x, x, *weights]

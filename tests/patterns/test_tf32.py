@@ -34,6 +34,7 @@ def rounded(x: torch.Tensor, bits: int) -> torch.Tensor:
     return torch.ldexp((mantissa * 2**bits).round() / 2**bits, exponent).float()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("case", "arch"),
     [
@@ -130,6 +131,7 @@ CONVOLUTIONS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "form",
     [form if form == "padded" else pytest.param(form, marks=pytest.mark.slow) for form in CONVOLUTIONS],

@@ -70,6 +70,7 @@ def contrast(x, labels):
     return F.cross_entropy(x, labels) + F.cross_entropy(x.t(), labels)
 
 
+@pytest.mark.slow
 def test_large_rows_and_columns_are_visited_by_launches_of_their_own(tmp_path):
     with torch.device("meta"):
         given = [torch.empty(2048, 2048), torch.empty(2048, dtype=torch.int64)]
@@ -88,6 +89,7 @@ def clipped(*tensors):
     return tuple(each * scale for each in tensors)
 
 
+@pytest.mark.slow
 def test_a_norm_over_many_tensors_joins_no_norms():
     """Two launches find all norms, and two scale matrices and vectors; the norms were stacked and reduced before."""
     shapes = [(2048, 2048), (2048,)] * 4

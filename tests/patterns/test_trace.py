@@ -343,6 +343,7 @@ def test_what_follows_a_shape_that_depends_on_values_is_named_too():
     assert caught.value.message.count("shape depends on values") == 5
 
 
+@pytest.mark.slow
 def test_what_is_read_modified_and_written_in_turn_stays_small():
     """The sum that a window is added to is read once for each window: two ways to it would double the graph."""
 

@@ -50,6 +50,7 @@ def plan_of(function, inputs, arch="sm_90a"):
 SLOW = [pytest.param(arch, marks=pytest.mark.slow) for arch in ("sm_80", "sm_100a")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arch", ["sm_90a", *SLOW])
 @pytest.mark.parametrize("name", FORMS)
 def test_a_result_is_stored_in_the_order_in_which_it_is_returned(name, arch, tmp_path):
@@ -62,6 +63,7 @@ def test_a_result_is_stored_in_the_order_in_which_it_is_returned(name, arch, tmp
         check_product(plan, plan.configurations(arch)[0], function, given, tmp_path, arch)
 
 
+@pytest.mark.slow
 def test_other_sizes_are_right_or_refused(tmp_path):
     function, inputs = FORMS["side_by_side"]
     with emulated("sm_90a"):
@@ -117,6 +119,7 @@ def attended(x, inside, into, out, after, batch_first=True):
 WEIGHTS = normal(48, 16), normal(48), normal(16, 16), normal(16)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batch_first", [False, True])
 def test_packed_projections_are_read_where_they_lie(batch_first):
     """Heads are merged with the batch, and split from it again: what lies between is a view."""

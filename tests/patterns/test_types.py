@@ -57,6 +57,7 @@ BYTES = {  # single elements are read of tensors that the kernels give other lay
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pattern", BYTES)
 def test_bytes_above_127_are_positive(pattern, tmp_path):
     function, inputs = BYTES[pattern]

@@ -43,6 +43,7 @@ CASES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_each_size_that_decides_has_its_kernel_and_others_are_refused(name, tmp_path):
     function, sets, places, other = CASES[name]
@@ -61,6 +62,7 @@ def test_of_sets_with_the_sizes_that_decide_one_without_sizes_of_1_is_traced():
     assert variants_of(chained, sets).graphs[(2,)].arguments[0].shape == (2, 5)
 
 
+@pytest.mark.slow
 def test_too_many_sizes_are_refused():
     with pytest.raises(UnmatchedError, match="13 sizes"):
         variants_of(chained, [(torch.empty(rows, 8),) for rows in range(2, 15)])

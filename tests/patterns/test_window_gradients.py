@@ -60,6 +60,7 @@ EVERY = {
 SLOW = "mean_of_a_last_window", "shares", "largest_of_volumes", "bilinear_of_another_size", "bicubic_smaller", "nearest"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * ("cubic" in name)) for name in EVERY])
 def test_the_graph_computes_what_pytorch_does(name):
     function, inputs = EVERY[name]

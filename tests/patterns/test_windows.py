@@ -252,6 +252,7 @@ OTHER_SIZES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", OTHER_SIZES)
 def test_one_kernel_serves_other_sizes(name, tmp_path):
     function, (image, *others) = CASES[name]
@@ -266,6 +267,7 @@ def test_one_kernel_serves_other_sizes(name, tmp_path):
             close(2e-6, of_largest=True)(kernel_fn(*map(move, inputs)).cpu(), expected)
 
 
+@pytest.mark.slow
 def test_sizes_that_are_multiples_are_a_scale_where_no_other_image_is_named(tmp_path):
     function = lambda x: F.interpolate(x, size=(16, 32), mode="bilinear")  # noqa: E731
     by_scale = plan_kernel(traced(CASES["bilinear by two"][0], (EVEN,)), "sm_90a")
@@ -280,6 +282,7 @@ def test_sizes_that_are_multiples_are_a_scale_where_no_other_image_is_named(tmp_
             kernel_fn(move(other))
 
 
+@pytest.mark.slow
 def test_results_have_the_layout_of_pytorch_or_are_contiguous(tmp_path):
     function, (image,) = CASES["vectors of channels"]
     plan = match(traced(function, (image,)))
@@ -363,6 +366,7 @@ def test_neighbouring_threads_lie_along_what_is_contiguous():
     assert first(lambda x: F.max_pool2d(x, 2), IMAGE) == (False, False)
 
 
+@pytest.mark.slow
 def test_as_many_outputs_a_thread_as_were_the_fastest_on_a_gpu():
     """The order that GPUs measured (evals/results/h100/table/memory; KernelBench's level 1, 45)."""
 

@@ -200,6 +200,7 @@ def test_programs_of_several_pages_by_name(make_page):
     assert set(programs(pages)) == {"a", "b"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("ending", "code", "message"),
     [

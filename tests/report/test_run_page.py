@@ -324,6 +324,7 @@ def test_dots_of_many_similar_kernels_stay_apart_and_large_enough_to_see(count):
         assert min(apart) >= 2 * strip.dots[0].r, "no dot hides another"
 
 
+@pytest.mark.slow
 def test_every_timed_kernel_stands_at_its_share_of_the_floor():
     known = [attempt("a", 2.0, floor_us=50.0, floor_kind="bytes"), attempt("b", 1.0, floor_us=95.0, floor_kind="flops")]
     made = run([*known, attempt("c", 1.5), wrong("d")])

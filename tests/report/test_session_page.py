@@ -328,6 +328,7 @@ def test_declined_cases_are_not_right_and_what_happened_stands_where_it_happened
     assert "turn 1; line 1, its turn 1" in page
 
 
+@pytest.mark.slow
 def test_the_result_says_for_what_on_which_cases_and_how_fast_it_could_be():
     session = sample_session.Session()
     sample_session.begin_line(session, 1)

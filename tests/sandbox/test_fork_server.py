@@ -58,6 +58,7 @@ def parent_of(worker):
     return int(status_of(worker._process.pid, "PPid"))
 
 
+@pytest.mark.slow
 def test_a_forked_worker_is_as_if_it_had_been_started_alone(full_fork_server, monkeypatch, tmp_path):
     more = {"OMP_NUM_THREADS": "2", "CUDA_VISIBLE_DEVICES": "", "CUTE_DSL_ARCH": "sm_90a"}
 
@@ -103,6 +104,7 @@ def test_a_worker_whose_libraries_would_read_another_environment_is_executed(ful
     assert (reply["parent"], reply["loaded"]) == (os.getpid(), [])
 
 
+@pytest.mark.slow
 def test_another_environment_of_the_judge_gets_a_fork_server_of_its_own(monkeypatch):
     shared_fork_server.SHARED.close()  # other tests may have lent it, and then it stays
     with Worker(factory, environment=ENVIRONMENT) as held:
@@ -149,6 +151,7 @@ os.kill(os.getpid(), signal.SIGKILL)
     until(lambda: not Path(folder).exists())
 
 
+@pytest.mark.slow
 def test_the_fork_server_keeps_machine_code_and_its_workers_do_not_know_where(tmp_path):
     text = """
 import os, sys
@@ -172,6 +175,7 @@ with Worker(factory, environment={"PYTHONPATH": sys.argv[1]}) as worker:
     assert len(list((tmp_path / "code").glob("*.o"))) == 1
 
 
+@pytest.mark.slow
 def test_a_fork_server_with_threads_is_done_without(tmp_path):
     """As it would be with a release of the DSL that starts threads when it is imported."""
     (tmp_path / "cutlass").mkdir()

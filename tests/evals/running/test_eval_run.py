@@ -179,6 +179,7 @@ def test_what_cannot_be_meant_is_one_sentence(capsys, arguments, said):
     assert said in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_claude_without_a_key_is_found_out_before_the_first_task(capsys, monkeypatch, tmp_path):
     monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
     monkeypatch.delenv("ANTHROPIC_AUTH_TOKEN", raising=False)

@@ -119,6 +119,7 @@ def test_one_byte_or_two_chunks_in_another_order_make_another_sum(tmp_path):
     assert Transfer().sums([replace(description, bytes=1)]) == ("",)
 
 
+@pytest.mark.slow
 def test_an_honest_function_passes_as_it_does_by_files(tmp_path):
     by_files, in_chunks = (verdict_of(tmp_path, HONEST, seeds=3, largest_file=size) for size in (1 << 30, ALL))
     assert in_chunks.exit_code == ExitCode.PASSED, in_chunks.summary
