@@ -43,6 +43,7 @@ import model_cases  # noqa: E402
 import ordinary_networks  # noqa: E402
 import ordinary_numbers  # noqa: E402
 import pattern_cases  # noqa: E402
+import row_cases  # noqa: E402
 import torch  # noqa: E402
 from inductor import compile_baselines, compiled, inputs_of  # noqa: E402
 from pattern_cases import Case  # noqa: E402
@@ -95,7 +96,7 @@ STUDIES: dict[str, Callable[[], Iterator[Case]]] = {
     "models": lambda: chain.from_iterable(part() for part in model_cases.PARTS),
     **{part.__name__: part for part in gradient_cases.PARTS},
     "gradients": lambda: chain.from_iterable(part() for part in gradient_cases.PARTS),
-    **{part.__name__: part for part in (*function_cases.PARTS, *ORDINARY)},
+    **{part.__name__: part for part in (*function_cases.PARTS, *row_cases.PARTS, *ORDINARY)},
     "ordinary": lambda: chain.from_iterable(part() for part in ORDINARY),
     "level1": kernelbench_cases.level(1),
     "level2": kernelbench_cases.level(2),
