@@ -173,7 +173,7 @@ TILES = {
     "in_turns": Tiles(128, 128, 64, 3, pingpong=True),
     "shared_by_warpgroups": Tiles(128, 128, 64, 3, columns=64),
     "beside_another_block": Tiles(128, 128, 64, 3, cluster_m=2),
-    "one_strip": Tiles(64, 128, 64, 3, warpgroups=1, columns=128),
+    "one_strip": Tiles(64, 96, 64, 3, warpgroups=1, columns=96),
     "by_mma_sync": ContractionConfiguration(64, 128, 32, 2, 2, 3),
     "rows_of_8_warps": ContractionConfiguration(32, 128, 32, 1, 8, 3),
 }
