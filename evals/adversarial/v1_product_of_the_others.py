@@ -1,7 +1,7 @@
 # rule: V1
 # expect: wrong_result
 # needs: values
-# says: - | V1 | O9
+# says: - | V1 | O6 | O9
 """The product of all other elements by dividing: one zero gives NaN."""
 
 import functools
