@@ -489,7 +489,7 @@ def kernel_fn(q_in, k_in, dout_in, v_in, logsumexp_in, out_in):
     if dq.numel() == dk.numel() == 0:
         return (dq, dk, dv)
     if 0 in (dq.numel(), dk.numel()):
-        raise ValueError("there are no queries, or no keys")
+        raise ValueError("this kernel takes one query and one key at least")
     tiles = -(-queries // QUERIES)
     stats = torch.empty((*batch, tiles, 2 * QUERIES), dtype=torch.float32, device=q_in.device)
     sums = torch.empty((*batch, tiles * QUERIES, WIDTH), dtype=torch.float32, device=q_in.device)

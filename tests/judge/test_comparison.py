@@ -272,6 +272,7 @@ def test_numbers_that_gpus_flush_may_be_zero():
     assert judge(torch.zeros(64), exact).violation is None
     assert judge(torch.zeros(64), exact * 1e5).violation.rule == "O3"
     assert judge(torch.zeros(64, dtype=torch.float16), exact * 1e35).violation.rule == "O3"
+    assert judge(torch.zeros(64, dtype=torch.float64), exact, atol=1e-3).violation.rule == "O3"
 
 
 def test_means_of_norms_are_noise_and_may_be_one_number():

@@ -22,12 +22,12 @@ from cutesmith.judge.reference_side import wrong_places
 from cutesmith.judge.reference_side.rounded_factors import TF32
 from cutesmith.judge.reference_side.tolerance import (
     DERIVED_SLACK,
-    FLUSHED,
     NATIVE_BOUND,
     NATIVE_SLACK,
     NO_DIGIT,
     ROUNDINGS,
     Tolerance,
+    flushed_below,
 )
 from cutesmith.judge.reference_side.totals import Slack, Totals, chunks, unit_in_last_place
 from cutesmith.verdicts import Excuse, Mechanism, OutputError, Rule, Violation
@@ -73,7 +73,8 @@ def _constant_or_not(comparison: Comparison, actual: torch.Tensor, references: S
     1e-45 for images of 1e-24).
     """
     known = comparison.violation
-    rounded = not known and (comparison.error.max_ulp <= ROUNDINGS or comparison.error.max_abs <= FLUSHED)
+    error, flushed = comparison.error, flushed_below(actual.dtype)
+    rounded = not known and (error.max_ulp <= ROUNDINGS or error.max_abs <= flushed)
     if actual.numel() < 2 or rounded or not _constant(actual) or any(map(_constant, references)):
         return comparison
     if not known and len(references) == 2 and _varies_by_rounding(*references):

@@ -70,6 +70,11 @@ DERIVED_SLACK = 4.0  # on a derived case that PyTorch itself gets wrong: another
 NO_DIGIT = 0.5  # an error in the root mean square of this share of the reference leaves not one binary digit right
 
 
+def flushed_below(dtype: torch.dtype) -> float:
+    """The number below which arithmetic of a type may give 0; 0 for types whose subnormal numbers a GPU keeps."""
+    return FLUSHED if dtype in (torch.float32, torch.bfloat16) else 0.0
+
+
 def tolerance_for(dtype: torch.dtype, rtol: float | None, atol: float | None, *, tf32: bool = False) -> Tolerance:
     """The tolerance of a dtype with the user's numbers, where given, in place of the defaults.
 

@@ -13,12 +13,12 @@ from cutesmith.judge.reference_side.tolerance import (
     BACKWARD,
     DERIVED_SLACK,
     FEW_ROUNDED,
-    FLUSHED,
     HALVES_ROOM,
     NATIVE_SLACK,
     ROUNDED_ROOM,
     ROUNDED_SLACK,
     Tolerance,
+    flushed_below,
 )
 from cutesmith.verdicts import Excuse
 
@@ -96,7 +96,7 @@ class Totals:
         unit = unit_in_last_place(reference, self.dtype)
         stated = self.tolerance.atol * self.scale + self.tolerance.rtol * reference
         allowed = torch.maximum(stated, unit)
-        flushed = FLUSHED if self.dtype in (torch.float32, torch.bfloat16) else 0.0
+        flushed = flushed_below(self.dtype)
         allowed = allowed.clamp(min=flushed)
         # where PyTorch itself is further off than the tolerance, so may the kernel be, up to the bounded slack
         allowed = torch.maximum(allowed, self.slack.relative * (reference + self.scale))
