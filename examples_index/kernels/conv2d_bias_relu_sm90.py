@@ -289,7 +289,7 @@ def specialise(weight_view, x, bias_view, out):
     for tensor, dim in ((weight_view, -2), (x, -3), (out, -1)):
         given.append(description(tensor, dim))
         if given[-1][-1] < 16 or tensor.numel() == 0:
-            told = f"dimension {dim} of {(*tensor.shape,)} with strides {tensor.stride()}"
+            told = f"dimension {dim} of {(*tensor.shape,)} with strides {tensor.stride()}: pass a copy of such lines"
             raise ValueError(f"this kernel takes lines of neighbours, each at a multiple of 16 bytes, not {told}")
     given[2:2] = [description(bias_view, -1, 4, 0)]
     resident = torch.cuda.get_device_properties(out.device).multi_processor_count
