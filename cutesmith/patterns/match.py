@@ -18,6 +18,7 @@ from cutesmith.patterns.cutting.attention_gradients import with_attention_gradie
 from cutesmith.patterns.cutting.counts import with_counts
 from cutesmith.patterns.cutting.cover import covers
 from cutesmith.patterns.cutting.dual_products import with_dual_products
+from cutesmith.patterns.cutting.finer_shapes import with_finer_shapes
 from cutesmith.patterns.cutting.line_taps import with_taps_as_channels
 from cutesmith.patterns.cutting.machine import H200
 from cutesmith.patterns.cutting.own_places import with_reductions_in_place
@@ -94,6 +95,7 @@ SINGLE: tuple[LaunchMatcher, ...] = (windows.match, contraction.match, *AROUND_P
 
 SAID_OTHERWISE = (
     with_tables,
+    with_finer_shapes,
     with_short_reductions,
     with_owners,
     with_counts,

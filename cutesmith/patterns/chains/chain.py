@@ -291,7 +291,7 @@ def _with_needed_sizes(graph: Graph) -> Graph:
     pointwise = all(node.is_pointwise or node.op in (*LEAVES, *READ_ANYWHERE) for node in nodes_of(tuple(values)))
     if len(wanted) > 1 or not pointwise:
         wanted = set()
-    elif not may_have_lanes(values[0]):
+    elif not may_have_lanes(graph, values[0]):
         wanted -= {broadcast([node.shape for node in aligned_inputs(graph)])}
     kept = {"sort", "scatter", *(["take"] if any(node.op == "scatter" for node in graph.nodes()) else [])}
 

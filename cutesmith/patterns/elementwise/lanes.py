@@ -47,17 +47,18 @@ class LanedGraph:
         return aligned_inputs(replace(self.graph, outputs=tuple(node for lane in self.lanes for node in lane)))
 
 
-def may_have_lanes(value: Node) -> bool:
+def may_have_lanes(graph: Graph, value: Node) -> bool:
     """Whether the last dimension is a few elements for all inputs, and they are told apart by where they lie."""
-    is_short = len(value.shape) > 1 and value.shape[-1] in LANES
-    is_known = is_short and value.sizes[-1:] == (SizeLaw.constant(value.shape[-1]),)
+    if len(value.shape) < 2 or value.shape[-1] not in LANES:
+        return False
+    is_known = value.sizes[-1:] == (SizeLaw.constant(value.shape[-1]),) or not graph.holds_for_other_sizes
     return is_known and any(each.op == "iota" for each in nodes_of((value,)))
 
 
 def laned(graph: Graph) -> LanedGraph | None:
     """The lanes of a graph; None where the last dimension of its results is long, or a lane has places of its own."""
     values = [value_of(output) for output in graph.outputs]
-    if not may_have_lanes(values[0]):
+    if not may_have_lanes(graph, values[0]):
         return None
     build, count = GraphBuilder(), values[0].shape[-1]
     try:
