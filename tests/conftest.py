@@ -104,6 +104,7 @@ def _begin_at_another_part(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    _leave_out_of_samples(items)
     places = {name: place for place, name in enumerate(LONGEST)}
     files = {item: item.nodeid.partition("::")[0] for item in items}
     items.sort(key=lambda item: (places.get(files[item].removeprefix("tests/"), len(LONGEST)), files[item]))
@@ -111,6 +112,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if marked and not _has_gpu():
         for item in marked:
             item.add_marker(pytest.mark.skip(reason="needs an NVIDIA GPU"))
+
+
+def _leave_out_of_samples(items: list[pytest.Item]) -> None:
+    """Mark `slow` all but every nth case of each test function marked `sampled(n)`."""
+    counts: dict[str, int] = {}
+    for item in items:
+        mark = item.get_closest_marker("sampled")
+        if mark and not item.get_closest_marker("slow"):
+            function = item.nodeid.partition("[")[0]
+            count = counts[function] = counts.get(function, -1) + 1
+            if count % mark.args[0]:
+                item.add_marker(pytest.mark.slow)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -98,6 +98,7 @@ def compiled(tmp_path_factory):
     return dict(zip(COMPILED, compile_siblings(paths, "sm_90a", jobs=2), strict=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "code", "sentence"),
     [

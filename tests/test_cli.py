@@ -77,6 +77,7 @@ def test_a_wrong_option_is_usage_as_json_too(capsys, verb):
     assert "usage: " in captured.err
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("verb", sorted(SHIMS | {"doctor"}))
 def test_the_script_of_a_verb_is_the_same_command_from_any_folder(run_script, verb):
     name = f"{verb}_kernel" if verb in SHIMS else verb

@@ -197,6 +197,7 @@ def test_the_readmes_kernel_is_what_its_problem_becomes(tmp_path):
     assert excerpt.count("\n") == 15 and excerpt in drafted.source
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("script", "picture", "mark"),
     [

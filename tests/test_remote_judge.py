@@ -49,6 +49,7 @@ def remotely(verb, *words, files, host=HOST):
     return asyncio.run(run_remotely(RemoteHost.of(host), verb, *words, files=files))
 
 
+@pytest.mark.slow
 def test_a_verdict_comes_back_with_the_paths_of_this_machine(calls, tmp_path):
     path = tmp_path / "odd name; touch owned" / "kernel.py"
     path.parent.mkdir()

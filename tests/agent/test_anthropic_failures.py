@@ -16,6 +16,7 @@ from tests.agent.asking import OPENING, VIEW, WHOLE, ask, asking, joined, model_
 # What goes wrong and is repaired ---------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_an_answer_cut_after_any_event_is_asked_for_again():
     """Whether the connection breaks or just ends: half an answer is not an answer, and what it cost is counted."""
     parts = api.events(api.thinking("Hm."), api.raw_call("view_file", '{"path": "kernel.py"}'))

@@ -50,6 +50,7 @@ def paragraphs(text):
     return [line.strip() for line in text.splitlines() if len(line.strip()) > 40]
 
 
+@pytest.mark.slow
 def test_a_bare_session_sends_nothing_of_the_skill_and_has_no_tool_of_it(tmp_path):
     request = asked(tmp_path / "bare", Settings(skill=BARE, on="compile", arch="sm_90a"))
     sent = json.dumps([request.system, request.messages[0], list(request.tools)])
@@ -87,6 +88,7 @@ def test_a_bare_prompt_says_where_it_is_judged_and_names_no_tool_that_it_lacks(t
     assert (", then the faster" in prompt) == target.executes
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("page", known_pages())
 def test_a_hidden_page_is_not_named_and_the_rest_of_the_manifest_stays(page):
     whole = system_prompt(PROBLEM, "", EMULATED)

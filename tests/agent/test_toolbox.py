@@ -259,6 +259,7 @@ def test_a_cheat_is_rejected_with_its_rule_and_never_kept(tmp_path):
     assert "no kernel is verified" in bench.refused("finish", summary="done")
 
 
+@pytest.mark.slow
 def test_a_problem_that_a_model_wrote_is_confined_by_its_judge(tmp_path):
     writing = f"    open({str(tmp_path / 'written')!r}, 'w')\n    return [torch.randn(512"
     problem = PROBLEM.replace("    return [torch.randn(512", writing)

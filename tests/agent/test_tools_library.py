@@ -7,12 +7,15 @@ import json
 import socket
 from pathlib import Path
 
+import pytest
+
 from cutesmith.agent.texts.bounded_text import LIMIT
 from cutesmith.agent.tools.library_tools import PAGE_CHARACTERS
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 
+@pytest.mark.slow
 def test_a_search_gives_addresses_that_can_be_read(bench):
     found = bench.call("search_references", query="UNSUP_EARLY_EXIT", limit=2).text
     address = found.split()[0]
@@ -28,6 +31,7 @@ def test_a_page_that_is_too_long_comes_with_the_addresses_of_its_sections(bench)
     assert not bench.call("read_reference", address=address).is_error
 
 
+@pytest.mark.slow
 def test_what_is_not_there_is_told_with_what_is(bench):
     assert "troubleshooting.md" in bench.refused("read_reference", address="nothing.md")
     assert "has no section" in bench.refused("read_reference", address="glossary.md#nothing")
@@ -52,6 +56,7 @@ def test_an_example_is_found_and_fetched_into_the_folder(bench):
     assert bench.call("fetch_example", ids=["cutesmith/rms_norm_residual"]).effects == ()
 
 
+@pytest.mark.slow
 def test_parts_of_an_example_are_shown(bench):
     text = bench.call("fetch_example", ids=["cutesmith/softmax_rows"], outline=True).text
     assert "tokens: softmax_kernel" in text

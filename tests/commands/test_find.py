@@ -108,6 +108,7 @@ def test_it_imports_neither_torch_nor_the_dsl_nor_any_package():
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 def test_where_no_example_computes_what_is_asked_the_section_of_the_pages_is_named(run):
     code, out, _ = run("Viterbi", "with", "bias", "--json")
     assert code == 0

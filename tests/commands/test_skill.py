@@ -45,6 +45,7 @@ def test_the_way_of_a_copy(run, tmp_path):
     assert (code, fields["copies"][0]["kept"]) == (0, ["references/api-core.md.yours"])
 
 
+@pytest.mark.slow
 def test_the_table_says_what_was_done_where(capsys, tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     assert cli.main(["skill", "install", "--client", "claude", "--user"]) == 0

@@ -67,6 +67,7 @@ ARCHS = ("sm_80", "sm_90a", "sm_100a", "sm_120a")
 GOOD = [(name, arch) for name in ("relu_from_dlpack", "relu_direct_jit", "smem_reverse") for arch in ARCHS]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("name", "arch"), [*GOOD, ("copy_reads_values", "sm_90a"), ("hopper_only", "sm_90a")])
 def test_good_kernels_compile(compiled, name, arch):
     report = compiled(name, arch)

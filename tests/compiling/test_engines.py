@@ -71,6 +71,7 @@ def test_a_planted_fault_is_found_at_a_line_of_the_file_and_has_a_remedy(fault):
         assert name == SPECIMEN.name and lines[int(line) - 1].strip() and finding.remedy
 
 
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize(
     ("name", "fault"),
     [
@@ -95,6 +96,7 @@ def test_faults_of_execution_that_show_without_it(name, fault):
     assert not sound.findings
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("name", "words"),
     [

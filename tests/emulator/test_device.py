@@ -31,6 +31,7 @@ def outputs_of(path: Path, arch: str = "sm_90a", *arguments: object, **options):
     return device, returned, expected
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("sanitize", [True, False])
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
 @pytest.mark.parametrize("name", ["relu_tvm_ffi", "relu_from_dlpack", "relu_direct_jit", "smem_reverse"])

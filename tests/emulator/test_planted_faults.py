@@ -66,14 +66,8 @@ def emulate(path, name):
     return device.findings, outputs, expected
 
 
-SOME = set(FAULTS[::4])  # the others in `make test-all`
-
-
-@pytest.mark.parametrize(
-    "path",
-    [path if path in SOME else pytest.param(path, marks=pytest.mark.slow) for path in FAULTS],
-    ids=lambda path: path.stem,
-)
+@pytest.mark.sampled(17)
+@pytest.mark.parametrize("path", FAULTS, ids=lambda path: path.stem)
 def test_a_planted_fault_is_found_at_its_line(path):
     kind, line = planted(path)
     findings, outputs, expected = emulate(path, "kernel_fn")

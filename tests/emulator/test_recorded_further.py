@@ -23,14 +23,10 @@ from evals.studies.emulator.record_further import (
 
 RECORDED = load(RECORDING)
 CASES = list(cases(kernels=False))
-SOME = CASES[::24]
 
 
-@pytest.mark.parametrize(
-    "case",
-    [case if case in SOME else pytest.param(case, marks=pytest.mark.slow) for case in CASES],
-    ids=lambda case: case.name,
-)
+@pytest.mark.sampled(24)
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_a_case_is_that_of_the_h100(case):
     said = differences(emulated(case), RECORDED[case.name])
     assert bool(said) == (case.name in EXPLAINED), said
@@ -60,16 +56,8 @@ def test_an_interleaved_copy_is_that_of_the_h100(name):
     assert not differences(emulated(LATER[name]), load(INTERLEAVED)[name])
 
 
-SPARSE_PRODUCTS = list(sparse_cases())
-SOME_SPARSE = {case.name for case in SPARSE_PRODUCTS[:23] if ".s32." in case.name or "e4m3.e5m2" in case.name}
-SOME_SPARSE |= {case.name for case in SPARSE_PRODUCTS[23::9]}
-
-
-@pytest.mark.parametrize(
-    "case",
-    [case if case.name in SOME_SPARSE else pytest.param(case, marks=pytest.mark.slow) for case in SPARSE_PRODUCTS],
-    ids=lambda case: case.name,
-)
+@pytest.mark.sampled(23)
+@pytest.mark.parametrize("case", list(sparse_cases()), ids=lambda case: case.name)
 def test_a_product_with_a_sparse_matrix_is_that_of_the_h100(case):
     assert not differences(emulated(case), load(SPARSE)[case.name])
 

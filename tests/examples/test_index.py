@@ -59,6 +59,7 @@ def test_a_package_record_is_the_installed_file(example: Example):
     assert hashlib.sha256(found.locate_file(example.path).read_bytes()).hexdigest() == example.sha256
 
 
+@pytest.mark.slow
 def test_our_kernels_are_what_a_rebuild_gives_and_meet_the_contract():
     rebuilt = own(ROOT)
     assert rebuilt.faults == ()

@@ -63,6 +63,7 @@ def test_recall_and_reciprocal_rank(name, recall, reciprocal_rank):
     assert measured.mean_reciprocal_rank >= reciprocal_rank
 
 
+@pytest.mark.slow
 def test_a_search_takes_less_than_a_fifth_of_a_second():
     taken = []
     for shift in range(1, 9):  # the best of eight: what else runs on the machine is not our slowness

@@ -164,6 +164,7 @@ def test_a_kernel_that_raises_on_derived_inputs_is_told_on_which(tmp_path):
     assert "derived: NaN and Inf [float32[16, 64]]: kernel.py:" in verdict.summary
 
 
+@pytest.mark.slow
 def test_ordinary_values_of_the_same_problem_are_decided(tmp_path):
     path = tmp_path / "kernel.py"
     path.write_text(LENGTHS.format(scale="1.0", wrong="[:1] + 7"))
@@ -190,6 +191,7 @@ def kernel_fn(x):
 """
 
 
+@pytest.mark.slow
 def test_a_case_whose_results_are_all_nan_is_not_decided(tmp_path):
     """The variance of one element is 0 / 0: a kernel that gives NaN there is neither right nor wrong."""
     path = tmp_path / "kernel.py"
@@ -203,6 +205,7 @@ def test_a_case_whose_results_are_all_nan_is_not_decided(tmp_path):
     assert "not decided" in verdict.summary
 
 
+@pytest.mark.slow
 def test_a_number_where_all_results_are_nan_is_still_wrong(tmp_path):
     path = tmp_path / "kernel.py"
     path.write_text(SPREAD.format(divisor="max(1, x.shape[-1] - 1)"))

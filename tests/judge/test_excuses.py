@@ -94,6 +94,7 @@ def test_narrower_sums_do_not(judged, dtype):
     assert judged(values, values.double().sum(-1).float() + 2e-3).violation
 
 
+@pytest.mark.slow
 def test_of_many_outputs_the_magnitude_is_known(judged):
     values = unlucky(16)
     assert judged(values, in_float32(values)).violation
@@ -140,6 +141,7 @@ def variance(values):
 AT_1000 = 2.0**-14  # the spacing of float32
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("side", [1, -1])
 @pytest.mark.parametrize(("steps", "passes"), [(1, True), (16, False)])
 def test_a_mean_may_be_a_rounding_off_at_a_large_offset_where_pytorch_has_the_right_one(tmp_path, side, steps, passes):
@@ -190,6 +192,7 @@ WRONG_AT_AN_OFFSET = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("formula", "kernel"), WRONG_AT_AN_OFFSET.values(), ids=WRONG_AT_AN_OFFSET)
 def test_a_wrong_one_is_found_there_whatever_the_draw(tmp_path, formula, kernel):
     reference = reference_of(tmp_path, formula)
@@ -235,6 +238,7 @@ def test_a_gpu_with_room_widens_larger_tensors():
     assert _fits_widened([many]) and not _fits_widened([many.expand(1 << 20, MOST_WIDENED + 1)])
 
 
+@pytest.mark.slow
 def test_a_mean_of_what_a_norm_gives_is_noise_of_any_float32_order_but_no_number(tmp_path):
     """KernelBench's level 2, problem 23: 1.6e-17 in float64, 3e-9 in PyTorch, 2.6e-8 in a kernel that is right."""
     reference = reference_of(tmp_path, "torch.nn.functional.group_norm(x, 4).mean((1, 2, 3))")

@@ -30,6 +30,7 @@ def cases(grown):
     return [(case.long, case.kept, case.sizes) for case in found]
 
 
+@pytest.mark.slow
 def test_a_long_size_stays_and_the_others_give_way():
     x, weight = torch.empty(16384, 4096), torch.empty(4096)
     assert cases(growth(x, weight)) == [(16384, 16384, {4096: 32})]
@@ -98,6 +99,7 @@ SQUARES = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", SQUARES)
 def test_each_axis_of_a_square_is_long_alone_where_the_reference_takes_it(name):
     function, count, groups = SQUARES[name]

@@ -114,6 +114,7 @@ def get_input_sets():
 """
 
 
+@pytest.mark.slow
 def test_input_sets_that_ran_smaller_are_told_with_their_sizes(write_file):
     """The kernel takes them as they are drawn, and no others."""
     path = write_file(long_rows(REFUSAL=REFUSES.format("not in (40, 4096, 8192)"), PROMISED="False") + SETS)
@@ -261,6 +262,7 @@ def test_a_launch_that_is_refused_at_full_size_fails_the_kernel(write_file):
     assert [case.passed for case in verdict.cases] == [True, False]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("statement", "code", "rule", "words"),
     [

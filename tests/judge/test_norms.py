@@ -122,6 +122,7 @@ def violations(folder, formula, output_of, draws, seeds):
             )
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(("formula", "output_of"), NORMS.values(), ids=NORMS)
 def test_an_honest_norm_of_equal_values_passes(tmp_path, formula, output_of):
     for norm in HONEST.values():

@@ -28,6 +28,7 @@ def verdict_of(tmp_path, kernel, *, elements=1, values="(1.0, 1.0234375)", dtype
     return verdict_here(path, on="cpu")
 
 
+@pytest.mark.slow
 def test_a_number_that_is_nearly_right_for_other_inputs_too_is_not_an_old_result(tmp_path):
     verdict = verdict_of(tmp_path, "y.view(torch.int16).numpy()[...] = 0x3F80  # 1")
     assert verdict.exit_code == ExitCode.WRONG_RESULT, verdict.summary

@@ -63,6 +63,7 @@ def kernels(name):
         yield kernel
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", FUNCTIONS)
 @pytest.mark.parametrize("seed", range(4))
 def test_any_order_of_equal_elements_passes(name, seed):
@@ -95,6 +96,7 @@ FAULTS = {
 }
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("fault", FAULTS)
 def test_wrong_places_fail(fault):
     torch.manual_seed(0)
@@ -134,6 +136,7 @@ def routed(x):
     return order, mask, mask.sum(0), torch.zeros_like(x).scatter(-1, order, values.float().softmax(-1).to(x.dtype))
 
 
+@pytest.mark.slow
 def test_what_is_made_from_the_places_follows_those_that_a_kernel_returns():
     torch.manual_seed(0)
     x, generator = tied(), torch.Generator().manual_seed(1)
@@ -164,6 +167,7 @@ def test_a_mask_alone_passes_with_the_first_or_the_last_of_equal_elements():
     assert not undecided_orders(lambda x: x.topk(4).values, [x]) and not undecided_orders(torch.abs, [x])
 
 
+@pytest.mark.slow
 def test_two_steps_of_which_one_is_returned():
     """Groups are chosen first, as routers of many experts do: their order is open too, and no output shows it."""
 
@@ -181,6 +185,7 @@ def test_two_steps_of_which_one_is_returned():
     assert not any(said(reference, x, kernel(x, first))[0]) and not any(said(reference, x, kernel(x, last))[0])
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", ["kthvalue", "median", "mode"])
 def test_one_place_of_each_row(name):
     torch.manual_seed(0)

@@ -86,6 +86,7 @@ def test_a_right_kernel_of_a_list_and_options_is_verified(write_file):
     }
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("old", "new"),
     [

@@ -239,6 +239,7 @@ RELATED = {
 }
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("name", RELATED)
 def test_sizes_that_belong_together_change_together(name, seed):

@@ -88,6 +88,7 @@ def convolution_of(form):
     return function, image, {bits: by_bits(convolution, *weight, bits=bits, **named) for bits in (24, 11, 10, 8)}
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel lengths")
 @pytest.mark.parametrize("form", FORMS)
 def test_tf32_passes_and_coarser_factors_do_not(tmp_path, form):
@@ -207,6 +208,7 @@ def network(x, bits, folded=False):
     return x
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     "end", [lambda y: y, lambda y: functional.group_norm(y, 4), lambda y: y.mean((2, 3)).softmax(1)]
 )
@@ -219,6 +221,7 @@ def test_roundings_are_carried_through_networks(tmp_path, end, folded, bits, see
     assert (problem.says(x, end(network(x, bits, folded))).violation is None) is (bits == 11)
 
 
+@pytest.mark.slow
 def test_places_that_tf32_moves_may_be_others(tmp_path):
     torch.manual_seed(7)
     function, _, kernels = convolution_of("conv2d")
@@ -240,6 +243,7 @@ SPECIAL = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("form", ["conv2d", "transposed", "conv1d"])
 @pytest.mark.parametrize("values", SPECIAL)
 def test_tf32_passes_on_derived_draws(tmp_path, form, values):
@@ -264,6 +268,7 @@ def test_a_stated_tolerance_stands_beside_what_tf32_costs(tmp_path):
     assert problem.says(x, kernels[11](x), rtol=1e-4, atol=1e-4, precision=Precision.FLOAT32).violation
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("stated", [{}, {"rtol": 1e-4, "atol": 1e-4}])
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel lengths")

@@ -128,6 +128,7 @@ def test_one_buffer_for_all_calls_is_found(tmp_path):
     assert (verdict.exit_code, verdict.rule) == (ExitCode.REJECTED, "O13")
 
 
+@pytest.mark.slow
 def test_a_kernel_may_refuse_shapes_that_were_not_promised(tmp_path):
     before = f"if x.shape[-1] not in (6, 20) or not x.is_contiguous():\n    raise ValueError('no such shape')\n{WRITE}"
     verdict = verdict_of(tmp_path, kernel_returning("y", before))
@@ -193,6 +194,7 @@ def test_shapes_are_not_derived_where_the_file_names_one(tmp_path):
     assert "derived: odd sizes" in {case.name for case in promised.cases}
 
 
+@pytest.mark.slow
 def test_sloppy_sums_of_large_offsets_fail(tmp_path):
     problem = "import numpy, torch\ndef reference_fn(x):\n    return x.var(-1)\n"
     problem += "def get_inputs():\n    return [torch.randn(8, 512)]\n"
@@ -367,6 +369,7 @@ def test_the_whole_path_through_two_confined_processes(tmp_path, largest):
     assert json.loads(verdict.to_json())["cases"]
 
 
+@pytest.mark.slow
 def test_a_compile_only_pass_is_never_verified():
     verdict = verdict_here(ROOT / "evals" / "adversarial" / "honest_plain.py", on="compile")
     assert (verdict.exit_code, verdict.status) == (ExitCode.PASSED, "compiled"), verdict.summary

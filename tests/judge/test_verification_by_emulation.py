@@ -25,6 +25,7 @@ REVERSE = (ROOT / "tests" / "kernels" / "smem_reverse.py").read_text()
 SEGMENTS = ROOT / "tests" / "kernels" / "first_of_segments.py"
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("fault", "words"),
     [("race_reverse", "race"), ("uninitialised_shared", "uninitialised read"), ("wgmma_wait_missing", "missing wait")],
@@ -73,6 +74,7 @@ def test_a_kernel_is_refused_that_is(write_file, line, instead, code, rule, word
     assert (verdict.exit_code, verdict.rule) == (code, rule) and words in verdict.summary, verdict.summary
 
 
+@pytest.mark.slow
 def test_empty_inputs_need_no_launch_though_an_output_is_not_empty(write_file):
     source, sets = REVERSE, "def get_input_sets():\n    yield [torch.randn(0, device='cuda')]\n\n\ndef get_inputs():"
     for old, new in (
@@ -98,6 +100,7 @@ def test_a_tolerance_of_its_own_lets_no_narrow_code_pass():
     assert "only this file's own TOLERANCE lets it pass" in verdict.summary
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("name", "tolerances", "said"),
     [
@@ -130,6 +133,7 @@ def test_parts_that_lose_the_rest_are_less_than_the_problem(write_file):
     assert lossy.cases[0].explanation.endswith("less than any type of the problem has")
 
 
+@pytest.mark.slow
 def test_where_a_gpu_runs_the_kernel_it_is_compiled_once_more_to_see(tmp_path):
     path = ADVERSARIAL / "o9_own_tolerance.py"
     compiled = Judge(path=path, problem=path, options=VerifyOptions())._compiled(tmp_path, "sm_90a")

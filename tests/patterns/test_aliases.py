@@ -125,6 +125,7 @@ CASES = {
 }
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", CASES)
 def test_the_graph_computes_what_pytorch_does(name):
     function, inputs = CASES[name]

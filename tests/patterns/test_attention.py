@@ -184,6 +184,7 @@ def test_blocks_that_take_several_tiles(name, tmp_path):
     torch.testing.assert_close(ours, theirs, rtol=2e-2, atol=2e-2)
 
 
+@pytest.mark.slow
 def test_the_hopper_kernel_is_for_what_tma_reaches():
     def forms(function, inputs, arch="sm_90a"):
         plan = match(trace_function(function, inputs))
@@ -193,6 +194,7 @@ def test_the_hopper_kernel_is_for_what_tma_reaches():
     assert forms(causal, heads(), "sm_100a") == forms(causal, heads(width=18)) == {"AttentionConfiguration"}
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("change", "scales"),
     [
@@ -208,6 +210,7 @@ def test_a_positive_factor_is_left_to_the_exponents(change, scales):
     assert (problem.scale is not None) == scales and problem.score_inside.is_identity == scales
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", [*CASES, *SLOW_CASES])
 def test_the_graph_computes_what_pytorch_does(name):
     function, inputs = {**CASES, **SLOW_CASES}[name]
@@ -386,6 +389,7 @@ def test_keys_of_few_tiles_are_read_in_parts(queries, lengths, tmp_path):
         assert not kernel.kernel_fn(*map(move, (q, k, v))).cpu().any()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("case", ["few keys", "many tiles", "a causal mask", "sm_80"])
 def test_other_attention_takes_one_launch(case):
     heads_of, keys = (200,) if case == "many tiles" else (2,), 100 if case == "few keys" else 1100

@@ -122,6 +122,7 @@ def test_attention_is_one_launch(name):
     assert sorted(patterns) == sorted(["attention", *CASES[name][2]])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     [pytest.param(n, marks=[pytest.mark.slow] * (n != "rotary, shared heads")) for n in CASES],

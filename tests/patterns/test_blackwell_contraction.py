@@ -90,6 +90,7 @@ CASES = {
 FAST = ("pair", "several")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "name", [name if name in FAST else pytest.param(name, marks=pytest.mark.slow) for name in CASES]
 )

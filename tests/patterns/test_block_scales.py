@@ -109,6 +109,7 @@ def test_results(name, tmp_path):
     assert found.dtype == exact.dtype and error < torch.finfo(found.dtype).eps
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(
     ("name", "blocks"),
     [
@@ -129,6 +130,7 @@ def test_scales_are_found_however_they_are_said(name, blocks):
     torch.testing.assert_close(found, exact)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "function",
     [

@@ -76,6 +76,7 @@ def check(source, function, calls, folder):
 SLOW = ("operands", "batch of vectors", "no vectors", "not adjacent", "different shapes")
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.slow if name in SLOW else ()) for name in CASES])
 def test_kernels_compute_what_pytorch_does(name, tmp_path):
     function, inputs, pattern = CASES[name]
@@ -164,6 +165,7 @@ def test_lanes_are_the_fewer_the_fewer_rows_there_are():
     assert [widest_lanes(rows, 4) for rows in (0, 1055, 1056, 2111, 2112, 1 << 30)] == [0, 0, 1, 1, 2, 1024]
 
 
+@pytest.mark.slow
 def test_rows_that_are_not_aligned_have_blocks_as_wide_as_others(tmp_path):
     function = lambda x: x.sum(1)  # noqa: E731
     x = normal(9, 8, 4095)

@@ -73,6 +73,7 @@ def assert_interpreted(function, *inputs):
     torch.testing.assert_close(actual, expected, rtol=2e-5, atol=2e-5, equal_nan=True)
 
 
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("name", CASES)
 def test_pairs_of_real_numbers_compute_what_complex_ones_do(name):
     assert_interpreted(CASES[name], X, Y)
@@ -83,6 +84,7 @@ def test_zeros_infinities_and_nan_are_as_pytorch_has_them(name):
     assert_interpreted(CASES[name], *PAIRS.T.contiguous())
 
 
+@pytest.mark.slow
 def test_the_length_of_a_fourier_transform_is_free():
     graph = trace_function(long_convolution, (normal(2, 12), normal(2, 12, seed=1)))
     assert graph.holds_for_other_sizes

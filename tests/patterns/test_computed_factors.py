@@ -152,6 +152,7 @@ def test_two_products_of_one_factor_each_read_their_weights():
     torch.testing.assert_close(interpret_chain(plan, inputs), expected, rtol=2**-7, atol=2**-7)
 
 
+@pytest.mark.slow
 def test_few_tokens_read_narrow_weights_and_many_a_copy():
     def launches(tokens: int) -> int:
         inputs = [torch.empty(*shape, dtype=dtype, device="meta") for shape, dtype in weights(tokens)]
@@ -179,11 +180,13 @@ def test_an_infinite_scale_of_a_zero_is_no_number(name, tmp_path):
     assert not out.isfinite().all()
 
 
+@pytest.mark.slow
 def test_scales_multiply_sums():
     assert all("mul" not in computed_plan(*CASES[name]).problem.b.source for name in ("columns", "groups", "float8"))
     assert "mul" in computed_plan(*CASES["short groups"]).problem.b.source
 
 
+@pytest.mark.slow
 def test_bytes_become_floats_four_at_once():
     for name, words in (
         ("columns", ["word ^ Uint32(0x80808080)"]),

@@ -79,6 +79,7 @@ def check(function, inputs, folder):
         torch.testing.assert_close(ours, theirs, rtol=tolerance, atol=tolerance * size)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", CASES)
 def test_results(name, tmp_path):
     check(*CASES[name], tmp_path)

@@ -76,6 +76,7 @@ SLOW = (
 )
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", EVERY)
 def test_the_graph_computes_what_pytorch_does(name):
     function, inputs = EVERY[name]
@@ -133,6 +134,7 @@ def test_the_taps_of_a_line_are_one_factor_of_overlapping_rows(sizes, product, t
     assert isinstance(found.configurations("sm_90a")[0], HopperConfiguration)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("taps", "products"), [((3, 3), 1), ((2, 3), 0)])
 def test_many_taps_of_a_channel_are_diagonals_of_one_product(taps, products):
     function, inputs = case(lambda x, w: F.conv2d(x, w, groups=3), (2, 3, 6, 8), (3, 1, *taps), dtype=BF16)
@@ -173,6 +175,7 @@ def test_gradients_that_are_not_wanted_cost_nothing(wanted):
     torch.testing.assert_close(ours.to(BF16), theirs, rtol=2e-2, atol=0.2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("allowed", [True, False])
 def test_float32_may_round_where_pytorch_s_flag_for_convolutions_allows_it(allowed, monkeypatch):
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", allowed)

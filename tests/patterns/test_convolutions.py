@@ -149,6 +149,7 @@ def test_more_results(name, tmp_path):
     check(*SLOW_CASES[name], tmp_path)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", EVERY)
 def test_the_graph_computes_what_pytorch_does(name):
     function, inputs = EVERY[name]

@@ -73,6 +73,7 @@ def test_what_takes_far_longer_unfused_is_not_raced():
     assert len(plan_covers(trace_function(F.scaled_dot_product_attention, heads), "sm_90a", raced=True)) == 1
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("limit", "expected"),
     [(1, [0]), (2, [0, 1]), (3, [0, 0, 1]), (4, [0, 0, 0, 1]), (8, [0, 0, 0, 0, 0, 0, 1, 2])],

@@ -94,6 +94,7 @@ def plan_of(function, inputs):
     return whole_or_cut(trace_function(function, inputs))
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.slow] * (n == "rnn")) for n in CASES])  # as "gru"
 def test_the_launches_compute_the_function(name):
     function, inputs = CASES[name]
@@ -224,6 +225,7 @@ def composition(seed):
     return function, (x, square, vector), steps
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("seed", range(40))
 def test_random_compositions_are_cut_right(seed):
     function, inputs, steps = composition(seed)

@@ -105,6 +105,7 @@ def compare(function, inputs, found):
 SLOW = {"linear, smaller", "linear, larger", "linear, corners", "cubic", "cubic, double"}  # to trace
 
 
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in CASES])
 def test_graphs_compute_what_pytorch_does(name):
     function, inputs = CASES[name]

@@ -231,6 +231,7 @@ APART = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("arch", ARCHS)
 @pytest.mark.parametrize("name", PAIRED)
 def test_what_meets_is_one_launch(name, arch):

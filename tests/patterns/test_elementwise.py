@@ -130,6 +130,7 @@ PAIRS = {
 }
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", PAIRS)
 def test_pairs_are_computed_in_tiles(name, tmp_path):
     """With tiles from one element on: the emulated GPU computes few."""
@@ -380,6 +381,7 @@ def test_a_result_of_numbers_alone_takes_its_device_from_an_argument(tmp_path):
     assert found.equal(function(normal(2, 300)))
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float64, torch.int8, torch.bool])
 def test_a_tensor_of_one_number_has_its_own_type(dtype, tmp_path):
     """Of the sum of no elements, too: the fuzz's seed 13386 got float32 for float16."""
@@ -412,6 +414,7 @@ def test_shifts_before_and_after_a_remainder_are_whole_vectors_each(tmp_path):
         assert torch.equal(kernel.kernel_fn(move(x)).cpu(), function(x))
 
 
+@pytest.mark.slow
 def test_tanh_in_half_precision_is_right_for_all_sizes_of_numbers(tmp_path):
     sizes = torch.cat((torch.logspace(-4, 1.2, 500, dtype=torch.float64), torch.tensor([0.0, 0.02, 60000.0])))
     x = torch.cat((sizes, -sizes)).half()
@@ -425,6 +428,7 @@ def above_the_diagonal(a):
     return (a[:, None, 0] * a[None, :, 1] > a[None, :, 2]).triu(1)
 
 
+@pytest.mark.slow
 def test_numbers_that_lie_apart_are_loaded_one_by_one(tmp_path):
     a = torch.randn(37, 4, generator=torch.Generator().manual_seed(0))
     plan = plan_of(above_the_diagonal, a)

@@ -85,6 +85,7 @@ def quantised(x):
     return torch.ldexp(x.float(), -scale).to(E4M3), scale.squeeze(-1)
 
 
+@pytest.mark.slow
 def test_rows_are_quantised_with_a_power_of_two(tmp_path):
     x = normal(5, 64, dtype=torch.bfloat16) * torch.tensor([[1e-30], [0.0], [1.0], [300.0], [1e30]]).bfloat16()
     for found, expected in zip(on_emulator(quantised, (x,), tmp_path), quantised(x), strict=True):

@@ -24,6 +24,7 @@ CASES = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("special", [False, True], ids=["finite", "special"])
 def test_the_graph_computes_what_pytorch_does(name, special):

@@ -44,6 +44,7 @@ def in_float64(function, *inputs):
     return function(*(each.double() if each.is_floating_point() else each for each in inputs))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", CHOSEN)
 def test_a_product_reads_the_matrices_that_an_index_chooses_where_they_lie(name):
     """No launch gathers them: what a product reads is as large as the array, which has fewer than there are tokens."""

@@ -70,6 +70,7 @@ def test_a_trace_is_added_for_a_layer_at_most() -> None:
     assert traces(8) - traces(4) <= 8
 
 
+@pytest.mark.slow
 def test_slices_of_a_row_take_as_much_for_each_part() -> None:
     """Whether a value follows the place in the row was found from all that the parts behind it are made of."""
 

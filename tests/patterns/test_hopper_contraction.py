@@ -120,6 +120,7 @@ def test_the_kernel_serves_what_tma_cannot_address(inputs, tmp_path):
     torch.testing.assert_close(out, *exactly(linear_gelu, inputs), rtol=1e-2, atol=0.1)
 
 
+@pytest.mark.slow
 def test_one_kernel_serves_other_sizes(tmp_path):
     sizes = ((4096, 4096, 4096), (1, 72, 8), (300, 264, 136))
     plan = plan_of(torch.matmul, bf16(64, 64), bf16(64, 64))

@@ -106,6 +106,7 @@ def test_other_windows_are_a_launch_of_their_own(name):
     assert patterns(plan) == ["interleaving", "windows"]
 
 
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("name", CASES)
 def test_the_graph_computes_what_pytorch_does(name):
     function, inputs = CASES[name]

@@ -76,6 +76,7 @@ def planned(size):
     return whole_or_cut(with_tf32(trace_function(F.conv3d, (x, w))))
 
 
+@pytest.mark.slow
 def test_it_is_chosen_where_it_is_predicted_to_be_faster():
     """The tiles that an H200 measured as the best: 920 us, where 192 x 128, half of them outside, took 1325."""
     assert [launch.plan.pattern for launch in planned(64).launches] == ["elementwise", "elementwise", "contraction"]

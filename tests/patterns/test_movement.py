@@ -59,6 +59,7 @@ EASY = {
 }
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", [*CASES, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW_CASES)])
 def test_one_kernel_moves_elements(name, tmp_path):
     function, sets = {**CASES, **SLOW_CASES}[name]
@@ -101,6 +102,7 @@ def test_points_outside_of_an_image_are_left_out_whatever_it_holds(mode, corners
     torch.testing.assert_close(found, function(image.double(), GRID.double()).float(), equal_nan=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["bilinear", "nearest"])
 @pytest.mark.parametrize("corners", [False, True])
 def test_coordinates_that_are_not_finite_give_what_they_give_on_a_gpu(mode, corners):

@@ -134,6 +134,7 @@ def test_one_launch_with_the_work_on_positions():
     assert {launch.plan.pattern for launch in plan.launches[:-1]} == {"elementwise"}  # of weights and bias
 
 
+@pytest.mark.slow
 def test_what_reads_positions_follows():
     plan = planned(lambda x, w, b: F.conv_transpose2d(x, w, b, stride=2).softmax(1))
     assert [launch.plan.pattern for launch in plan.launches][-2:] == ["contraction", "columns"]

@@ -80,6 +80,7 @@ def test_one_kernel_serves_other_sizes(name, tmp_path):
                 torch.testing.assert_close(ours.cpu(), exact, rtol=1e-5, atol=1e-5, check_dtype=False)
 
 
+@pytest.mark.slow
 def test_what_a_kernel_does_not_broadcast_it_refuses(tmp_path):
     function = lambda x, y: torch.cat((x[:, :4] * y, x[:, 4:] + y), 1)  # noqa: E731
     with emulated_device("sm_80"):
@@ -131,6 +132,7 @@ LIMITS = {  # a function, shapes that it is traced with, others that the kernel 
 }  # fmt: skip
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", LIMITS)
 def test_sizes_at_which_no_law_holds_are_refused(name, tmp_path):
     function, shapes, refused, taken = LIMITS[name]
@@ -227,6 +229,7 @@ NETWORKS = {
 }  # fmt: skip
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", NETWORKS)
 def test_laws_of_sizes_behind_windows_hold(name):
     """What is followed from one set of sizes are the numbers of a trace on another one."""
@@ -369,6 +372,7 @@ REFUSED = {  # a function, shapes that it is traced with, and others that PyTorc
 }  # fmt: skip
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", REFUSED)
 def test_sizes_that_pytorch_refuses_are_refused(name):
     function, shapes, refused, told = REFUSED[name]

@@ -117,6 +117,7 @@ def test_large_ones_go_by_phases_whose_products_are_hopper_s():
     assert isinstance(plan.launches[1].plan.configurations("sm_90a")[0], HopperConfiguration)
 
 
+@pytest.mark.slow
 def test_an_image_is_copied_once_for_the_products_of_all_phases():
     plan = plan_of_sizes(turned(2, stride=2, padding=1), (128, 64, 128, 128), (64, 64, 3, 3))
     products = [launch for launch in plan.launches if launch.plan.pattern == "contraction"]

@@ -258,6 +258,7 @@ def test_a_drafted_convolution_is_short_and_holds_nothing_else(tmp_path: Path) -
     assert unreached(draft) == []
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(
     "name",
     [

@@ -135,6 +135,7 @@ SLOW_CASES = {
 }
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", [*CASES, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW_CASES)])
 def test_steps_become_scans(name):
     function, inputs = (CASES | SLOW_CASES)[name]
@@ -158,6 +159,7 @@ def test_a_selective_scan_on_the_emulated_gpu(length, tmp_path):
     close(2e-6, of_largest=True)(outs[0], exactly(function, longer)[0])
 
 
+@pytest.mark.slow
 def test_pieces_without_a_state_are_computed_at_once():
     def function(x, w):
         return torch.stack([torch.relu(x[..., at] * w[at]) for at in range(x.shape[-1])], -1)

@@ -242,6 +242,7 @@ def test_a_router_takes_one_launch(arch):
     assert launches(float_softmax, inputs, arch) == ["contraction"]
 
 
+@pytest.mark.slow
 def test_rows_longer_than_a_tile_take_two_launches():
     assert launches(softmax, (empty(4096, 512), empty(512, 512))) == ["contraction", "rows"]
 

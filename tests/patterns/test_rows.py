@@ -74,6 +74,7 @@ def widest_bits(recorded):
 # What is compiled
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", row_cases.COMPILED)
 def test_outputs_are_dense_and_typed_as_pytorch_s(name, tmp_path):
     function, inputs = CASES[name]
@@ -86,12 +87,14 @@ def test_outputs_are_dense_and_typed_as_pytorch_s(name, tmp_path):
     assert len(recorded.launches) == (name != "no_rows")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arch", ["sm_80", "sm_100a"])
 def test_other_architectures(arch, tmp_path):
     recorded, module, _ = record(*CASES["log_softmax"], tmp_path, arch)
     check_launch(module, recorded.launches[0], 65, 1000, 4)
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(
     ("shape", "vector"), [((64, 4096), 8), ((17, 1), 1), ((17, 130), 2), ((5, 1037), 1), ((2, 40000), 8)]
 )
@@ -104,6 +107,7 @@ def test_vectors_are_of_16_bytes_where_they_divide_the_row(shape, vector, tmp_pa
     assert (compiled.stack_bytes, compiled.local_loads, compiled.local_stores) == (0, 0, 0)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("name", "load_bits"), [("strided", 128), ("odd_pitch", 16), ("misaligned", 16)])
 def test_layouts_that_vectors_cannot_read(name, load_bits, tmp_path):
     function, inputs = CASES[name]
@@ -115,6 +119,7 @@ def test_layouts_that_vectors_cannot_read(name, load_bits, tmp_path):
     assert widest_bits(recorded)[0] == load_bits and out.is_contiguous() and not recorded.errors
 
 
+@pytest.mark.slow
 def test_one_kernel_serves_every_number_of_rows(tmp_path):
     calls = [(normal(rows, 64),) for rows in (1, 7, 1000, 0)]
     recorded, module, _ = record(CASES["softmax"][0], [normal(64, 64)], tmp_path, calls=calls)
@@ -145,6 +150,7 @@ def test_a_column_that_no_input_has_is_counted_once(tmp_path):
     assert torch.equal(total, torch.ones(1))
 
 
+@pytest.mark.slow
 def test_numbers_are_arguments(tmp_path):
     function, inputs = CASES["scalar"]
     recorded, _, _ = record(function, inputs, tmp_path, calls=[(inputs[0], 0.25)])
@@ -443,6 +449,7 @@ def over_its_extreme(x, least):
     return x / torch.where(least, x.amin(-1, keepdim=True), x.amax(-1, keepdim=True))
 
 
+@pytest.mark.slow
 def test_elements_are_divided_by_a_value_of_the_row_as_exactly_as_by_a_division(tmp_path):
     rows = [normal(96, seed=seed) * 2.0**power for seed, power in enumerate((0, 3, -66, 70, 120, -120, -145))]
     rows += [torch.linspace(-3, 3, 96), torch.zeros(96), -torch.zeros(96), torch.full((96,), -7.0)]

@@ -115,6 +115,7 @@ def check(function, inputs, folder, every=False):
             close(2e-6, of_largest=True)(ours, theirs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_results(name, tmp_path):
     check(*CASES[name], tmp_path)

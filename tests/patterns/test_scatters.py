@@ -209,6 +209,7 @@ def test_one_kernel_serves_other_sizes(tmp_path):
         compare(function, given, found)
 
 
+@pytest.mark.slow
 def test_the_sum_of_floats_is_the_same_in_every_run(tmp_path):
     x = 10 ** (3 * normal(600, 4))
     first, second = on_emulator(

@@ -75,6 +75,7 @@ def run(plan, folder, *calls, arch="sm_90a", at=0):
         return [[out.cpu() for out in as_list(kernel_fn(*map(move, inputs)))] for inputs in calls]
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", CASES)
 def test_results(name, tmp_path):
     function, inputs = CASES[name]
@@ -118,6 +119,7 @@ def test_before_hopper_a_thread_adds_one_number(tmp_path):
     compare(messages, GRAPH, *run(plan, tmp_path, GRAPH, arch="sm_80"))
 
 
+@pytest.mark.slow
 def test_an_index_outside_changes_nothing(tmp_path):
     source, target = GRAPH[1:]
     target = target.clone()
@@ -148,6 +150,7 @@ TABLES = {
 }
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", TABLES)
 def test_blocks_combine_in_shared_memory_first(name, tmp_path):
     function, inputs = TABLES[name]

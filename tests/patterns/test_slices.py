@@ -227,6 +227,7 @@ def test_a_half_that_is_read_in_place_of_the_other_is_seen(tmp_path):
 # Sizes
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("name", "given", "message"),
     [

@@ -35,6 +35,7 @@ def _traced(function, x):
     return interpret(trace_function(function, [x]), [x])[0]
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", FUNCTIONS)
 @pytest.mark.parametrize(
     ("dtype", "tolerance"), [(torch.float32, 6e-6), (torch.float64, 1e-12), (torch.bfloat16, 1e-2)]
@@ -57,6 +58,7 @@ def test_bessel_functions_oscillate_as_in_float64(order):
         _traced(function, x.double())  # PyTorch's own is right to 2e-7 only: nothing to be compared with
 
 
+@pytest.mark.slow
 def test_polygamma_is_reflected_at_negative_arguments():
     x = torch.tensor([-0.5, -1.25, -2.75, -3.5, 0.25])
     for order in (1, 2, 3):
@@ -67,6 +69,7 @@ def test_polygamma_is_reflected_at_negative_arguments():
         assert torch.allclose(ours.double(), exact, rtol=3e-5, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_values_at_the_ends():
     x = torch.tensor([0.0, -0.0, math.inf, -math.inf, math.nan])
     for function in (torch.special.i0e, torch.special.i1e, torch.special.erfcx):

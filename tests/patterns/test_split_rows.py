@@ -66,6 +66,7 @@ def plan_of(name):
     return match(trace_function(function, inputs))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", CASES)
 def test_the_launches_together_are_the_function(name):
     function, inputs = CASES[name]
@@ -81,6 +82,7 @@ def test_every_launch_has_enough_rows_or_little_to_read():
         assert launches[-1].plan.pattern == "elementwise"
 
 
+@pytest.mark.slow
 def test_a_mean_and_its_deviations_are_one_round():
     assert [launch.name for launch in plan_of("layer_norm").launches] == ["parts", "wholes", "apply"]
     for name in ("two rounds", "gradients"):

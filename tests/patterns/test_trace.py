@@ -211,6 +211,7 @@ def test_gradients_are_those_of_pytorch_where_a_function_enters_inference_mode()
     check(gradient, normal(3, 7), normal(3, 7, seed=1))
 
 
+@pytest.mark.slow
 def test_gradients_that_autograd_finds_within_a_function_are_those_of_pytorch():
     def gradients(x, w):
         with torch.enable_grad():
@@ -366,6 +367,7 @@ DECIDES = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", DECIDES)
 def test_a_number_that_decides_in_python_is_held(name):
     function, number = DECIDES[name]

@@ -75,6 +75,7 @@ def check(function, inputs, folder):
     return plan
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", [POOLED, BY_TWO], ids=["mean", "bilinear"])
 def test_each_place_is_written_once_and_nothing_is_added_by_atomics(case, tmp_path):
     plan = check(*case, tmp_path)

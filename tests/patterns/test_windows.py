@@ -212,6 +212,7 @@ def check(function, inputs, folder, every=False):
             close(2e-6, of_largest=True)(ours, theirs)
 
 
+@pytest.mark.sampled(13)
 @pytest.mark.parametrize("name", CASES)
 def test_results(name, tmp_path):
     check(*CASES[name], tmp_path)
@@ -234,6 +235,7 @@ def test_every_configuration_is_right(name, tmp_path):
 SLOW_GRAPHS = {"bicubic", "bicubic of float64", "bicubic in channels"}  # "bicubic by two" stays
 
 
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize(
     "name", [pytest.param(n, marks=pytest.mark.slow if n in SLOW_GRAPHS else ()) for n in (*CASES, *SLOW_CASES)]
 )
@@ -295,6 +297,7 @@ def test_results_have_the_layout_of_pytorch_or_are_contiguous(tmp_path):
             assert ours.stride() in (expected.stride(), expected.contiguous().stride())
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("place", [0, 1, 15])
 def test_nan_reaches_what_pytorch_weighs_with_zero(place, tmp_path):
     """The first result along a dimension is seen through two elements, and the second weighs nothing."""
@@ -304,6 +307,7 @@ def test_nan_reaches_what_pytorch_weighs_with_zero(place, tmp_path):
     check(function, (x,), tmp_path)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", ["vectors of channels", "bilinear by two", "shares in vectors"])
 def test_an_image_is_read_in_vectors(name, tmp_path):
     function, inputs = CASES[name]

@@ -85,6 +85,7 @@ def test_cubin_and_ptxas_agree_on_spills():
     assert 0 < kernel.local_stores * 4 <= spills.store_bytes <= kernel.local_stores * 16
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
 def test_cubin_reader_agrees_with_nvdisasm(arch, tmp_path):
     program = disassembler() or pytest.skip("nvdisasm is not installed")
@@ -99,6 +100,7 @@ def test_cubin_reader_agrees_with_nvdisasm(arch, tmp_path):
     assert (shown[1], int(shown[2], 16)) == (kernel.name, kernel.registers)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(("name", "loads"), [
     ("relu_tvm_ffi", GlobalLoads(1, 1, 16)),
     ("copy_sum_of_neighbours", GlobalLoads(4, 4, 16)),

@@ -38,6 +38,7 @@ def test_every_page_that_the_manifest_promises_is_there():
     assert sorted(page.path.stem for page in EVERY) == sorted(WANTED)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("page", EVERY, ids=lambda page: page.name)
 def test_names_links_and_tags_hold(page):
     assert [str(complaint) for complaint in check_page(page)] == []
@@ -128,6 +129,7 @@ def test_a_summary_is_the_first_sentence_as_markdown(docstring, summary):
     assert summarise(docstring) == summary
 
 
+@pytest.mark.slow
 def test_the_command_sees_a_page_that_differs_and_rewrites_it(tmp_path, capsys):
     assert main(["--out", str(tmp_path)]) == 0
     page = tmp_path / "api-arch.md"

@@ -12,6 +12,7 @@ from cutesmith.references.search import search, sentences, words_of
 from cutesmith.references.sections import Page
 
 
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize(
     ("query", "page", "heading"),
     [
@@ -34,6 +35,7 @@ def test_words_lose_plurals_and_names_give_their_parts():
     assert words_of("Barriers, zipped_divide") == ["barrier", "zipped_divide", "zipped", "divide"]
 
 
+@pytest.mark.slow
 def test_the_command_prints_sections_or_json(capsys):
     assert main(["named", "barrier", "--limit", "2", "--json"]) == 0
     verdict = json.loads(capsys.readouterr().out)

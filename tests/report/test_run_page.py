@@ -93,6 +93,7 @@ def pages(recorded, hostile) -> dict[str, str]:
     return {"one": page_of(recorded / "timed"), "both": both, "hostile": hostile}
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", ["one", "both", "hostile"])
 def test_only_the_pages_own_script_can_run_and_nothing_is_loaded(pages, name):
     page = pages[name]
@@ -207,6 +208,7 @@ def many(tmp_path_factory) -> tuple[str, float]:
     return page, time.process_time() - started
 
 
+@pytest.mark.slow
 def test_the_page_of_many_results_is_bounded(many):
     page, seconds = many
     assert len(page) < 6_000_000 and seconds < 20

@@ -122,6 +122,7 @@ def writer(cache: TuningCache, number: int) -> subprocess.Popen[str]:
 SHARED = TuningKey(sources=("a",), device="d", inputs="i", method="m")
 
 
+@pytest.mark.slow
 def test_two_writers_and_a_reader_see_whole_answers_only(cache):
     with writer(cache, 1) as first, writer(cache, 2) as second:
         seen, end = Counter(), time.monotonic() + 60

@@ -117,6 +117,7 @@ def test_another_environment_of_the_judge_gets_a_fork_server_of_its_own(monkeypa
     assert not running(first)
 
 
+@pytest.mark.slow
 def test_a_fork_server_that_was_killed_takes_its_workers_along_and_is_replaced():
     with Worker(factory, environment=ENVIRONMENT) as worker:
         worker.call(Act({"action": "echo", "value": 1}))

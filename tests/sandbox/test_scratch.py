@@ -33,6 +33,7 @@ def folder(tmp_path):
     return tmp_path / "folder"
 
 
+@pytest.mark.slow
 def test_whatever_is_in_a_folder_it_can_be_removed(folder, tmp_path):
     nest(folder, 3000)
     (folder / "closed").mkdir()

@@ -58,6 +58,7 @@ def test_the_environment_holds_torch_and_the_dsl_alone(python, folder):
     assert not {"cutesmith", "numpy", "llvmlite", "rich", "httpx", "apache-tvm-ffi", "matplotlib"} & wanted
 
 
+@pytest.mark.slow
 def test_doctor_says_what_is_missing_and_how_to_get_it(run):
     done = run("doctor", "--json")
     assert (done.returncode, done.stderr) == (0, "")
@@ -99,6 +100,7 @@ def test_generate_names_the_package_that_it_needs(run, folder):
     assert not (folder / "cutesmith-out").exists()
 
 
+@pytest.mark.slow
 def test_a_checkpoint_is_kept_and_listed(run, folder):
     assert run("checkpoint_kernel", "backup", "kernel.py", "--note", "first").returncode == 0
     listed = run("checkpoint_kernel", "list", "kernel.py", "--json")
@@ -106,6 +108,7 @@ def test_a_checkpoint_is_kept_and_listed(run, folder):
     assert (folder / ".cutesmith/checkpoints").is_dir()
 
 
+@pytest.mark.slow
 def test_examples_and_references_are_found(run, installed):
     found = run("find_example", "row softmax", "--json")
     assert found.returncode == 0, found.stderr
@@ -114,6 +117,7 @@ def test_examples_and_references_are_found(run, installed):
     assert (installed / "references" / json.loads(section.stdout)["hits"][0]["page"]).is_file()
 
 
+@pytest.mark.slow
 def test_every_script_has_its_help(python, installed, folder):
     """All of them in one process, for speed: each module is imported there for the first time all the same."""
     code = (

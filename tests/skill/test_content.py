@@ -106,6 +106,7 @@ def run(package: Path, folder: Path, *arguments: object) -> subprocess.Completed
 INSTALL = ("-m", "cutesmith", "skill", "install", "--project", ".", "--client")
 
 
+@pytest.mark.slow
 def test_the_package_of_the_wheel_has_the_tasks(unpacked_wheel, tmp_path):
     code = "from cutesmith.evals.suites import load_suite; print(load_suite('core').tasks[0].path)"
     found = run(unpacked_wheel, tmp_path, "-c", code).stdout
@@ -120,6 +121,7 @@ def test_the_package_of_the_wheel_finds_them_and_installs_them(files, unpacked_w
     assert not (copy / "cutesmith/_content").exists()
 
 
+@pytest.mark.slow
 def test_an_installed_copy_gives_what_was_installed(installed, tmp_path):
     """Its own package finds its files, and a copy of the copy is the same copy."""
     run(installed, tmp_path, *INSTALL, "codex").check_returncode()

@@ -92,6 +92,7 @@ def test_a_time_below_the_floor_is_impossible_unless_a_trusted_baseline_beats_it
     assert contest(candidate=5.0, eager=6.0)._impossible() is None
 
 
+@pytest.mark.slow
 def test_the_verdict_sets_times_beside_the_floor(tmp_path):
     verdict = contest(candidate=40.0, eager=60.0)._ended(HONEST, ExitCode.PASSED, "ok")
     assert verdict.speedups == {"eager": 1.5}

@@ -15,6 +15,7 @@ from evals.studies.emulator.instruction_forms import GROUPS, Form, forms
 from evals.studies.emulator.instruction_operands import operands
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("group", GROUPS)
 def test_every_form_gives_the_bits_that_an_h200_gave(group):
     kept = differential.load(differential.DATA, group)

@@ -29,6 +29,7 @@ def test_a_shuffle_may_overwrite_its_source_and_take_constants():
     assert (found == a[:, np.arange(32) ^ 16]).all()
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("whole", [True, False])
 @pytest.mark.parametrize("mode", ["up", "down", "bfly", "idx"])
 def test_shuffles_by_constants_are_those_by_registers(mode, whole):

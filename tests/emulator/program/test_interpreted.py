@@ -55,6 +55,7 @@ def random_end(chance: random.Random) -> str:
     ])  # fmt: skip
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("seed", range(8))
 def test_basic_blocks_do_what_the_body_says(seed):
     chance = random.Random(seed)

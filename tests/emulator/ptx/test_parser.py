@@ -307,6 +307,7 @@ def test_real_line_information(real_ptx):
         assert "sync_threads" in file.read().splitlines()[lines[1] - 1]
 
 
+@pytest.mark.slow
 def test_five_thousand_lines_take_under_half_a_second():
     lines = "".join(
         f"@%p1 fma.rn.f32 %r{n % 20}, %r{n % 7}, 0f3F800000, %r3;\n"

@@ -162,6 +162,7 @@ def check(laid_out, a, b, result, kinds, order=(0, 1)):
     assert torch.equal(found.double().cpu(), a.double().cpu() @ b.double().cpu().T)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("index", range(8))
 def test_layouts_of_the_dsl_with_every_swizzle_and_major(laid_out, index):
     """The product of small integers is exact only if each chunk is read from where the DSL's layout has put it."""

@@ -19,6 +19,7 @@ def recording():
     return found
 
 
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name.removeprefix("wgmma.mma_async.sync.aligned."))
 def test_every_result_is_that_of_the_h200(case, recording):
     found = compare(case, run(case, execute), recording)

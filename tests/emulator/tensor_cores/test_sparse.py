@@ -215,6 +215,7 @@ def launch(opcode, stored, codes, right, kind, *, in_registers=False, selector=0
     return emulate(code, *arrays, block=128, **options), out
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("in_registers", [False, True])
 @pytest.mark.parametrize(
     ("k", "result", "kind", "n", "selector"),

@@ -165,6 +165,7 @@ def bits(*values):
     return np.array(values, np.float32).view(np.uint32).tolist()
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("wait", [LOADED, ""])
 @pytest.mark.parametrize(
     ("form", "words", "expected"),

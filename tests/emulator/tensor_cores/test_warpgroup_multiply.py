@@ -67,6 +67,7 @@ def one(opcode, count, kind="bf16", adds="%p0", a="%da", signs=SIGNED, d="%c"):
     return f"{opcode} {registers(count, d)}, {a}, %db, {adds}{constants(kind, a != '%da', signs)};"
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("source", ["shared", "registers"])
 @pytest.mark.parametrize(
     ("a", "b", "result", "n"),

@@ -86,6 +86,7 @@ def test_a_process_stays_and_one_that_is_killed_or_hangs_is_replaced(engine):
     assert "did not answer in time" in reports(engine, 1)["hangs"].lost and process_of(engine) is None
 
 
+@pytest.mark.slow
 def test_one_that_dies_over_a_job_loses_that_job_alone(engine):
     engine.submit(job("warm"))
     reports(engine, 1)
@@ -100,6 +101,7 @@ def test_one_that_dies_over_a_job_loses_that_job_alone(engine):
     assert not reports(engine, 1)["next"].lost
 
 
+@pytest.mark.slow
 def test_no_process_outlives_the_engine(engine):
     engine.submit(job("one"))
     reports(engine, 1)
@@ -109,6 +111,7 @@ def test_no_process_outlives_the_engine(engine):
     assert not os.path.exists(f"/proc/{pid}")
 
 
+@pytest.mark.slow
 def test_a_gpu_that_is_not_there_is_no_verdict_and_its_slots_take_nothing_more(start):
     """No machine has a GPU 63: the judge's own question to it says so. The jobs come back as lost."""
     engine = start(gpus=("63",))

@@ -60,6 +60,7 @@ def theirs(write_file, tmp_path):
     return f"dir:{tmp_path / 'theirs'}"
 
 
+@pytest.mark.slow
 def test_whatever_lies_in_a_folder_has_its_verdict(write_file, tasks, tmp_path):
     suite = tasks("binary", "broken", "huge", "linked", "none")
     options = ("--suite", suite, "--agent", theirs(write_file, tmp_path), "--on", "compile", "--no-cache")

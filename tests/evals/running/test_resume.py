@@ -146,6 +146,7 @@ except LogWriteError as error:
 """
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_one_sentence_and_the_run_goes_on_later(tmp_path):
     """RLIMIT_FSIZE stands for the disk: a write stops in the middle of the line."""
     command = [sys.executable, "-c", FILLS_THE_DISK, tmp_path]

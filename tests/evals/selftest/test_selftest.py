@@ -88,6 +88,7 @@ def test_a_case_of_another_rule_may_fail_before_the_one_that_is_wanted():
     assert (other.result, other.rule) == ("WRONG", "S2")
 
 
+@pytest.mark.slow
 def test_who_found_the_gpu_s_memory_taken_is_judged_again_alone():
     chosen = [one for one in ALL if one.name in ("h1_imports_judge", "h3_environment")]
     full = "GPU memory"
@@ -135,6 +136,7 @@ def test_each_command_is_the_one_that_anybody_would_call():
     assert "benchmark" in command_of(specimen(command="benchmark"), "gpu")
 
 
+@pytest.mark.slow
 def test_a_verdict_that_is_not_the_wanted_one_ends_with_1(tmp_path, capsys):
     kernels = tmp_path / "evals" / "adversarial"
     kernels.mkdir(parents=True)
