@@ -123,7 +123,8 @@ def backward_kernel(
     thread, (n, kv_head, batch) = cute.arch.thread_idx()[0], cute.arch.block_idx()
     warp_index = cute.arch.make_warp_uniform(cute.arch.warp_idx())
     warpgroup_index = cute.arch.make_warp_uniform(thread // 128)  # 0 loads, 1 and 2 do the arithmetic
-    dim, keys, tiles, group = const_expr(mK.shape[1]), mK.shape[0], mStats.shape[0], mQ.shape[2] // mK.shape[2]
+    dim, queries, keys, tiles = const_expr(mK.shape[1]), mQ.shape[0], mK.shape[0], mStats.shape[0]
+    group = mQ.shape[2] // mK.shape[2]
     bq = const_expr(STEP // dim)
     if warp_index == 0:
         for atom in (tma_Q, tma_dO, tma_stats, tma_K, tma_V, tma_dQ, tma_dK, tma_dV):
@@ -206,11 +207,13 @@ def backward_kernel(
                     power = scores[i] * scale_log2 - lse[i]
                     power = cute.arch.fmin(power, Float32(0.0), nan=True)  # it is above 0 only by rounding
                     scores[i] = cute.math.exp2(power, fastmath=True)
-                # 0 for keys that do not exist or, if causal, come after the query: also where its lse is NaN.
-                if (n + 1) * BN > (cutlass.min(keys, tile * bq + 1) if const_expr(causal) else keys):
+                # 0 where there is no key or query or, if causal, the key comes after it: also where NaN was multiplied.
+                whole = (n + 1) * BN <= (cutlass.min(keys, tile * bq + 1) if const_expr(causal) else keys)
+                if not (whole & ((tile + 1) * bq <= queries)):
                     for i in cutlass.range(cute.size(scores), unroll_full=True):
                         key, query = n * BN + tScS[i][0], tile * bq + tScS[i][1]
-                        if key >= (cutlass.min(keys, query + 1) if const_expr(causal) else keys):
+                        seen = cutlass.min(keys, query + 1) if const_expr(causal) else keys
+                        if (key >= seen) | (query >= queries):
                             scores[i] = Float32(0.0)
                 P = rounded(scores, dtype)
                 warpgroup.wait_group(0)
@@ -327,7 +330,7 @@ def reference_fn(dout, q, k, v, out, lse, causal):
     key, value = (x.float().repeat_interleave(group, 1) for x in (k, v))
     later = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool, device=q.device).triu(1) & causal
     powers = (q.float() @ key.mT * scale - lse.float()[..., None]).clamp(max=0)  # above 0 only by rounding
-    p = powers.exp().masked_fill(later, 0.0)  # where lse is NaN too
+    p = powers.masked_fill(later, -torch.inf).exp()  # 0 where lse is NaN too
     ds = p * (dout.float() @ value.mT - (dout.float() * out.float()).sum(-1, keepdim=True))
     p, ds = (x.to(q.dtype).float() for x in (p, ds))
     dk, dv = ds.mT @ q.float() * scale, p.mT @ dout.float()
