@@ -118,6 +118,18 @@ def test_they_are_those_of_pytorch(name, tmp_path):
 
 
 @slow
+def test_a_key_that_all_queries_score_as_infinitely_low_takes_no_gradient(tmp_path):
+    """A tile of queries that is not full has zeros behind the last one, whose products with -Inf are NaN."""
+    function = partial(gradients, attention)
+    q, k, v, dout = heads(40, 150, lead=(2, 1))
+    q[..., 0], k[..., 149, 0] = 1.0, -torch.inf
+    inputs = q, k, v, dout
+    _, of_keys, of_values = run(planned(function, inputs), inputs, tmp_path)
+    assert not of_keys[..., 149, :].any() and not of_values[..., 149, :].any()
+    assert_close((of_keys, of_values), lambda *x: function(*x)[1:], inputs)
+
+
+@slow
 def test_sizes_of_which_a_window_hides_rows_are_refused(tmp_path):
     """Their gradients are NaN in PyTorch."""
     function = partial(gradients, partial(written_out, window=40))
