@@ -173,7 +173,7 @@ FEW = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) if n != "pairs" else n for n in FEW])
+@pytest.mark.parametrize("name", FEW)
 def test_blocks_that_take_several_tiles(name, tmp_path):
     function, inputs, multiprocessors = FEW[name]
     plan = match(trace_function(function, inputs))

@@ -233,7 +233,7 @@ CACHE_SIZES = [((1, 2, 1, 16), (1, 2, 40, 16), (1, 2, 3, 16)), ((3, 2, 5, 16), (
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("arch", ["sm_80", pytest.param("sm_90a", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
 def test_a_cache_may_have_any_length(arch, tmp_path):
     function = lambda q, kc, vc, k, v: F.scaled_dot_product_attention(q, torch.cat([kc, k], 2), torch.cat([vc, v], 2))  # noqa: E731
     plan = plan_kernel(
@@ -274,7 +274,7 @@ def test_a_result_that_is_turned_and_not_dense_is_a_view_of_a_dense_one():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("arch", ["sm_80", pytest.param("sm_90a", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
 def test_differential_attention_is_two_attentions(arch, tmp_path):
     def differential(q, k, r, s, v, share: float):
         weights = torch.softmax(q @ k.mT * 0.25, -1) - share * torch.softmax(r @ s.mT * 0.25, -1)

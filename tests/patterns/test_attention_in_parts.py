@@ -39,7 +39,7 @@ CASES = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [n if n in ("window", "cache") else pytest.param(n, marks=slow) for n in CASES])
+@pytest.mark.parametrize("name", CASES)
 def test_results(name, tmp_path):
     function, inputs = CASES[name]
     plan = match(with_joined_factors(with_plain_scores(with_parts_of_joined(trace_function(function, inputs)))))

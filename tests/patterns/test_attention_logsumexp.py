@@ -71,7 +71,6 @@ CASES = {
     "by mma.sync": (divided_at_the_end, heads(33, 100, width=20)),
     "by einsum": (by_einsum, heads(9, 40, lead=(1, 2))),
 }  # fmt: skip
-FEW = {"above their logarithm", "in parts"}
 
 
 def run(text, inputs, folder, gpu=emulated_hopper):
@@ -86,7 +85,7 @@ def assert_close(found, function, inputs):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [n if n in FEW else pytest.param(n, marks=slow) for n in CASES])
+@pytest.mark.parametrize("name", CASES)
 def test_one_launch_returns_both(name, tmp_path):
     function, inputs = CASES[name]
     plan = match(with_plain_scores(trace_function(function, inputs)))

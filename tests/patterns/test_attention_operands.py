@@ -114,7 +114,7 @@ def plan_of(name):
     return plan_kernel(trace_function(function, inputs), "sm_90a")
 
 
-@pytest.mark.slow
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize("name", CASES)
 def test_attention_is_one_launch(name):
     plan = plan_of(name)
@@ -123,10 +123,7 @@ def test_attention_is_one_launch(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(n, marks=[pytest.mark.slow] * (n != "rotary, shared heads")) for n in CASES],
-)
+@pytest.mark.parametrize("name", CASES)
 def test_results(name, tmp_path):
     function, inputs, _ = CASES[name]
     plan = plan_of(name)

@@ -52,9 +52,7 @@ CASES = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "name", [name if name == "channels_last" else pytest.param(name, marks=pytest.mark.slow) for name in CASES]
-)
+@pytest.mark.parametrize("name", CASES)
 def test_results(name, tmp_path):
     function, inputs, tiles = CASES[name]
     plan = match(with_tf32(trace_function(function, inputs)))

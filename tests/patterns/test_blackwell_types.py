@@ -23,7 +23,6 @@ from tests.patterns.test_hopper_tf32 import as_tf32
 
 SM100 = parse_arch("sm_100a").sm
 TF32, FLOAT8 = Tiles(128, 128, 32, 3), Tiles(128, 128, 128, 3)
-SLOW = pytest.mark.slow
 
 
 def linear_gelu(x, weight, bias):
@@ -42,7 +41,7 @@ TF32_CASES = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [name if name == "pair" else pytest.param(name, marks=SLOW) for name in TF32_CASES])
+@pytest.mark.parametrize("name", TF32_CASES)
 def test_products_of_tf32(name, tmp_path):
     function, inputs, tiles = TF32_CASES[name]
     plan = match(with_tf32(trace_function(function, inputs)))
@@ -69,7 +68,7 @@ EXACT_CASES = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [name if name == "pair" else pytest.param(name, marks=SLOW) for name in EXACT_CASES])
+@pytest.mark.parametrize("name", EXACT_CASES)
 def test_exact_products_of_float32(name, tmp_path):
     function, inputs, tiles = EXACT_CASES[name]
     plan = match(trace_function(function, inputs))
@@ -99,7 +98,7 @@ FLOAT8_CASES = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [name if name == "mixed" else pytest.param(name, marks=SLOW) for name in FLOAT8_CASES])
+@pytest.mark.parametrize("name", FLOAT8_CASES)
 def test_products_of_float8(name, tmp_path):
     function, inputs, tiles = FLOAT8_CASES[name]
     plan = plan_kernel(trace_function(function, inputs), "sm_100a")

@@ -96,9 +96,7 @@ def run(plan, tiles, inputs, folder):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if name == "few_rows" else pytest.mark.slow) for name in CASES]
-)
+@pytest.mark.parametrize("name", CASES)
 def test_results(name, tmp_path):
     function, inputs, tiles = CASES[name]
     plan = plan_of(function, inputs)

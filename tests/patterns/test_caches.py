@@ -97,11 +97,10 @@ CASES = {
     "added": (written(added), placed(199), ["attention", "elementwise"]),
     "an index of each head": (written(of_each_head), placed(12), ["attention", "elementwise"]),
 }  # fmt: skip
-FEW = {"joined and returned"}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [n if n in FEW else pytest.param(n, marks=slow) for n in CASES])
+@pytest.mark.parametrize("name", CASES)
 def test_one_token(name, tmp_path):
     function, inputs, patterns = CASES[name]
     plan = plan_kernel(trace_function(function, inputs), "sm_90a")

@@ -115,7 +115,7 @@ def test_results(name, tmp_path):
     "inputs",
     [
         (image(2, 71, 7, 7, dtype=BF16), weights(40, 71, 1, 1, dtype=BF16), normal(40, dtype=BF16)),
-        pytest.param(POINTS[1], marks=pytest.mark.slow),
+        POINTS[1],
     ],
     ids=["bf16_odd", "fp32"],
 )
@@ -173,7 +173,7 @@ PATCHES = {  # a convolution whose windows divide the image, its inputs, and an 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["embedding", pytest.param("groups", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", ["embedding", "groups"])
 def test_windows_that_share_nothing_are_stored_side_by_side(name, tmp_path):
     function, inputs, other = PATCHES[name]
     plan = plan_kernel(trace_function(function, inputs), "sm_90a", free_sizes=True)

@@ -65,7 +65,6 @@ def weights_of(gates, width=3, hidden=4):
     return [normal(gates * hidden, n, seed=n) for n in (width, hidden)] + [normal(gates * hidden) for _ in range(2)]
 
 
-SLOW = ("gru", "rnn", "taps_of_numbers", "three_factors")
 CASES = {
     "perceptron": (perceptron, (normal(8, 16), normal(16, 16), normal(16, 16), normal(16, 16))),
     "prologue": (lambda x: torch.relu(x) @ x.t(), (normal(9, 12),)),
@@ -106,9 +105,7 @@ def test_the_launches_compute_the_function(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in CASES]
-)
+@pytest.mark.parametrize("name", CASES)
 def test_the_file_computes_the_function(name, tmp_path):
     function, inputs = CASES[name]
     plan = plan_kernel(trace_function(function, inputs), "sm_80")

@@ -134,7 +134,6 @@ CASES = {
     },
 }
 NAMES = [(arch, name) for arch, cases in CASES.items() for name in cases]
-QUICK = (("sm_80", "square"), ("sm_90a", "turns"), ("sm_100a", "few_rows"))
 
 
 def plan_of(function, *inputs):
@@ -151,9 +150,7 @@ def against(problem, configuration, arch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("arch", "name"), [each if each in QUICK else pytest.param(*each, marks=pytest.mark.slow) for each in NAMES]
-)
+@pytest.mark.parametrize(("arch", "name"), NAMES)
 def test_results(arch, name, tmp_path):
     function, inputs, configuration = CASES[arch][name]
     plan = plan_of(function, *inputs)

@@ -56,12 +56,8 @@ CASES = {
 }
 
 
-# What is cut off, turned or of another type is as in short transforms: test_decompositions, test_complex_numbers.
-FAST = {"real", "complex", "inverse", "hermitian", "prime"}
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [pytest.param(name, marks=() if name in FAST else pytest.mark.slow) for name in CASES])
+@pytest.mark.parametrize("name", CASES)
 def test_long_transforms_compute_what_pytorch_does(name):
     graph = trace_function(CASES[name], (X, Y))
     (actual,) = interpret(graph, (X, Y))

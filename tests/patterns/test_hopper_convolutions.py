@@ -156,9 +156,7 @@ CASES = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if name == "uncopied" else pytest.mark.slow) for name in CASES]
-)
+@pytest.mark.parametrize("name", CASES)
 def test_results(name, tmp_path):
     function, inputs, configuration = CASES[name]
     plan = match(trace_function(function, inputs))

@@ -147,9 +147,7 @@ def error_of(source, function, inputs, folder) -> float:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if name == "cluster" else pytest.mark.slow) for name in CASES]
-)
+@pytest.mark.parametrize("name", CASES)
 def test_results(name, tmp_path):
     function, inputs, configuration = CASES[name]
     source = source_of(plan_of(function, inputs), configuration)

@@ -125,7 +125,7 @@ def test_points_of_a_volume_are_sampled(mode, padding, corners):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mode", ["nearest", pytest.param("bilinear", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("mode", ["nearest", "bilinear"])
 def test_points_of_a_volume_are_one_launch(mode, tmp_path):
     inputs = normal(1, 2, 3, 4, 5), normal(1, 2, 3, 4, 3, seed=1)
     function = lambda x, g: F.grid_sample(x, g, mode, align_corners=False)  # noqa: E731

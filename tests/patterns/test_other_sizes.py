@@ -64,9 +64,7 @@ CASES = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=[pytest.mark.slow] * (n in ("gates", "heads", "image", "strided"))) for n in CASES]
-)
+@pytest.mark.parametrize("name", CASES)
 def test_one_kernel_serves_other_sizes(name, tmp_path):
     function, shapes = CASES[name]
     with emulated_device("sm_80"):

@@ -38,20 +38,8 @@ def traced(name):
         return plan_kernel(trace_function(function, [torch.empty(shape) for shape in shapes]), "sm_90a")
 
 
-SLOW = {
-    "largest_and_its_place",
-    "place_in_an_image",
-    "places_of_columns",
-    "norm",
-    "largest",
-    "scaled",
-    "softmax",
-    "logarithm",
-}
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [pytest.param(each, marks=[pytest.mark.slow] * (each in SLOW)) for each in CASES])
+@pytest.mark.parametrize("name", CASES)
 def test_parts_have_blocks_of_their_own_and_come_to_the_whole(name, tmp_path):
     function, shapes = CASES[name]
     plan = traced(name)
@@ -65,7 +53,7 @@ def test_parts_have_blocks_of_their_own_and_come_to_the_whole(name, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["softmax", pytest.param("log_softmax", marks=pytest.mark.slow), "logsumexp"])
+@pytest.mark.parametrize("name", ["softmax", "log_softmax", "logsumexp"])
 def test_parts_that_are_masked_as_a_whole_have_nothing_of_the_sum(name, tmp_path):
     x = normal(3, SHORT)
     x[0, :64] = x[1] = -torch.inf

@@ -54,11 +54,9 @@ CASES = {
     "by hand": (by_hand, lambda rows: tensors((2, rows), BF16, (64,), 1)),
 }
 
-SLOW = ("rms norm", "images")
-
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.slow if name in SLOW else ()) for name in CASES])
+@pytest.mark.parametrize("name", CASES)
 def test_a_norm_and_the_sums_over_its_rows_are_one_launch(name, tmp_path):
     function, drawn = CASES[name]
     inputs = drawn(20)

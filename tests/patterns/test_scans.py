@@ -173,8 +173,8 @@ def in_rounds(warps: int, vector: int, vectors: int, bulk: bool = True) -> Scans
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("arch", ["sm_90a", pytest.param("sm_80", marks=SLOW)])
-@pytest.mark.parametrize("name", [name if name == "sum" else pytest.param(name, marks=SLOW) for name in ROUNDS])
+@pytest.mark.parametrize("arch", ["sm_90a", "sm_80"])
+@pytest.mark.parametrize("name", ROUNDS)
 def test_tiles_in_rounds_give_what_the_line_does(name, arch, tmp_path):
     function, inputs = ROUNDS[name]
     configuration = in_rounds(2, *SHAPES.get(name, (4, 1)), bulk=arch != "sm_80")
@@ -286,7 +286,7 @@ def test_a_recurrence_takes_no_factor_of_the_first_element(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("dim", [1, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("dim", [1, 2])
 def test_products_that_overflow_do_not_reach_a_state_that_a_loop_keeps_finite(dim, tmp_path):
     a, b = torch.full((2, 40, 40), 1e6), torch.full((2, 40, 40), 1e-30)
     a.narrow(dim, 9, 6).fill_(1e-25)  # the state does not grow beyond the range; eight factors before it do

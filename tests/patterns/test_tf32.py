@@ -134,7 +134,7 @@ CONVOLUTIONS = {
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "form",
-    [form if form == "padded" else pytest.param(form, marks=pytest.mark.slow) for form in CONVOLUTIONS],
+    CONVOLUTIONS,
 )
 def test_the_judge_takes_tf32_of_the_general_form_and_not_what_is_cut_off(allowed, form, tmp_path):
     function, inputs = CONVOLUTIONS[form]

@@ -61,7 +61,7 @@ SLOW = "mean_of_a_last_window", "shares", "largest_of_volumes", "bilinear_of_ano
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * ("cubic" in name)) for name in EVERY])
+@pytest.mark.parametrize("name", EVERY)
 def test_the_graph_computes_what_pytorch_does(name):
     function, inputs = EVERY[name]
     exact = [each.double() for each in inputs]
