@@ -42,12 +42,22 @@ def softmax(x):
     return x.softmax(1)
 
 
+def normed_last(x):
+    return F.layer_norm(x.permute(0, 2, 3, 1), x.shape[1:2])
+
+
+def turned(x):
+    x = x.permute(0, 2, 1)
+    return x.softmax(-1), x > x.amax(-1, keepdim=True) * 0.5, x.float() * 2
+
+
 CASES = {
     "sum": (lambda x: x.sum(1), [X], "columns"),
     "softmax": (softmax, [HALVES], "columns"),
     "extremes": (lambda x: (*x.min(1), x.argmax(1, keepdim=True), x.softmax(1)), [ODD], "columns"),
     "operands": (lambda x, w, s: (x * w[:, None] + s).var(1), [X, normal(33), normal(4, 1, 20)], "columns"),
     "permuted": (lambda x, w: F.layer_norm(x.permute(0, 2, 3, 1), (6,), w), [IMAGES, CHANNELS[0]], "columns"),
+    "turned": (turned, [HALVES], "columns"),
     "permuted back": (normed_channels, [IMAGES, CHANNELS[0], CHANNELS[1]], "columns"),
     "batch of vectors": (moved_statistics, [normal(30, 6), *CHANNELS], "columns"),
     "float64": (lambda x: x.log_softmax(0), [X.double()], "columns"),
@@ -108,6 +118,13 @@ def test_one_kernel_file_takes_other_sizes_and_layouts(tmp_path):
     check(plan.render(plan.configurations()[0]), softmax, calls, tmp_path)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SPREADS)
+def test_results_turn_at_any_size(name, tmp_path):
+    calls = [[HALVES], [normal(2, 45, 24, dtype=torch.bfloat16)], [normal(1, 64, 7, dtype=torch.bfloat16)]]
+    check(match(trace_function(turned, [HALVES])).render(SPREADS[name]), turned, calls, tmp_path)
+
+
 def sum_of_first(x):
     return x.sum(0)
 
@@ -115,7 +132,7 @@ def sum_of_first(x):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("function", "shape", "blocks"),
-    [(softmax, (64, 512, 4096), 4096), (sum_of_first, (16384, 4096), 128)],
+    [(softmax, (64, 512, 4096), 4096), (sum_of_first, (16384, 4096), 128), (normed_last, (16, 192, 56, 56), 784)],
 )  # fmt: skip
 def test_loads_are_16_bytes_a_lane_and_nothing_spills(function, shape, blocks, tmp_path):
     x = torch.empty(shape, dtype=torch.bfloat16, device="meta")

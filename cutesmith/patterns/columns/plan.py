@@ -28,14 +28,15 @@ from cutesmith.patterns.rows.parts import ACROSS_ROWS
 from cutesmith.patterns.rows.plan import analysed, for_all_or_traced_sizes
 from cutesmith.patterns.rows.proposals import HINTS
 from cutesmith.patterns.writing.templating import first_checks, render_template
-from cutesmith.runtime.tiling import TiledShape, Tiling
+from cutesmith.runtime.tiling import TiledShape, Tiling, power_of_two
 
 VECTOR_BYTES = 16
 FEWEST_ALIKE = 128
 """Rows of the same elements that are worth it: a warp loads an element once for so many, in vectors of four."""
 
 HELD_BYTES = 128
-"""Of rows in the registers of a thread: a softmax of bfloat16 then takes 106 registers (64 spill), as compiled."""
+"""Of rows in the registers of a thread: a softmax of bfloat16 then takes 106 registers (64 spill), as compiled. Of
+results that turn in shared memory as many: 1024 threads then take 128 KB."""
 
 DIVIDED_INSTRUCTIONS = 12
 """Of a warp for a load whose columns are several dimensions: divisions of 64 bits find its place. As sums of single
@@ -60,7 +61,7 @@ class ColumnsPlan(GraphPlan):
         By design every one has 16 bytes a lane in flight for at least four columns, 32 KB an SM and more, which is what
         4.2 TB/s of an H200 need at 800 ns: the predicted time is that of a copy of as many bytes.
         """
-        elements = HELD_BYTES // max(2, self._smallest)
+        elements = HELD_BYTES // max(2, self._smallest, power_of_two(self._turned_bytes))
         vector = max(1, VECTOR_BYTES // max(2, self._smallest))
         base = ColumnsConfiguration(vector=vector, resident_elements=elements, reload_elements=elements)
         narrow, wide = replace(base, lanes=8), replace(base, threads=512)
@@ -98,6 +99,8 @@ class ColumnsPlan(GraphPlan):
             "enough": widest_lanes(self.analysis.rows, configuration.vector),
             "steps": steps,
             "ending": ending,
+            "turned": self._turned_bytes > 0,
+            "inputs": len(self.kernel.tensors) - len(self.graph.outputs),
             "row_outputs": [t for t in self.kernel.tensors[-len(self.graph.outputs) :] if t.name not in elements],
             "last_stores": {o.name for stage in self.kernel.stages if not stage.accumulators for o in stage.stores},
         }
@@ -128,7 +131,8 @@ class ColumnsPlan(GraphPlan):
         """How the traced rows are spread over threads."""
         vector = math.gcd(_neighbours(self.analysis), configuration.vector)
         spread = self._spread(configuration)
-        return columns_tiling(spread, self.analysis.columns, vector, self._smallest, configuration)
+        tiling = columns_tiling(spread, self.analysis.columns, vector, self._smallest, configuration)
+        return replace(tiling, smem_bytes=self._turned_bytes * spread.lanes * vector * spread.held)
 
     def _spread(self, configuration: ColumnsConfiguration) -> Spread:
         """How its threads and blocks share the columns."""
@@ -145,6 +149,18 @@ class ColumnsPlan(GraphPlan):
         more and joined about a pivot; apart they are two sums.
         """
         return self._spread(self.configurations()[0]).blocks == 1
+
+    @property
+    def _turned_bytes(self) -> int:
+        """Of results in shared memory for each element of a row, so that whole lines of columns are stored; else 0.
+
+        Results are allocated in the order of their dimensions. Where their columns lie side by side, each lane would
+        store 2 or 4 bytes of a sector of its own: a layer norm of 192 channels, whose result has the channels last,
+        took 155 us on an H200 so.
+        """
+        last = max((dim for dim, size in enumerate(self.analysis.shape) if size > 1), default=0)
+        total = sum(t.bytes for t in self.kernel.stores)
+        return total if last in self.analysis.reduced and total <= VECTOR_BYTES else 0
 
     @property
     def _is_read_again(self) -> bool:

@@ -46,6 +46,11 @@ class Spread:
         """A block's."""
         return self.lanes * self.parts
 
+    @property
+    def held(self) -> int:
+        """Columns that a block has in registers at once."""
+        return self.parts * self.chunks
+
 
 def spread_columns(
     columns: int, neighbours: int, vector: int, enough: int, c: ColumnsConfiguration, *, again: bool
