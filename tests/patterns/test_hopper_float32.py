@@ -57,6 +57,7 @@ CASES = {
     "ahead_t_n": (lambda x, w: x.t() @ w, (normal(100, 132), W), replace(AHEAD, tile_n=128)),
     "ahead_batches": (batch_plus, (normal(2, 72, 68), normal(2, 68, 132, seed=1), normal(1, 72, 132, seed=2)), AHEAD),
     "ahead_shared": (torch.matmul, (normal(72, 68), normal(2, 68, 132, seed=1)), AHEAD),
+    "ahead_short_lines": (batch_plus, (normal(40, 7, 20), normal(40, 20, 12, seed=1), normal(1, 7, 12, seed=2)), AHEAD),
     "ahead_few_rows": (
         linear_gelu,
         (normal(5, 264), normal(72, 264, seed=1), normal(72, seed=2)),
