@@ -15,7 +15,7 @@ from tests.patterns.running import emulated, load, move, normal
 from tests.patterns.test_complex_numbers import Z, long_convolution, parts
 
 LENGTHS = (512, 1536, 4100, 521)
-"""Two powers of 2 and an odd part, a long one, and a prime, which has one table."""
+"""One that has one table for real numbers, one of an odd part, a long one, and a prime, which has one table."""
 
 
 def pair(length: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -36,7 +36,7 @@ def test_two_steps_are_as_exact_as_the_numbers(length):
     assert imag is None
 
 
-X, Y = normal(2, 3, 512), normal(2, 3, 512, seed=1)
+X, Y = normal(2, 3, 1024), normal(2, 3, 1024, seed=1)
 CASES = {
     "real": lambda x, y: torch.fft.rfft(x).abs(),
     "both sides": lambda x, y: torch.fft.fft(x).real.contiguous(),
@@ -44,9 +44,10 @@ CASES = {
     "inverse": lambda x, y: parts(torch.fft.ifft(Z(x, y))),
     "norms": lambda x, y: parts(torch.fft.ifft(torch.fft.fft(Z(x, y), norm="ortho"), norm="forward")),
     "there and back": lambda x, y: torch.fft.irfft(torch.fft.rfft(x, norm="ortho") * 2, norm="ortho"),
-    "hermitian": lambda x, y: torch.fft.irfft(Z(x, y)[..., :257]),
-    "longer": lambda x, y: torch.fft.rfft(x, n=1024).real.contiguous(),
-    "shorter spectrum": lambda x, y: torch.fft.irfft(Z(x, y)[..., :300], n=1024),
+    "hermitian": lambda x, y: torch.fft.irfft(Z(x, y), n=2048),
+    "longer": lambda x, y: torch.fft.rfft(x, n=2048).real.contiguous(),
+    "shorter spectrum": lambda x, y: torch.fft.irfft(Z(x, y)[..., :600], n=2048),
+    "frames": lambda x, y: torch.fft.rfft(x.unfold(-1, 512, 128) * y[0, 0, :512]).abs(),
     "along another dimension": lambda x, y: torch.fft.rfft(x.movedim(-1, 0), dim=0).abs().contiguous(),
     "two dimensions": lambda x, y: parts(torch.fft.fft2(Z(x, y))),
     "prime": lambda x, y: torch.fft.rfft(x[..., :509]).abs(),
@@ -76,8 +77,14 @@ def test_tables_of_long_lines_are_those_of_two_short_ones(length, most):
     assert tables and max(map(math.prod, tables)) <= most
 
 
+def test_frames_are_multiplied_with_one_table_whose_products_no_launch_moves():
+    graph = trace_function(CASES["frames"], (X, Y))
+    (product,) = (node for node in graph.nodes() if node.op == "contract")
+    assert product.inputs[1].shape == (512, 2 * 258)
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(("arch", "name"), [("sm_90a", "real"), ("sm_80", "hermitian")])
+@pytest.mark.parametrize(("arch", "name"), [("sm_90a", "frames"), ("sm_90a", "longer"), ("sm_80", "hermitian")])
 def test_kernels_of_long_transforms_in_each_batch(arch, name, tmp_path):
     plan = plan_kernel(trace_function(CASES[name], (X, Y)), arch)
     with emulated(arch):
