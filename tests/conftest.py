@@ -19,70 +19,49 @@ ROOT = Path(__file__).resolve().parent.parent
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")  # as evaluation slots have it: one fork server serves all
 
-# What takes over four seconds, the longest first: begun last, it would keep one process alone at work. Ray's nodes wait
-# for one another most of the time, which costs nothing while lint runs too.
+# What takes over three seconds of CPU time, the longest first: begun last, it would keep one process alone at work.
+# Before all Ray's nodes, of the slow tests, which wait for one another most of the time.
 LONGEST = """
 evals/engines/test_ray_engine.py
-sandbox/test_fork_server.py
-sandbox/test_isolation.py
-emulator/test_planted_faults.py
-judge/test_longer_cases.py
-judge/test_verification.py
-patterns/test_fuzz.py
-patterns/test_windows.py
-patterns/test_other_sizes.py
-patterns/test_movement.py
-patterns/test_grouped_products_on_hopper.py
-patterns/test_cutting.py
-patterns/test_fourier.py
-patterns/test_scans.py
 patterns/test_trace.py
 patterns/test_attention.py
-judge/test_rounded_convolutions.py
-patterns/test_decompositions.py
-patterns/test_attention_operands.py
-patterns/test_hopper_float32.py
-patterns/test_tf32.py
-skill/test_alone.py
-test_mcp_server.py
-test_bad_input.py
-patterns/test_rows.py
-report/test_session_page.py
-examples/test_own_kernels.py
-evals/running/test_eval_run.py
-test_site.py
-references/test_pages.py
 agent/test_toolbox.py
-agent/test_resume.py
-judge/test_own_problem.py
-evals/running/test_skill_arms.py
-lint/test_symbols.py
-agent/test_generate_claude.py
-skill/test_manifest.py
-agent/test_tools_library.py
-judge/test_kept_references.py
-compiling/test_compilation.py
-recording/test_sessions.py
-skill/test_installation.py
-patterns/test_split_rows.py
-audit/test_problem_audit.py
-sandbox/test_scratch.py
-agent/test_scripted_sessions.py
-report/test_run_page.py
-profiling/test_ncu_runs.py
-examples/test_fetch_http.py
-emulator/test_device.py
-skill/test_content.py
-lint/test_traps_in_dsl.py
-agent/test_anthropic_failures.py
-references/test_checking.py
-agent/test_screen.py
-references/test_search.py
-runtime/test_tuning_cache.py
+sandbox/test_isolation.py
 patterns/test_elementwise.py
-judge/transfer/test_transfer.py
-patterns/test_generate.py
-patterns/test_totals.py
+sandbox/test_fork_server.py
+judge/test_verification_by_emulation.py
+patterns/test_rows.py
+patterns/test_other_sizes.py
+compiling/test_compilation.py
+judge/test_rounded_convolutions.py
+patterns/test_cutting.py
+judge/test_open_ties.py
+report/test_session_page.py
+emulator/test_device.py
+judge/test_verification.py
+judge/test_excuses.py
+references/test_pages.py
+agent/test_tools_library.py
+recording/test_sessions.py
+patterns/test_blackwell_contraction.py
+test_layering.py
+patterns/test_windows.py
+patterns/test_fuzz.py
+patterns/test_scans.py
+emulator/tensor_cores/test_tcgen05_forms.py
+agent/test_openai_model.py
+skill/test_alone.py
+emulator/tensor_cores/test_recorded.py
+examples/test_own_kernels.py
+patterns/test_convolutions.py
+patterns/test_dual_products.py
+agent/test_anthropic_failures.py
+skill/test_manifest.py
+judge/test_own_problem.py
+emulator/test_planted_faults.py
+emulator/tensor_cores/test_tcgen05.py
+patterns/test_movement.py
+examples/test_fetch_http.py
 """.split()
 
 

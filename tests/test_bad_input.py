@@ -116,6 +116,7 @@ def test_what_a_file_does_wrong_in_its_worker_is_told(compiled, name, code, sent
     assert compiled[name].exit_code == code
 
 
+@pytest.mark.slow
 def test_a_kernel_that_prints_without_end_fills_nothing(compiled):
     assert compiled["prints"].exit_code == ExitCode.PASSED
     assert len(compiled["prints"].summary) < 1000

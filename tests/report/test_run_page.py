@@ -224,6 +224,7 @@ def browser():
         yield browser
 
 
+@pytest.mark.slow  # to start it takes four seconds: the quick tests have the browser of test_session_page
 @pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium (Debian: apt install chromium)")
 class TestInABrowser:
     """One browser for all."""

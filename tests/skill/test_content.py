@@ -113,6 +113,7 @@ def test_the_package_of_the_wheel_has_the_tasks(unpacked_wheel, tmp_path):
     assert Path(found.strip()).is_relative_to(unpacked_wheel / "cutesmith/_content/tasks/level1")
 
 
+@pytest.mark.slow
 def test_the_package_of_the_wheel_finds_them_and_installs_them(files, unpacked_wheel, tmp_path):
     run(unpacked_wheel, tmp_path, *INSTALL, "claude").check_returncode()
     copy = tmp_path / ".claude/skills/cute-dsl-kernels"
