@@ -29,6 +29,7 @@ from cutesmith.patterns.cutting.phases import with_phases
 from cutesmith.patterns.cutting.pieces import Matcher as LaunchMatcher
 from cutesmith.patterns.cutting.pieces import Matches
 from cutesmith.patterns.cutting.reshaped_values import with_functions_behind_reshapes
+from cutesmith.patterns.cutting.results_apart import with_results_apart
 from cutesmith.patterns.cutting.rewriting import (
     with_chosen_factors,
     with_computed_factors,
@@ -93,10 +94,18 @@ SINGLE: tuple[LaunchMatcher, ...] = (windows.match, contraction.match, *AROUND_P
 """Every pattern that can take a whole graph, the first that takes it is the best."""
 
 
+def with_slices_apart(graph: Graph) -> Graph:
+    """Short reductions as pointwise work, and reductions of what shares most of that apart."""
+    short = with_short_reductions(graph)
+    apart = with_results_apart(short)
+    return graph if apart is short else apart
+
+
 SAID_OTHERWISE = (
     with_tables,
     with_finer_shapes,
     with_short_reductions,
+    with_slices_apart,
     with_owners,
     with_counts,
     with_partial_sums,

@@ -202,7 +202,7 @@ def test_what_lies_along_rows_is_left_to_other_patterns(function):
 
 
 def test_loads_of_columns_that_are_several_dimensions_are_counted():
-    """Divisions find their places."""
+    """Divisions find their places, in many times the instructions of a sum."""
     x = torch.zeros(8, 64, 8, 64)
     one, several = (match(trace_function(lambda x, dims=dims: x.sum(dims), (x,))) for dims in ((0, 1), (0, 2)))
-    assert one.warp_instructions == 0 < several.warp_instructions
+    assert 0 < 4 * one.warp_instructions < several.warp_instructions

@@ -68,6 +68,7 @@ UNARY = {
     "celu": lambda x: F.celu(x, 0.5), "softplus_beta": lambda x: F.softplus(x, 2.0, 5.0), "threshold": lambda x: F.threshold(x, 0.5, -7.0),
     "clamp": lambda x: x.clamp(-1.5, 2.0), "clamp_min": lambda x: x.clamp(min=0.5), "clamp_max": lambda x: x.clamp_max(1), "pow2": lambda x: x**2,
     "pow3": lambda x: x**3, "pow_minus_1": lambda x: x**-1, "pow_minus_2": lambda x: x**-2.0, "pow_half": lambda x: x**0.5,
+    "pow_3_halves": lambda x: x**1.5, "pow_minus_5_halves": lambda x: x**-2.5,
     "pow_minus_half": lambda x: x**-0.5, "pow_1_7": lambda x: x**1.7, "pow_0": lambda x: x**0, "scalar_base": lambda x: 2.0**x, "rsub": lambda x: 1 - x,
     "rdiv": lambda x: 3 / x, "affine": lambda x: 2 * x + 1, "x_times_1": lambda x: x * 1 + 0, "fmod": lambda x: torch.fmod(x, 1.5),
     "remainder": lambda x: x % 1.5, "remainder_negative": lambda x: x % -1.5, "floor_divide": lambda x: x // 1.5,
@@ -518,6 +519,15 @@ def test_mish_is_one_exponential_and_a_quotient():
     assert [node.op for node in graph.nodes() if node.op in ("exp", "log1p", "tanh", "div")] == ["exp", "div"]
     (ours,), exact = interpret(graph, [x], precision=torch.float32), F.mish(x.double())
     torch.testing.assert_close(ours.double(), exact, rtol=5e-7, atol=1e-37, equal_nan=True)
+
+
+@pytest.mark.parametrize("exponent", [1.5, -1.5, 2.5, -2.5])
+def test_powers_of_roots_take_rare_numbers_as_pow_does(exponent):
+    rare = torch.tensor([0.0, -0.0, 1.0, -1.0, math.inf, -math.inf, math.nan, 1e-37, 1e37, 3e-15, 1e15])
+    graph = trace_function(lambda x: x**exponent, (rare,))
+    assert not any(node.op == "pow" for node in graph.nodes())
+    (ours,) = interpret(graph, [rare], precision=torch.float32)
+    torch.testing.assert_close(ours, rare**exponent, equal_nan=True)
 
 
 @pytest.mark.parametrize("order", [2, 3])

@@ -20,13 +20,15 @@ from cutesmith.patterns.columns.steps import steps_of
 from cutesmith.patterns.configurations import ColumnsConfiguration
 from cutesmith.patterns.graph.attributes import Input
 from cutesmith.patterns.graph.dtypes import ITEM_BYTES
-from cutesmith.patterns.graph.nodes import Graph
+from cutesmith.patterns.graph.instructions import WHERE_ROUNDED, usual_instructions
+from cutesmith.patterns.graph.nodes import Graph, nodes_of
 from cutesmith.patterns.pattern_plan import GraphPlan
 from cutesmith.patterns.rows.analysis import RowsAnalysis, TensorUse
 from cutesmith.patterns.rows.kernel import RowsKernel, write_kernel
 from cutesmith.patterns.rows.parts import ACROSS_ROWS
 from cutesmith.patterns.rows.plan import analysed, for_all_or_traced_sizes
 from cutesmith.patterns.rows.proposals import HINTS
+from cutesmith.patterns.writing.expressions import is_fast
 from cutesmith.patterns.writing.templating import first_checks, render_template
 from cutesmith.runtime.tiling import TiledShape, Tiling, power_of_two
 
@@ -82,10 +84,22 @@ class ColumnsPlan(GraphPlan):
 
     @property
     def warp_instructions(self) -> int:
-        """Of the loads of elements whose columns do not follow each other in steps of one size."""
-        analysis, vector = self.analysis, math.gcd(_neighbours(self.analysis), self.configurations()[0].vector)
-        apart = sum(use.role == "element" and _are_several(analysis, use) for use in analysis.uses)
-        return apart * DIVIDED_INSTRUCTIONS * analysis.rows * analysis.columns // (32 * vector)
+        """Of the functions, for each element of each row, and of the loads, for each vector of rows.
+
+        Lanes beyond the rows that are neighbours count, too. A load whose columns do not follow each other in steps of
+        one size takes divisions.
+        """
+        analysis, c = self.analysis, self.configurations()[0]
+        neighbours, fast = _neighbours(analysis), is_fast(self.graph)
+        vector = math.gcd(neighbours, c.vector)
+        wide = [use for use in analysis.uses if use.role in ("element", "column")]
+        apart = sum(use.role == "element" and _are_several(analysis, use) for use in wide)
+        work = [each for each in nodes_of(analysis.outputs) if each.is_reduction or analysis.is_element(each, "full")]
+        count = usual_instructions(work, fast=fast) + sum(each.is_reduction for each in work)
+        each = count * (1 if fast else WHERE_ROUNDED) + (len(wide) + apart * DIVIDED_INSTRUCTIONS) / vector
+        lanes = self._spread(c).lanes
+        idle = math.ceil(neighbours / (vector * lanes)) * vector * lanes / neighbours
+        return int(each * idle * analysis.rows * analysis.columns / 32)
 
     def render(self, configuration: ColumnsConfiguration) -> str:
         """The kernel section: imports, device functions, kernel, launch, cached compile and `kernel_fn`."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Set
 from dataclasses import replace
 
 from cutesmith.patterns.cutting.small_products import LONGEST
@@ -32,18 +33,24 @@ def with_short_reductions(graph: Graph) -> Graph:
     if not short:
         return graph
     build = GraphBuilder()
-    held = {place for node in short for place in _places_along(node)}
+    held = {place for node in short for place in places_along(node, _dim(node))}
     changed = with_nodes(graph, lambda node: _of_slices(build, node) if _is_short(node) else node)
+    return with_known_slices(graph, changed, held)
+
+
+def with_known_slices(graph: Graph, changed: Graph, held: Set[Place | None]) -> Graph:
+    """The graph with slices along dimensions that are held; None among them stands for one that is not known."""
+    build = GraphBuilder()  # slices that were made at different times are one
     if graph.holds_for_other_sizes:
-        changed = with_nodes(changed, _of_known_slices)
+        changed = with_nodes(changed, lambda node: build.interned(_of_known_slices(node)))
     places = frozenset(place for place in held if place)
     return replace(changed, held=graph.held | places, fixed_shapes=graph.fixed_shapes or None in held)
 
 
-def _places_along(node: Node) -> set[Place | None]:
-    """The dimensions of arguments along which a reduction goes; None where one is not known."""
-    dim = _dim(node) - len(node.shape)
-    long = [leaf for leaf in _read(node) if len(leaf.shape) >= -dim and leaf.shape[dim] != 1]
+def places_along(node: Node, dim: int) -> set[Place | None]:
+    """The dimensions of arguments that one of what a reduction reads is made of; None where one is not known."""
+    dim -= len(node.shape)
+    long = [leaf for leaf in read_of(node) if len(leaf.shape) >= -dim and leaf.shape[dim] != 1]
     return {place_along(leaf, dim) for leaf in long} or {None}
 
 
@@ -53,9 +60,9 @@ def _is_short(node: Node) -> bool:
         return False
     if not 1 < max(_reduced(node)) <= LONGEST:
         return False
-    inner = list(nodes_of(node.inputs, [id(leaf) for leaf in _read(node)]))
+    inner = list(nodes_of(node.inputs, [id(leaf) for leaf in read_of(node)]))
     plain = all(each.is_pointwise or each.op in LEAVES for each in inner)
-    return plain and math.prod(node.inputs[0].shape) >= MORE * sum(math.prod(leaf.shape) for leaf in _read(node))
+    return plain and math.prod(node.inputs[0].shape) >= MORE * sum(math.prod(leaf.shape) for leaf in read_of(node))
 
 
 def _reduced(node: Node) -> list[int]:
@@ -67,7 +74,7 @@ def _dim(node: Node) -> int:
     return next(dim for dim in Reduction.of(node).dims if node.inputs[0].shape[dim] > 1)
 
 
-def _read(node: Node) -> list[Node]:
+def read_of(node: Node) -> list[Node]:
     """What a reduction reads from memory."""
     return [each for each in nodes_of(node.inputs) if each.op in IN_MEMORY]
 
