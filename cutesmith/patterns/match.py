@@ -42,7 +42,7 @@ from cutesmith.patterns.cutting.row_reductions import with_row_reductions
 from cutesmith.patterns.cutting.runners_up import runners_up
 from cutesmith.patterns.cutting.scores import with_joined_factors, with_plain_scores
 from cutesmith.patterns.cutting.sharing import with_shared_kernels
-from cutesmith.patterns.cutting.short_reductions import with_short_reductions
+from cutesmith.patterns.cutting.short_reductions import with_short_reductions, with_taken_reductions
 from cutesmith.patterns.cutting.small_products import with_small_products
 from cutesmith.patterns.cutting.stored_reductions import with_stored_reductions
 from cutesmith.patterns.cutting.tables import with_tables
@@ -106,6 +106,7 @@ SAID_OTHERWISE = (
     with_finer_shapes,
     with_short_reductions,
     with_slices_apart,
+    with_taken_reductions,
     with_owners,
     with_counts,
     with_partial_sums,

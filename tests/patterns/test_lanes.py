@@ -90,7 +90,7 @@ def test_a_launch_of_a_chain_has_lanes_too(rotate, tmp_path):
 def test_a_stored_value_may_have_more_dimensions_of_size_1(tmp_path):
     """What a reduction stores keeps its dimension: (1, 40, 16)."""
     function = lambda x: torch.stack((x.amax(0), -x.amax(0)), -1)  # noqa: E731
-    inputs = [normal(3, 40, 16)]
+    inputs = [normal(12, 40, 16)]
     plan = plan_kernel(trace_function(function, inputs), "sm_90a")
     assert isinstance(plan.launches[-1].plan.kernel, LanesKernel)
     with emulated_device("sm_90a"):

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Set
+from collections.abc import Sequence, Set
 from dataclasses import replace
 
 from cutesmith.patterns.cutting.small_products import LONGEST
-from cutesmith.patterns.graph.attributes import Reduction, Viewed
+from cutesmith.patterns.graph.attributes import Reduction, Stored, Viewed
 from cutesmith.patterns.graph.builder import GraphBuilder
 from cutesmith.patterns.graph.dtypes import compute_dtype
 from cutesmith.patterns.graph.node_table import IN_MEMORY
 from cutesmith.patterns.graph.nodes import LEAVES, Graph, Node, nodes_of, place_along, with_nodes
 from cutesmith.patterns.graph.size_laws import Place, SizeLaw
+from cutesmith.patterns.graph.takes import take
 from cutesmith.patterns.graph.views import push_slice
 
 STEPS = {"sum": "add", "mean": "add", "prod": "mul", "max": "maximum", "min": "minimum"}
@@ -29,13 +30,38 @@ MORE = 4
 
 def with_short_reductions(graph: Graph) -> Graph:
     """The graph with each short reduction of pairs as pointwise work on slices; the length is held."""
-    short = [node for node in graph.nodes() if _is_short(node)]
+    return _with_slices(graph, [node for node in graph.nodes() if _is_short(node) and _is_of_pairs(node)])
+
+
+def with_taken_reductions(graph: Graph) -> Graph:
+    """The graph with each short reduction that joined results read, as one of channels, as pointwise work on slices."""
+    taken = {id(node.inputs[0].inputs[0]) for node in graph.nodes() if _takes_whole(node)}
+    return _with_slices(graph, [node for node in graph.nodes() if id(node) in taken and _is_short(node)])
+
+
+def _takes_whole(node: Node) -> bool:
+    """Whether a take reads all of what another launch stores."""
+    source = node.inputs[0] if node.op == "take" else node
+    return source.op == "stored" and source is not node and Stored.of(source) == Stored.whole(source.inputs[0].shape)
+
+
+def _with_slices(graph: Graph, short: Sequence[Node]) -> Graph:
+    """The graph with these reductions as pointwise work, also where a take reads their elements."""
     if not short:
         return graph
-    build = GraphBuilder()
+    build, values = GraphBuilder(), {id(node) for node in short}
     held = {place for node in short for place in places_along(node, _dim(node))}
-    changed = with_nodes(graph, lambda node: _of_slices(build, node) if _is_short(node) else node)
-    return with_known_slices(graph, changed, held)
+
+    def change(node: Node) -> Node:
+        if id(node) in values:
+            made = _of_slices(build, node)
+            values.add(id(made))
+            return made
+        if _takes_whole(node) and id(node.inputs[0].inputs[0]) in values:
+            return build.materialise(take(build, node.inputs[0].inputs[0], node.inputs[1:], node.shape))
+        return node
+
+    return with_known_slices(graph, with_nodes(graph, change), held)
 
 
 def with_known_slices(graph: Graph, changed: Graph, held: Set[Place | None]) -> Graph:
@@ -55,14 +81,18 @@ def places_along(node: Node, dim: int) -> set[Place | None]:
 
 
 def _is_short(node: Node) -> bool:
-    """Whether a reduction of few elements each reads far more of them than there are numbers."""
+    """Whether a reduction is one of few elements each, of pointwise work."""
     if node.op not in STEPS or sorted(_reduced(node))[:-1] != [1] * (len(_reduced(node)) - 1):
         return False
     if not 1 < max(_reduced(node)) <= LONGEST:
         return False
     inner = list(nodes_of(node.inputs, [id(leaf) for leaf in read_of(node)]))
-    plain = all(each.is_pointwise or each.op in LEAVES for each in inner)
-    return plain and math.prod(node.inputs[0].shape) >= MORE * sum(math.prod(leaf.shape) for leaf in read_of(node))
+    return all(each.is_pointwise or each.op in LEAVES for each in inner)
+
+
+def _is_of_pairs(node: Node) -> bool:
+    """Whether far more elements are reduced than there are numbers."""
+    return math.prod(node.inputs[0].shape) >= MORE * sum(math.prod(leaf.shape) for leaf in read_of(node))
 
 
 def _reduced(node: Node) -> list[int]:

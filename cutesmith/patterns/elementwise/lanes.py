@@ -40,32 +40,54 @@ class LanedGraph:
 
     graph: Graph
     lanes: tuple[tuple[Node, ...], ...]
+    dim: int
+    """From the end on."""
+
+    @property
+    def apart(self) -> Graph:
+        """The graph whose outputs are those of all lanes, in that order."""
+        return replace(self.graph, outputs=tuple(node for lane in self.lanes for node in lane), output_strides=())
 
     @property
     def inputs(self) -> list[Node]:
         """The arguments as the lanes see them."""
-        return aligned_inputs(replace(self.graph, outputs=tuple(node for lane in self.lanes for node in lane)))
+        return aligned_inputs(self.apart)
 
 
 def may_have_lanes(graph: Graph, value: Node) -> bool:
     """Whether the last dimension is a few elements for all inputs, and they are told apart by where they lie."""
-    if len(value.shape) < 2 or value.shape[-1] not in LANES:
-        return False
-    is_known = value.sizes[-1:] == (SizeLaw.constant(value.shape[-1]),) or not graph.holds_for_other_sizes
-    return is_known and any(each.op == "iota" for each in nodes_of((value,)))
+    return -1 in _short_dims(graph, value) and value.shape[-1] in LANES
+
+
+def _short_dims(graph: Graph, value: Node) -> list[int]:
+    """Dimensions, from the end on, that are a few elements for all inputs, which are told apart by where they lie."""
+    rank, fixed = len(value.shape), not graph.holds_for_other_sizes
+    along = {Iota.of(each).dim - len(each.shape) for each in nodes_of((value,)) if each.op == "iota"}
+    short = [
+        dim for dim in range(-1, -rank - 1, -1) if rank > 1 and 1 < value.shape[dim] <= max(LANES) and dim in along
+    ]
+    return [dim for dim in short if fixed or value.sizes[dim:][:1] == (SizeLaw.constant(value.shape[dim]),)]
 
 
 def laned(graph: Graph) -> LanedGraph | None:
     """The lanes of a graph; None where the last dimension of its results is long, or a lane has places of its own."""
+    return _along(graph, -1) if may_have_lanes(graph, value_of(graph.outputs[0])) else None
+
+
+def sliced(graph: Graph) -> LanedGraph | None:
+    """What a graph comes to at each place of another short dimension of its results; None where there is none."""
+    dims = [dim for dim in _short_dims(graph, value_of(graph.outputs[0])) if dim != -1]
+    return next(filter(None, (_along(graph, dim) for dim in dims)), None)
+
+
+def _along(graph: Graph, dim: int) -> LanedGraph | None:
     values = [value_of(output) for output in graph.outputs]
-    if not may_have_lanes(graph, values[0]):
-        return None
-    build, count = GraphBuilder(), values[0].shape[-1]
+    build, count = GraphBuilder(), values[0].shape[dim]
     try:
-        lanes = tuple(_Lane(build, number).values(values) for number in range(count))
+        lanes = tuple(_Lane(build, number, dim).values(values) for number in range(count))
     except _HasPlacesError:
         return None
-    return None if any(node.op == "iota" for node in nodes_of(sum(lanes, ()))) else LanedGraph(graph, lanes)
+    return None if any(node.op == "iota" for node in nodes_of(sum(lanes, ()))) else LanedGraph(graph, lanes, dim)
 
 
 class _HasPlacesError(Exception):
@@ -73,16 +95,16 @@ class _HasPlacesError(Exception):
 
 
 class _Lane:
-    """What becomes of values at one coordinate along the last dimension."""
+    """What becomes of values at one coordinate along a dimension, counted from the end."""
 
-    def __init__(self, build: GraphBuilder, number: int) -> None:
-        self.build, self.number = build, number
+    def __init__(self, build: GraphBuilder, number: int, dim: int) -> None:
+        self.build, self.number, self.dim = build, number, dim
         self.found: dict[int, Node] = {}
 
     def values(self, nodes: Sequence[Node]) -> tuple[Node, ...]:
         """Those of outputs, in their full shape."""
         build = self.build
-        return tuple(build.materialise(build.expand(self.of(node), node.shape[:-1])) for node in nodes)
+        return tuple(build.materialise(build.expand(self.of(node), _without(node.shape, self.dim))) for node in nodes)
 
     def of(self, node: Node) -> Node:
         if id(node) not in self.found:
@@ -91,10 +113,9 @@ class _Lane:
 
     def _of(self, node: Node) -> Node:
         if node.op == "input":
-            return _selected(self.build, node, self.number if node.shape[-1:] != (1,) else 0)
+            return _selected(self.build, node, self.number if node.shape[self.dim :][:1] != (1,) else 0, self.dim)
         if node.op == "iota":
-            dim, shape = Iota.of(node).dim, node.shape[:-1]
-            return self.build.constant(self.number, "int64") if dim == len(shape) else self.build.iota(shape, dim)
+            return self._coordinate(node)
         if node.op in LEAVES:
             return node
         if node.op == "take":
@@ -105,16 +126,25 @@ class _Lane:
             return self.build.retype(self.of(node.inputs[1 if Constant.of(condition).value else 2]), node.dtype)
         return self.build(node.op, *map(self.of, node.inputs), dtype=node.dtype)
 
+    def _coordinate(self, node: Node) -> Node:
+        along, dim = Iota.of(node).dim, len(node.shape) + self.dim
+        if along == dim:
+            return self.build.constant(self.number, "int64")
+        return node if dim < 0 else self.build.iota(_without(node.shape, self.dim), along - (along > dim))
+
     def _taken(self, node: Node) -> Node:
-        """The source, perhaps at one coordinate of its last dimension, where all others are those of the result."""
-        source, *places = node.inputs
-        *others, last = map(self.of, places)
-        if _are_own([*others, last], source.shape):
+        """The source, perhaps at one coordinate of this dimension, where all others are those of the result."""
+        source, *given = node.inputs
+        places = [self.of(place) for place in given]
+        if _are_own(places, source.shape):
             return self._lower(source, node)
-        is_inside = last.op == "constant" and 0 <= Constant.of(last).value < source.shape[-1]
-        if not is_inside or not _are_own(others, source.shape[:-1]):
+        if len(source.shape) < -self.dim:
             raise _HasPlacesError
-        return self._lower(_selected(self.build, source, int(Constant.of(last).value)), node)
+        at = places.pop(self.dim)
+        is_inside = at.op == "constant" and 0 <= Constant.of(at).value < source.shape[self.dim]
+        if not is_inside or not _are_own(places, _without(source.shape, self.dim)):
+            raise _HasPlacesError
+        return self._lower(_selected(self.build, source, int(Constant.of(at).value), self.dim), node)
 
     def _lower(self, source: Node, node: Node) -> Node:
         """The source without leading dimensions of size 1 that the result has not."""
@@ -130,15 +160,21 @@ def _are_own(places: Sequence[Node], shape: Sequence[int]) -> bool:
     return all(map(is_own_place, places, shape, range(-len(shape), 0)))
 
 
-def _selected(build: GraphBuilder, node: Node, number: int) -> Node:
-    """An argument at one coordinate of its last dimension; what was unsqueezed for it is as it was."""
-    if not node.shape:
+def _without(shape: Shape, dim: int) -> Shape:
+    """The other sizes of a shape, which may not reach to a dimension from the end on."""
+    return tuple(size for at, size in enumerate(shape) if at != len(shape) + dim)
+
+
+def _selected(build: GraphBuilder, node: Node, number: int, dim: int) -> Node:
+    """An argument at one coordinate of a dimension from the end on; what was unsqueezed for it is as it was."""
+    at = len(node.shape) + dim
+    if at < 0:
         return node
-    seen, last = Input.of(node), len(node.shape) - 1
-    if seen.views and seen.views[-1] == View(f"{{0}}.unsqueeze({last})"):
-        attrs = replace(seen, views=seen.views[:-1], stride=seen.stride[:-1])
-        return build.node("input", (), node.shape[:-1], node.dtype, attrs)
-    found = build.view_in_memory(node, View(f"{{0}}.select({last}, {number})"), lambda base: base.select(last, number))
+    seen = Input.of(node)
+    if seen.views and seen.views[-1] == View(f"{{0}}.unsqueeze({at})"):
+        attrs = replace(seen, views=seen.views[:-1], stride=_without(seen.stride, dim))
+        return build.node("input", (), _without(node.shape, dim), node.dtype, attrs)
+    found = build.view_in_memory(node, View(f"{{0}}.select({at}, {number})"), lambda base: base.select(at, number))
     assert found is not None
     return found
 

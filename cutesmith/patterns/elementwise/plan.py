@@ -21,8 +21,9 @@ from functools import cached_property
 from cutesmith.errors import UnmatchedError
 from cutesmith.patterns.configurations import ElementwiseConfiguration
 from cutesmith.patterns.elementwise.kernel import ElementwiseKernel, ElementwiseWriter, value_of
-from cutesmith.patterns.elementwise.lanes import LanesKernel, LanesWriter, laned
+from cutesmith.patterns.elementwise.lanes import LanesKernel, LanesWriter, laned, sliced
 from cutesmith.patterns.elementwise.placed import PlacedKernel, PlacedWriter, has_places
+from cutesmith.patterns.elementwise.slices import SlicesWriter
 from cutesmith.patterns.graph.attributes import Input
 from cutesmith.patterns.graph.dtypes import ITEM_BYTES
 from cutesmith.patterns.graph.instructions import WHERE_ROUNDED, usual_instructions
@@ -70,15 +71,22 @@ class ElementwisePlan(GraphPlan):
     """A matched pointwise graph, ready to be rendered in any of its configurations."""
 
     kernel: ElementwiseKernel
+    slices: Graph | None = None
+    """The graph whose outputs are slices of the results, where the kernel computes those."""
     pattern: str = "elementwise"
+
+    @property
+    def computed(self) -> Graph:
+        """That of the slices, where results have some."""
+        return self.slices or self.graph
 
     @property
     def algorithmic_bytes(self) -> int:
         """Bytes that must cross device memory once: used inputs read, outputs written, in the traced shapes."""
-        anywhere = [node for node in self.graph.nodes() if node.op in READ_ANYWHERE]
-        reads = [(node, node.shape) for node in aligned_inputs(self.graph)]
+        anywhere = [node for node in self.computed.nodes() if node.op in READ_ANYWHERE]
+        reads = [(node, node.shape) for node in aligned_inputs(self.computed)]
         reads += [(node.inputs[0], (node if node.op == "take" else node.inputs[0]).shape) for node in anywhere]
-        return bytes_of_reads(self.graph, reads)
+        return bytes_of_reads(self.computed, reads)
 
     @cached_property
     def warp_instructions(self) -> int:
@@ -87,11 +95,11 @@ class ElementwisePlan(GraphPlan):
         Loads of elements that lie apart in memory count as the instructions that could be issued while they wait, and
         exact instructions as less than those of results that are rounded.
         """
-        shape, fast = value_of(self.graph.outputs[0]).shape, is_fast(self.graph)
+        shape, fast = value_of(self.computed.outputs[0]).shape, is_fast(self.graph)
         if isinstance(self.kernel, PlacedKernel | LanesKernel):
             count = self.kernel.instructions
         else:
-            each = [node for node in self.graph.nodes() if node.is_pointwise and node.shape[-1:] == shape[-1:]]
+            each = [node for node in self.computed.nodes() if node.is_pointwise and node.shape[-1:] == shape[-1:]]
             count = usual_instructions(each, fast=fast)
         issued = count * (1 if fast else WHERE_ROUNDED) + self._lines_apart * ISSUED_AT_ONCE
         return int(math.prod(shape) * issued / 32)
@@ -160,7 +168,7 @@ class ElementwisePlan(GraphPlan):
     def tiled_shape(self) -> TiledShape:
         """All elements in one dimension, whose edge is guarded."""
         sizes = [ITEM_BYTES[node.dtype] for node in self._full_size_nodes()]
-        return TiledShape(sizes=(math.prod(value_of(self.graph.outputs[0]).shape),), element_bytes=min(sizes))
+        return TiledShape(sizes=(math.prod(value_of(self.computed.outputs[0]).shape),), element_bytes=min(sizes))
 
     def tiling(self, configuration: ElementwiseConfiguration) -> Tiling:
         """Vectors of neighbouring elements over the threads of a block."""
@@ -169,9 +177,9 @@ class ElementwisePlan(GraphPlan):
         return Tiling(threads=c.threads, tile=tile, vector=c.vector, settings=c.to_dict())
 
     def _full_size_nodes(self) -> list[Node]:
-        shape = value_of(self.graph.outputs[0]).shape
-        inputs = [node for node in self.graph.nodes() if node.op == "input" and node.shape == shape]
-        return [*inputs, *self.graph.outputs]
+        shape = value_of(self.computed.outputs[0]).shape
+        inputs = [node for node in self.computed.nodes() if node.op == "input" and node.shape == shape]
+        return [*inputs, *self.computed.outputs]
 
     def render(self, configuration: ElementwiseConfiguration) -> str:
         """The kernel section: imports, device functions, kernel, launch, cached compile and `kernel_fn`."""
@@ -194,5 +202,8 @@ def match(graph: Graph) -> ElementwisePlan:
         raise UnmatchedError(f"the outputs have different shapes: {', '.join(map(str, shapes))}", operation="outputs")
     if not has_places(graph):
         return ElementwisePlan(graph, ElementwiseWriter(graph).kernel())
-    lanes = laned(graph)
-    return ElementwisePlan(graph, (LanesWriter(lanes) if lanes else PlacedWriter(graph)).kernel())
+    if lanes := laned(graph):
+        return ElementwisePlan(graph, LanesWriter(lanes).kernel())
+    if slices := sliced(graph):
+        return ElementwisePlan(graph, SlicesWriter(slices).kernel(), slices.apart)
+    return ElementwisePlan(graph, PlacedWriter(graph).kernel())
