@@ -314,7 +314,7 @@ def kernel_fn(dout, q, k, v, out, lse, causal):
     if dim not in (64, 128) or k.shape[1] == 0 or heads % k.shape[1] or k.shape[2] == 0:
         raise ValueError(f"{heads} query heads over {k.shape[1]} heads of {k.shape[2]} keys, head dimension {dim}")
     kernel = compiled(q.dtype, dim, causal)
-    dq, dk, dv = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
+    dq, dk, dv = (torch.empty_like(x, memory_format=torch.contiguous_format) for x in (q, k, v))
     if not q.numel():
         return dq, dk.zero_(), dv.zero_()
     tiles = -(-queries * dim // STEP)
