@@ -55,7 +55,7 @@ class Computed:
 
     `code` is that of the numbers, `source` the device function of one of them that returns `packed` elements. It takes
     the floats that `bytes_of` numbers make, then the number itself where it `takes_number`, then those of `sides`.
-    `scale` multiplies sums of pieces of k. `instructions` are those of an element.
+    `scale` multiplies sums, those of pieces of k where it changes along k. `instructions` are those of an element.
     """
 
     code: TensorCode
