@@ -1,7 +1,7 @@
 # Every target does its own set-up: Linux, python3 (3.10 to 3.13) and make are all that a machine needs.
 #
 #   make demo       five PyTorch functions become kernels, in cutesmith-out/demo/
-#   make test       ruff, mypy and the tests that are fast: nine minutes on two cores
+#   make test       ruff, mypy and the tests that are fast
 #   make test-all   the other tests
 #   make selftest   the judge against kernels that cheat and honest ones that resemble them
 #   make gpu-test   the tests that need an NVIDIA GPU
@@ -15,8 +15,7 @@
 
 PYTHON ?= python3
 PIP_ARGS ?=
-# On two cores: tests that wait for a process leave a core to the third. 314 s with 3 where 2 took 388; 534 s since for
-# 9097 tests.
+# On two cores: tests that wait for a process leave a core to the third. 314 s with 3 where 2 took 388.
 JOBS ?= 3
 VENV := .venv
 BIN := $(VENV)/bin

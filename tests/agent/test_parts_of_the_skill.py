@@ -88,7 +88,7 @@ def test_a_bare_prompt_says_where_it_is_judged_and_names_no_tool_that_it_lacks(t
     assert (", then the faster" in prompt) == target.executes
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("page", known_pages())
 def test_a_hidden_page_is_not_named_and_the_rest_of_the_manifest_stays(page):
     whole = system_prompt(PROBLEM, "", EMULATED)

@@ -104,6 +104,7 @@ def test_inputs_of_8_gigabytes_cost_nothing(compiled):
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 1 << 20  # KiB
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("name", "arch", "words"),
     [
@@ -221,6 +222,7 @@ def test_bad_requests(tmp_path):
         compile_kernel(tmp_path / "missing.py")
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "body",
     [

@@ -107,6 +107,7 @@ def test_what_passes_is_tried_again(server, fetch, first):
     assert server.asked[PATH] == 2
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("answer", "kind", "code", "asked", "said"),
     [

@@ -42,7 +42,7 @@ def test_the_names_that_pages_link_to_are_there() -> None:
     }
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(25)
 @pytest.mark.parametrize("path", FILES, ids=by_name)
 def test_a_reader_finds_what_a_kernel_shows_and_lint_nothing(path: Path) -> None:
     docstring = ast.get_docstring(ast.parse(path.read_text()))

@@ -92,6 +92,7 @@ def untouched(folder):
     return [path.name for path in folder.iterdir()] == ["secret.txt"] and (folder / "secret.txt").read_text() == "key"
 
 
+@pytest.mark.sampled(5)
 @needs_landlock
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("name", ATTACKS)

@@ -243,7 +243,7 @@ SPECIAL = {
 }
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("form", ["conv2d", "transposed", "conv1d"])
 @pytest.mark.parametrize("values", SPECIAL)
 def test_tf32_passes_on_derived_draws(tmp_path, form, values):
@@ -268,7 +268,7 @@ def test_a_stated_tolerance_stands_beside_what_tf32_costs(tmp_path):
     assert problem.says(x, kernels[11](x), rtol=1e-4, atol=1e-4, precision=Precision.FLOAT32).violation
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(15)
 @pytest.mark.parametrize("stated", [{}, {"rtol": 1e-4, "atol": 1e-4}])
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel lengths")

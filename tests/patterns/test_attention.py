@@ -265,6 +265,7 @@ def test_the_band_of_a_mask(name):
     assert (band.lower, band.upper) == BANDS[name]
 
 
+@pytest.mark.slow
 def test_an_added_mask_of_coordinates_costs_what_a_causal_one_does():
     """It selects, is left out inside its band, and the scale is left to the exponents, as beneath a mask in memory."""
     band, causal_one, memory = (
@@ -300,6 +301,7 @@ def test_scores_that_have_no_digit_after_the_point_give_numbers(arch, tmp_path):
     check(causal, without_a_digit_after_the_point(*heads(9, 40)), tmp_path, arch)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("function", "inputs", "because"),
     [

@@ -164,6 +164,7 @@ def test_tiles_of_k_end_where_scales_change():
     assert "scales change within 128" in message
 
 
+@pytest.mark.slow
 def test_the_size_of_a_block_that_an_argument_has_decides_about_the_kernel():
     sets = [deepseek(70, 2, 3), deepseek(1, 1, 2)]
     x, w, rows, scales = deepseek(5, 3, 1)

@@ -134,6 +134,7 @@ NO_IMAGE = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("written_for", [0, 2])
 @pytest.mark.parametrize("name", NO_IMAGE)
 def test_a_batch_without_images(name, written_for, tmp_path):

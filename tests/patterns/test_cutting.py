@@ -126,6 +126,7 @@ def test_what_follows_a_product_is_its_epilogue():
     assert launches("swiglu") == [("contraction", "contract"), ("contraction", "mul"), ("contraction", "contract")]
 
 
+@pytest.mark.slow
 def test_attention_takes_three_launches():
     """The softmax is part of the scores' product, whose rows are short."""
     assert launches("attention") == [("contraction", "add"), ("contraction", "div"), ("contraction", "reshape")]

@@ -81,6 +81,7 @@ def test_a_dense_kernel_serves_every_length(tmp_path):
     assert [tuple(out.shape) for out in outs] == [(64, 128), (3, 7), (1, 1), (1000, 33), (0, 4)]
 
 
+@pytest.mark.slow
 def test_a_transposed_operand_is_read_in_vectors_too(tmp_path):
     recorded, _ = record(lambda x, y: x + y, (normal(64, 96), normal(96, 64).t()), tmp_path)
     assert all(".v4." in width for width in widths(recorded))
@@ -164,6 +165,7 @@ def test_numbers_that_lie_apart_take_longer_to_load():
     assert pairs[1] - pairs[0] == (alone[1] - alone[0]) // 32
 
 
+@pytest.mark.slow
 def test_misaligned_views_get_narrow_accesses(tmp_path):
     base = torch.empty(64 * 64 + 8, dtype=BF16)
     plan = plan_of(F.relu, base[:4096])
@@ -263,6 +265,7 @@ def test_sigmoid_of_float32_is_right_to_four_last_places(tmp_path):
     ].isnan().all()
 
 
+@pytest.mark.slow
 def test_gelu_of_float32_keeps_its_digits_where_it_is_small(tmp_path):
     """PyTorch's, by 1 + erf, is off by 9e-4 of the result at -4."""
     x = torch.linspace(-12, 12, 20000)  # without 0, where the result has no share

@@ -59,6 +59,7 @@ def test_each_number_is_read_and_each_rounding_is_that_of_pytorch(dtype, tmp_pat
     same(found, values.to(dtype).float() * 2)
 
 
+@pytest.mark.slow
 def test_numbers_of_e4m3_are_stored_as_pytorch_rounds_them(tmp_path):
     values = between(E4M3)
     found, doubled = on_emulator(lambda x: (x.to(E4M3), (x.double() * 2).to(E4M3)), (values,), tmp_path)

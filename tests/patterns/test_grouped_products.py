@@ -163,6 +163,7 @@ def checked(x, w, ends):
     return grouped(x, w, ends)
 
 
+@pytest.mark.slow
 def test_a_check_of_values_that_only_raises_is_taken_for_granted():
     inputs = normal(8, 16), normal(2, 16, 8), torch.tensor([3, 8], dtype=torch.int32)
     graph = trace_function(checked, inputs)

@@ -231,6 +231,7 @@ def plan_of_sizes(images, channels, size, outputs, taps, dtype=BF16, last=True, 
     return match(trace_function(function, (x, w)))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("sizes", "options", "copied"),
     [

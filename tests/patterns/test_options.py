@@ -72,6 +72,7 @@ def test_kernels_with_options_are_verified(write_file, name):
     assert verdict.exit_code == 0, verdict.summary
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("name", "change", "message"),
     [

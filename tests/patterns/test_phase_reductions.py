@@ -85,7 +85,7 @@ def anchors(graph) -> list:
     return [node for node in graph.nodes() if node.op == "interleave"]
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("name", CASES)
 def test_the_graph_computes_what_pytorch_does(name):
     function, inputs = CASES[name]

@@ -113,6 +113,7 @@ def test_one_kernel_serves_other_sizes(tmp_path):
         compare(messages, inputs, found)
 
 
+@pytest.mark.slow
 def test_before_hopper_a_thread_adds_one_number(tmp_path):
     plan = by_atomics(plan_kernel(trace_function(messages, GRAPH), "sm_80"))
     assert {configuration.vector for configuration in plan.configurations("sm_80")} == {1}

@@ -75,6 +75,7 @@ def test_rows_of_the_same_elements_share_their_loads(tmp_path):
         close(1e-6)(ours.cpu(), theirs)
 
 
+@pytest.mark.slow
 def test_points_of_other_dimensions_are_refused(tmp_path):
     kernel_fn = first_kernel(planned(chamfer, (8, 2048, 3), (8, 2048, 3)), tmp_path).kernel_fn
     with emulated_hopper():

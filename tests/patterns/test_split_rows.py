@@ -66,7 +66,7 @@ def plan_of(name):
     return match(trace_function(function, inputs))
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", CASES)
 def test_the_launches_together_are_the_function(name):
     function, inputs = CASES[name]
@@ -74,6 +74,7 @@ def test_the_launches_together_are_the_function(name):
         close(1e-4)(ours, theirs)  # what passes between launches is rounded to float32
 
 
+@pytest.mark.slow
 def test_every_launch_has_enough_rows_or_little_to_read():
     for name in ("norm", "layer_norm", "two rounds", "groups"):
         launches = plan_of(name).launches

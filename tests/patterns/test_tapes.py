@@ -261,6 +261,7 @@ def test_two_arguments_may_be_one_tensor(tmp_path):
             torch.testing.assert_close(kernel_fn(*inputs).cpu(), theirs, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_numbers_of_a_call_are_passed_to_launches_at_once():
     """A number may differ from call to call, so that the file has no tape; nor have few launches one."""
     numbered = trace_function(lambda x, s, *w: perceptron(x, *w) * s, (PERCEPTRON[1][0], 0.5, *PERCEPTRON[1][1:]))

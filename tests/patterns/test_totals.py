@@ -55,6 +55,7 @@ def plan_of(name):
     return match(trace_function(function, inputs))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", [name for name in CASES if name != "empty"])
 def test_the_halves_together_are_the_function(name):
     function, inputs = CASES[name]

@@ -175,6 +175,7 @@ CASES = [
 ]  # fmt: skip
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("function", "inputs", "tolerance"), CASES)
 def test_a_graph_computes_what_pytorch_does(function, inputs, tolerance):
     check(function, *inputs, tolerance=tolerance)

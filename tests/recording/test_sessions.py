@@ -26,6 +26,7 @@ def record(name, arch="sm_90a", *, fake=True):
     return recorded
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("fake", [False, True], ids=["values", "fake"])
 @pytest.mark.parametrize(("name", "grid", "block"), [
     ("relu_tvm_ffi", (2048, 1, 1), (128, 1, 1)),

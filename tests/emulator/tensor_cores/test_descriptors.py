@@ -172,6 +172,7 @@ def test_layouts_of_the_dsl_with_every_swizzle_and_major(laid_out, index):
     check(laid_out, a, b, torch.float32, (kinds[index], kinds[(3 * index + 5) % 8]), order)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("a", "b", "result", "kinds"),
     [
