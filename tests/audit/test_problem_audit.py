@@ -302,6 +302,7 @@ def test_no_input_is_called_useless_once_the_time_is_over():
     assert not patient.late and patient.of_inputs == {0} and patient.on_outputs == {0}
 
 
+@pytest.mark.slow
 def test_the_tasks_of_the_repository_pass_and_cost_little(auditor):
     tasks = sorted(TASKS.rglob("*.py"))[::9]
     begin = time.monotonic()

@@ -35,6 +35,7 @@ def folder(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_a_folder_is_audited_whole_and_a_missing_file_is_a_row(folder, capsys):
     assert main([str(folder), str(folder / "gone.py"), "--json"]) == 2
     said = json.loads(capsys.readouterr().out)

@@ -170,6 +170,7 @@ def test_a_candidate_that_dies_or_hangs_takes_no_reference_along(judged):
         assert judged().exit_code == ExitCode.PASSED
 
 
+@pytest.mark.slow
 def test_a_process_that_has_died_meanwhile_is_replaced(judged):
     with keeping_references() as kept:
         judged()
