@@ -98,6 +98,25 @@ def test_a_stored_value_may_have_more_dimensions_of_size_1(tmp_path):
     torch.testing.assert_close(found, function(*inputs))
 
 
+def test_a_slice_of_one_place_is_the_first_in_every_lane(tmp_path):
+    """Its own coordinate is 0, whichever lane of the result reads it."""
+
+    def function(x):
+        middle = x.mean((1, 2)).median(0).values
+        pairs = torch.stack((middle, -middle), -1)
+        moved = torch.zeros_like(pairs)
+        moved[..., 1::2] = pairs[..., ::2]
+        return moved, middle > pairs
+
+    inputs = [normal(4, 8, 1)]
+    plan = plan_kernel(trace_function(function, inputs), "sm_90a")
+    assert isinstance(plan.launches[-1].plan.kernel, LanesKernel)
+    with emulated_device("sm_90a"):
+        found = first_kernel(plan, tmp_path).kernel_fn(*map(move, inputs))
+    for ours, theirs in zip(found, function(*inputs), strict=True):
+        torch.testing.assert_close(ours.cpu(), theirs)
+
+
 @pytest.mark.slow
 def test_neighbours_that_lie_a_lane_apart_are_one_tensor():
     kernel = plan_kernel(trace_function(slices, (X, *TABLES)), "sm_90a").kernel

@@ -135,6 +135,17 @@ def test_strides_of_a_row_without_elements_may_be_anything(tmp_path):
     assert torch.equal(total, torch.zeros(5))
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_each_variance_of_a_row_has_its_own_correction(dtype, tmp_path):
+    """One sum of squares serves all; a root is rounded once."""
+    function = lambda x: (x.var(-1, correction=0), x.std(-1), x.var(-1, correction=2))  # noqa: E731
+    x = normal(4, 10, dtype=dtype)
+    with emulated_hopper():
+        found = first_kernel(plan_of(function, x), tmp_path).kernel_fn(move(x))
+    for ours, exact in zip(found, function(x.double()), strict=True):
+        torch.testing.assert_close(ours.cpu(), exact.to(dtype), rtol=1e-6 if dtype == torch.float32 else 1e-3, atol=0)
+
+
 def test_rows_may_all_be_the_same_but_for_their_targets(tmp_path):
     def loss(x, t):
         return F.cross_entropy(x.expand(*t.shape, *x.shape), t, reduction="none")

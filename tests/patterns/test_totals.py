@@ -83,6 +83,14 @@ def test_large_rows_and_columns_are_visited_by_launches_of_their_own(tmp_path):
     close(1e-5)(ours.cpu(), *exactly(contrast, inputs))
 
 
+def test_the_largest_of_sums_without_elements_is_0(tmp_path):
+    """Rows without elements have sums; only a maximum of none is refused."""
+    x = torch.empty(31, 0, dtype=BF16)
+    plan = plan_kernel(trace_function(lambda x: x.abs().sum(-1).amax(), [x]), "sm_90a")
+    with emulated_hopper():
+        assert first_kernel(plan, tmp_path).kernel_fn(move(x)).item() == 0
+
+
 def clipped(*tensors):
     """Tensors whose norm together is at most 1."""
     total = torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(each) for each in tensors]))

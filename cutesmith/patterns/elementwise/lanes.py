@@ -129,7 +129,7 @@ class _Lane:
     def _coordinate(self, node: Node) -> Node:
         along, dim = Iota.of(node).dim, len(node.shape) + self.dim
         if along == dim:
-            return self.build.constant(self.number, "int64")
+            return self.build.constant(self.number if node.shape[along] != 1 else 0, "int64")
         return node if dim < 0 else self.build.iota(_without(node.shape, self.dim), along - (along > dim))
 
     def _taken(self, node: Node) -> Node:

@@ -171,8 +171,9 @@ class _Writer:
 
     def _extreme(self) -> str:
         """The first reduction that PyTorch refuses for a row without elements: a maximum that was asked for as such."""
+        asked = ("amax", "amin", "max", "min", "aminmax", "argmax", "argmin")
         for node in (node for level in self.analysis.reductions for node in level):
-            if node.origin.operation in ("amax", "amin", "max", "min", "aminmax", "argmax", "argmin"):
+            if node.op in ("max", "min", "argmax", "argmin") and node.origin.operation in asked:
                 return node.origin.operation
         return ""
 

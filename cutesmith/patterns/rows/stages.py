@@ -93,8 +93,9 @@ class StageWriter:
         if node.op == "degrees":
             total, kind = self.row_value(node.inputs[0], space), COMPUTE_TYPE[node.dtype]
             divisor = f"{kind}(max({self.analysis.row_code} - {Degrees.of(node).correction}, 0))"
-            self._pending.append(f"{total}_var = {total} / {divisor}")
-            return f"{total}_var"
+            variance = self._new("variance")  # of one sum there may be several, by their corrections
+            self._pending.append(f"{variance} = {total} / {divisor}")
+            return variance
         if node.op == TIMES_COLUMNS:
             return f"({self.row_value(node.inputs[0], space)} * Float32({self.analysis.row_code}))"
         if node.op == "reshape":

@@ -77,7 +77,8 @@ def _moment(root: bool, with_mean: bool) -> Rule:
         low: Lowering, x: Node, dim: Dims = None, *, correction: Number | None = None, keepdim: bool = False
     ) -> Lowered:
         freedom = 1.0 if correction is None else float(correction)
-        value = low.build.reduce("var", x, all_dims(x, dim), low.dtype, correction=freedom)
+        kind = low.kind if root else low.dtype  # a root is rounded once, not its square, too
+        value = low.build.reduce("var", x, all_dims(x, dim), kind, correction=freedom)
         value = low.build.reshape(low.build("sqrt", value, dtype=low.dtype) if root else value, tuple(low.shapes[0]))
         return (value, reduced(low, "mean", x, dim, 1)) if with_mean else value
 
