@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -151,12 +152,13 @@ def test_a_retry_after_is_waited_for_as_seconds_and_as_a_date(server, fetch):
 
 
 def test_without_network_or_offline_is_exit_7_with_what_works_without(fetch, server):
-    with http.serving() as closed:
-        address = closed.address
-    for options, kind in (({"mirror": address}, "no_network"), ({"offline": True}, "not_cached")):
-        verdict = fetch(**options)
-        assert (verdict.exit_code, only(verdict).kind) == (ExitCode.UNAVAILABLE, kind)
-        assert "--offline" in only(verdict).hint and "--mirror" in only(verdict).hint
+    with socket.socket() as closed:  # bound, never listening: a connection is refused at once
+        closed.bind(("127.0.0.1", 0))
+        address = f"http://127.0.0.1:{closed.getsockname()[1]}"
+        for options, kind in (({"mirror": address}, "no_network"), ({"offline": True}, "not_cached")):
+            verdict = fetch(limits=UNHURRIED, **options)
+            assert (verdict.exit_code, only(verdict).kind) == (ExitCode.UNAVAILABLE, kind)
+            assert "--offline" in only(verdict).hint and "--mirror" in only(verdict).hint
     assert server.asked.total() == 0
 
 
