@@ -259,6 +259,7 @@ def test_a_drafted_convolution_is_short_and_holds_nothing_else(tmp_path: Path) -
 
 
 @pytest.mark.sampled(5)
+@pytest.mark.timeout(600)  # a convolution by Fourier transforms takes 38 s of CPU time
 @pytest.mark.parametrize(
     "name",
     [
