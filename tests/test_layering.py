@@ -243,8 +243,8 @@ def test_a_circle_is_seen():
 
 def named_in_strings(module: str) -> Iterator[str]:
     """Modules of ours that a string of the code names: "cutesmith.a.b" or "cutesmith.a.b:function"."""
-    nodes = ast.walk(parsed(module)) if '"cutesmith.' in source(module) else ()
-    for node in nodes:
+    quoted = re.search(r"""["']cutesmith\.""", source(module))
+    for node in ast.walk(parsed(module)) if quoted else ():
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             name, colon, _ = node.value.partition(":")
             if name.startswith("cutesmith.") and module_file(name):

@@ -25,7 +25,7 @@ def with_finer_shapes(graph: Graph) -> Graph:
 
 
 def _parts_work(node: Node, users: list[Node]) -> bool:
-    """Whether a reshape lies between pointwise work that joins values, and more such work."""
+    """Whether a node is a reshape between pointwise work and more of it."""
     return node.op == "reshape" and node.inputs[0].is_pointwise and any(user.is_pointwise for user in users)
 
 

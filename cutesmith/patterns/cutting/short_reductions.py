@@ -41,8 +41,9 @@ def with_taken_reductions(graph: Graph) -> Graph:
 
 def _takes_whole(node: Node) -> bool:
     """Whether a take reads all of what another launch stores."""
-    source = node.inputs[0] if node.op == "take" else node
-    return source.op == "stored" and source is not node and Stored.of(source) == Stored.whole(source.inputs[0].shape)
+    if node.op != "take" or node.inputs[0].op != "stored":
+        return False
+    return Stored.of(node.inputs[0]) == Stored.whole(node.inputs[0].inputs[0].shape)
 
 
 def _with_slices(graph: Graph, short: Sequence[Node]) -> Graph:
