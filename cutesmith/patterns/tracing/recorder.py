@@ -43,6 +43,7 @@ from cutesmith.patterns.tracing.lowering import (
 )
 from cutesmith.patterns.tracing.lowering.dispatch import Lowering, Rule, rule_for
 from cutesmith.patterns.tracing.meta_results import result_of
+from cutesmith.patterns.tracing.refused_operations import AS_AN_INPUT, CHOOSES_ROWS, DRAWS, READS, READS_VALUE, REFUSED
 from cutesmith.patterns.tracing.scalars import Scalars
 from cutesmith.patterns.tracing.tables import table
 from cutesmith.sandbox.dispatch_modes import LightMode
@@ -66,13 +67,6 @@ FAMILIES = (
     views,
     windows,
 )  # which register their rules
-AS_AN_INPUT = " (return it from get_inputs(), or write class Model, whose weights are inputs)"
-READS_VALUE = (
-    "reads a value of a tensor (`.item()`, `.tolist()`, a branch on it), which the host does not know; "
-    "compute with the tensor (torch.where, a mask, an index), or make the number an argument; for rows of groups that "
-    "end at such values: torch.nn.functional.grouped_mm(x, weights, offs=ends)"
-)
-
 _MOVES_STATISTICS = frozenset({"aten.native_batch_norm", "aten._native_batch_norm_legit"})
 """Batch norms that write the running statistics in training, whatever their schema says."""
 _FUNCTIONAL_BATCH_NORM = torch.ops.aten._native_batch_norm_legit_functional.default
@@ -89,37 +83,6 @@ _ASSERTIONS = frozenset(
 )
 """What PyTorch checks of values before it computes with them; a kernel does not."""
 
-SHAPE_DEPENDS = "has a result whose shape depends on values"
-CHOOSES_ROWS = (
-    f"{SHAPE_DEPENDS}; compute all rows and choose by torch.where, or sort rows by group: "
-    "torch.nn.functional.grouped_mm(x, weights, offs=ends)"
-)
-DRAWS = "draws random numbers"
-UNKNOWN = {"masked": CHOOSES_ROWS, "drawn": DRAWS}
-"""Operations of nodes that stand for what is not known, and why a function that returns it is refused."""
-_READS = frozenset({"aten._local_scalar_dense", "aten.is_nonzero", "aten.equal"})
-_FACTORS = frozenset(
-    f"aten.{name}"
-    for name in (
-        "_linalg_det _linalg_eigh _linalg_eigvals _linalg_slogdet _linalg_solve_ex _linalg_svd cholesky cholesky_solve "
-        "geqrf linalg_cholesky_ex linalg_eig linalg_inv_ex linalg_ldl_factor_ex linalg_ldl_solve linalg_lstsq "
-        "linalg_lu linalg_lu_factor_ex linalg_lu_solve linalg_qr linalg_solve_triangular lu_unpack triangular_solve"
-    ).split()
-)
-FACTORS = (
-    "factors or solves a matrix step by step, each by the one before; products alone are matched, determinants and "
-    "inverses up to 3 x 3, and triangular systems up to 4 x 4"
-)
-_REFUSED = dict.fromkeys(_FACTORS, FACTORS) | {
-    "aten.nonzero": CHOOSES_ROWS,
-    "aten.masked_select": CHOOSES_ROWS,
-    "aten.unique_consecutive": SHAPE_DEPENDS,
-    "aten.unique_dim": SHAPE_DEPENDS,
-    "aten._unique2": SHAPE_DEPENDS,
-    "aten.bincount": f"{SHAPE_DEPENDS}; give it minlength",
-    "aten.repeat_interleave": f"{SHAPE_DEPENDS}; give it output_size",
-}
-"""The last two are decomposed where the caller tells the length of the result."""
 MOST_ONES = 2**20
 """Elements that a stand-in for an operation without a shape may read."""
 
@@ -178,7 +141,7 @@ class Recorder(LightMode):  # type: ignore[no-untyped-call,unused-ignore]
         if name == "aten.is_nonzero" and (refusal := only_raises(sys._getframe(1))):
             self.assumes.append(f"no values that are refused (`{refusal}`)")
             return False
-        if name in _READS:
+        if name in READS:
             raise self.build.unmatched(READS_VALUE)
         if torch.Tag.nondeterministic_seeded in func.tags and rule_for(func) is None and not _drops_nothing(func, args):
             return self._drawn(func, args)
@@ -294,7 +257,7 @@ class Recorder(LightMode):  # type: ignore[no-untyped-call,unused-ignore]
         """What PyTorch does instead: below autograd, as anywhere else, or else in its table of decompositions."""
         composite = func.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeImplicitAutograd)
         decomposition = decomposition_of(func, composite=composite)
-        why = _REFUSED.get(str(func).rsplit(".", 1)[0], "is in no pattern")
+        why = REFUSED.get(str(func).rsplit(".", 1)[0], "is in no pattern")
         if decomposition is None:
             raise self.build.unmatched(why)
         origin, before = self.build.origin, len(self.refusals)

@@ -24,7 +24,8 @@ from cutesmith.patterns.graph.nodes import Argument, Graph, Node, nodes_of, with
 from cutesmith.patterns.graph.views import once_scanned
 from cutesmith.patterns.tracing.frames import line_raised, where_raised
 from cutesmith.patterns.tracing.made_tensors import Differentiated, MadeTensors
-from cutesmith.patterns.tracing.recorder import READS_VALUE, UNKNOWN, FunctionFailedError, Recorder
+from cutesmith.patterns.tracing.recorder import FunctionFailedError, Recorder
+from cutesmith.patterns.tracing.refused_operations import READS_VALUE, UNKNOWN
 from cutesmith.patterns.tracing.scalars import CountedInt, Scalars, untraceable
 from cutesmith.patterns.tracing.sizes import follow_sizes, holding_sizes
 from cutesmith.patterns.tracing.specialising import numbers_of, specialised
