@@ -26,8 +26,9 @@ from cutesmith.patterns.pattern_plan import GraphPlan
 from cutesmith.patterns.rows.analysis import RowsAnalysis, TensorUse
 from cutesmith.patterns.rows.kernel import RowsKernel, write_kernel
 from cutesmith.patterns.rows.parts import ACROSS_ROWS
-from cutesmith.patterns.rows.plan import analysed, for_all_or_traced_sizes
+from cutesmith.patterns.rows.plan import analysed, bytes_of_uses, for_all_or_traced_sizes
 from cutesmith.patterns.rows.proposals import HINTS
+from cutesmith.patterns.rows.taken import FAR, is_taken, nodes_of_places, with_taken_inputs
 from cutesmith.patterns.writing.expressions import is_fast
 from cutesmith.patterns.writing.templating import first_checks, render_template
 from cutesmith.runtime.tiling import TiledShape, Tiling, power_of_two
@@ -44,6 +45,9 @@ DIVIDED_INSTRUCTIONS = 12
 """Of a warp for a load whose columns are several dimensions: divisions of 64 bits find its place. As sums of single
 products the gradient of depthwise weights, 7 x 7 for 32 x 96 x 56 x 56, took 770 us on an H200."""
 
+OF_A_PLACE = 4
+"""Instructions of a warp for each step to a place of 64 bits: a vector's address, and whether it lies inside."""
+
 ALONE = 512
 """Threads of a block whose rows stay in registers, 100 of each thread: another does not fit its multiprocessor, and no
 loads are on their way while it computes. A norm of 192 channels took 51.0 us on an H200 so, 45.5 by blocks of 256."""
@@ -56,6 +60,11 @@ class ColumnsPlan(GraphPlan):
     analysis: RowsAnalysis
     kernel: RowsKernel
     pattern: str = "columns"
+
+    @property
+    def algorithmic_bytes(self) -> int:
+        """Bytes that must cross device memory once: what is read of arguments, and outputs, in the traced shapes."""
+        return bytes_of_uses(self.graph, self.analysis)
 
     def configurations(self, arch: str = "sm_90a") -> list[ColumnsConfiguration]:
         """Ways to spread rows over threads, the best guess first.
@@ -94,9 +103,12 @@ class ColumnsPlan(GraphPlan):
         vector = math.gcd(neighbours, c.vector)
         wide = [use for use in analysis.uses if use.role in ("element", "column")]
         apart = sum(use.role == "element" and _are_several(analysis, use) for use in wide)
+        places = nodes_of_places(use.node for use in wide)
         work = [each for each in nodes_of(analysis.outputs) if each.is_reduction or analysis.is_element(each, "full")]
+        work = [each for each in work if not any(each is place for place in places)]
         count = usual_instructions(work, fast=fast) + sum(each.is_reduction for each in work)
-        each = count * (1 if fast else WHERE_ROUNDED) + (len(wide) + apart * DIVIDED_INSTRUCTIONS) / vector
+        loads = len(wide) + apart * DIVIDED_INSTRUCTIONS + len(places) * OF_A_PLACE
+        each = count * (1 if fast else WHERE_ROUNDED) + loads / vector
         lanes = self._spread(c).lanes
         idle = math.ceil(neighbours / (vector * lanes)) * vector * lanes / neighbours
         return int(each * idle * analysis.rows * analysis.columns / 32)
@@ -193,16 +205,17 @@ def match(graph: Graph) -> ColumnsPlan:
 
 
 def _match(graph: Graph) -> ColumnsPlan:
-    analysis = analysed(graph)
+    taken = with_taken_inputs(graph)
+    analysis = analysed(taken)
     if analysis.partial_sums:
         raise UnmatchedError("rows that lie side by side are not summed up", operation="partial_sums")
     if _neighbours(analysis) < 2:
         raise UnmatchedError("the rows do not lie side by side in memory", operation="")
-    plan = ColumnsPlan(graph, analysis, write_kernel(graph, analysis, ACROSS_ROWS))
+    plan = ColumnsPlan(graph, analysis, write_kernel(taken, analysis, ACROSS_ROWS))
     if not analysis.partners or not plan.stays_in_registers:
         return plan
-    apart = analysed(graph, among=("max",))
-    return ColumnsPlan(graph, apart, write_kernel(graph, apart, ACROSS_ROWS))
+    apart = analysed(taken, among=("max",))
+    return ColumnsPlan(graph, apart, write_kernel(taken, apart, ACROSS_ROWS))
 
 
 def _neighbours(analysis: RowsAnalysis) -> int:
@@ -238,8 +251,8 @@ def _rows_alike(analysis: RowsAnalysis, uses: Sequence[TensorUse]) -> int:
 def _steps(analysis: RowsAnalysis, use: TensorUse) -> list[int]:
     """The strides of a tensor in all dimensions; where it does not change, as if it were far apart."""
     given = zip(use.node.shape, Input.of(use.node).stride, strict=True)
-    strides = [stride if size != 1 and stride else 1 << 62 for size, stride in given]
-    return [1 << 62] * (analysis.rank - len(strides)) + strides
+    strides = [stride if size != 1 and stride else FAR for size, stride in given]
+    return [FAR] * (analysis.rank - len(strides)) + strides
 
 
 def _are_several(analysis: RowsAnalysis, use: TensorUse) -> bool:
@@ -247,4 +260,6 @@ def _are_several(analysis: RowsAnalysis, use: TensorUse) -> bool:
     steps = _steps(analysis, use)
     dims = [dim for dim in analysis.reduced if analysis.shape[dim] > 1]
     pairs = itertools.pairwise(dims)
-    return any(steps[outer] != steps[inner] * analysis.shape[inner] for outer, inner in pairs)
+    return not is_taken(use.node) and any(
+        steps[outer] != steps[inner] * analysis.shape[inner] for outer, inner in pairs
+    )

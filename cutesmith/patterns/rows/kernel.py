@@ -14,6 +14,7 @@ from cutesmith.patterns.rows.combines import COMBINES, combine_source
 from cutesmith.patterns.rows.parts import ALONG_ROWS, Output, RowStore, Stage, Tensor, Visit, root_of
 from cutesmith.patterns.rows.slices import slice_of, slices_of
 from cutesmith.patterns.rows.stages import StageWriter
+from cutesmith.patterns.rows.taken import TakenInput, is_taken
 from cutesmith.patterns.writing.expressions import is_fast
 from cutesmith.patterns.writing.naming import SHARED_NAMES, Parameter, ViewNames, as_stored, fresh_name, safe_names
 from cutesmith.patterns.writing.special_functions import SPECIAL_FUNCTIONS
@@ -24,6 +25,8 @@ _OWN = (
     "Layout ROLES KEPT REDUCED THREADS_PER_SM EVICT_FIRST EVICT_LAST rows_kernel launch_rows compile_rows "
     "block vector neighbour inside known pitch columns_kernel launch_columns compile_columns power_of_two"
 )
+OF_ELEMENTS = ("element", "taken")
+"""Roles of tensors that change along both rows and columns."""
 _RESERVED = SHARED_NAMES | {*_OWN.split(), "operator", *COMBINES}
 """Names that an argument of the problem may not have in the generated kernel."""
 
@@ -55,6 +58,7 @@ class RowsKernel:
     sums: list[Tensor]
     groups: int
     early: list[Tensor]
+    coordinates: list[int]
     gathers: list[str]
     stages: list[Stage]
     kept: list[Tensor]
@@ -108,7 +112,10 @@ class _Writer:
         writer = StageWriter(self.analysis, self.visit, fast=is_fast(self.graph), scalars=names)
         stages, epilogue, row_stores = writer.write(self.written)
         outputs = [Tensor(o.name, self._role_of(o), o.node.dtype, slices=len(o.slices) or 1) for o in self.outputs]
-        early = [t for t in self.read if t.role == "element"]
+        for tensor in self.read:
+            tensor.places = writer.places.written.get(tensor.name)
+        first = {use.name for use in writer.places.read}
+        early = [t for t in self.read if t.role in OF_ELEMENTS or t.name in first]
         for place in range(len(stages)):
             self._distribute(stages, place, early)
         kept = list({t.name: t for stage in stages for t in stage.kept}.values())
@@ -133,11 +140,12 @@ class _Writer:
             sliced=self.analysis.slices > 1,
             scalars=list(scalars.values()),
             prologue=writer.prologue,
-            vectors=[t for t in self.read if t.role in ("element", "column")],
+            vectors=[t for t in self.read if t.role in ("element", "column", "taken")],
             stores=[t for output in self.outputs if output.role == "element" for t in _stored(output)],
             sums=[t for t in outputs if t.role == "sum"],
             groups=next((Groups.of(node).count for node in self.analysis.partial_sums), 0),
             early=early,
+            coordinates=sorted(writer.places.coordinates),
             gathers=writer.gathers,
             stages=stages,
             kept=kept,
@@ -185,6 +193,7 @@ class _Writer:
         argument = self.arguments[Input.of(use.node).index]
         code = Input.of(use.node).code(self.arguments)
         role = "kept row" if use.role == "row" and use.space == "full" else use.role
+        role = "taken" if is_taken(use.node) else role
         shape = use.node.shape
         if role == "kept row" and self._only_unsqueezed(use):
             code, role, shape = TensorCode(argument), "row", self.analysis.rows_shape
@@ -245,8 +254,8 @@ class _Writer:
         loads = [by_name[use.name] for use in stage.loads]
         before = {use.name for other in stages[:place] for use in other.loads}
         later = {use.name for other in stages[place + 1 :] for use in other.loads}
-        again = {t.name for t in loads if t.role == "element" and t.name in before}
-        kept = {t.name for t in loads if t.role == "element" and t.name in before | later}
+        again = {t.name for t in loads if t.role in OF_ELEMENTS and t.name in before}
+        kept = {t.name for t in loads if t.role in OF_ELEMENTS and t.name in before | later}
         stage.reload = [replace(t, again=t.name in again) for t in loads]
         stage.kept = [t for t in loads if t.name in kept]
         stage.fresh = [t for t in loads if t.name not in kept]
@@ -258,7 +267,7 @@ class _Writer:
         return next((tensor.taken for use, tensor in read if self._is_whole(use)), None)
 
     def _is_whole(self, use: TensorUse) -> bool:
-        return use.role == "element" and use.node.shape == self.analysis.shape
+        return use.role == "element" and use.node.shape == self.analysis.shape and not is_taken(use.node)
 
     def _of_whole_rank(self, code: str) -> str:
         """Code of a shape with the ones in front that no input has."""
@@ -270,8 +279,7 @@ class _Writer:
         names = [t.name for t in self.inputs]
         if whole is not None:
             return self._of_slices(f"tensors[{names.index(whole)}].shape", 1)
-        places = [str(i) for i, use in enumerate(self.analysis.uses) if use.space == "full"]
-        return self._of_whole_rank(f"torch.broadcast_shapes(*(tensors[i].shape for i in ({', '.join(places)},)))")
+        return self._of_whole_rank(self._broadcast([f"tensors[{at}]" for at in range(len(self.inputs))]))
 
     def _of_slices(self, shape: str, count: int) -> str:
         """Code of the whole's shape, in rows of so many slices."""
@@ -286,10 +294,13 @@ class _Writer:
             return f"{whole}.shape"
         if self.analysis.slices > 1:
             raise UnmatchedError("no input has the sizes of the slices of rows", operation="")
-        shapes = ", ".join(
-            t.name + ".shape" for t, use in zip(self.inputs, self.analysis.uses, strict=True) if use.space == "full"
-        )
-        return self._of_whole_rank(f"torch.broadcast_shapes({shapes})")
+        return self._of_whole_rank(self._broadcast([tensor.name for tensor in self.inputs]))
+
+    def _broadcast(self, names: Sequence[str]) -> str:
+        """Code of the shape that the inputs of these names broadcast to."""
+        full = [(name, use.node) for name, use in zip(names, self.analysis.uses, strict=True) if use.space == "full"]
+        shapes = [TakenInput.of(node).shape_code(name) if is_taken(node) else f"{name}.shape" for name, node in full]
+        return f"torch.broadcast_shapes({', '.join(shapes)})"
 
     @property
     def _kept_shape(self) -> tuple[int, ...]:
@@ -350,7 +361,8 @@ class _Writer:
             return f"(*{rows}, {', '.join(['1'] * len(analysis.reduced))})" if keeps else rows
         dims = range(analysis.rank) if keeps else analysis.kept
         if self._whole() is None:
-            return f"[1 if dim in REDUCED else {whole}[dim] for dim in {tuple(dims)}]"
+            size, which = ("1 if dim in REDUCED else size", "") if keeps else ("size", " if dim not in REDUCED")
+            return f"[{size} for dim, size in enumerate({whole}){which}]"
         sizes = ["1" if dim in analysis.reduced else f"{whole}[{dim}]" for dim in dims]
         return f"({', '.join(sizes)}{',' if len(sizes) == 1 else ''})"
 

@@ -79,18 +79,32 @@ class Phase:
     after: list[str] = field(default_factory=list)
 
 
+@dataclass(frozen=True)
+class Places:
+    """Where a vector of an argument lies: statements, the coordinates along all dimensions but the last, a test.
+
+    `given` are the names that the statements read, from the kernel.
+    """
+
+    given: list[str]
+    lines: list[str]
+    codes: list[str]
+    is_inside: str
+
+
 @dataclass
 class Tensor:
     """One tensor that the kernel takes: an argument in a role, or an output."""
 
     name: str
-    role: str  # "element", "column", "row", or "kept row" where the reduced dimensions are still there
+    role: str  # "element", "column", "row", or "kept row" where the reduced dimensions are still there, "taken"
     dtype: str
     shape: tuple[int, ...] = ()  # in the traced shapes, as the kernel takes it
     again: bool = False  # an earlier stage has read it already
     slices: int = 1  # side by side in each of its rows
     whole: str = ""  # what the kernel takes, where this is the slice `number` of it
     number: int = 0
+    places: Places | None = None  # of what is taken from lines of an argument
 
     @property
     def storage(self) -> str:

@@ -26,6 +26,7 @@ from cutesmith.patterns.rows.parts import root_of
 from cutesmith.patterns.rows.proposals import item_bytes, proposals, why
 from cutesmith.patterns.rows.slices import in_slices
 from cutesmith.patterns.rows.spread import rows_tiling, spread_row
+from cutesmith.patterns.rows.taken import nodes_of_places
 from cutesmith.patterns.writing.templating import first_checks, render_template
 from cutesmith.runtime.tiling import TiledShape, Tiling
 
@@ -82,8 +83,7 @@ class RowsPlan(GraphPlan):
     @property
     def algorithmic_bytes(self) -> int:
         """Bytes that must cross device memory once: what is read of arguments, and outputs, in the traced shapes."""
-        nodes = {id(use.node): use.node for use in self.analysis.uses}
-        return bytes_of_reads(self.graph, ((node, node.shape) for node in nodes.values()))
+        return bytes_of_uses(self.graph, self.analysis)
 
     @property
     def repeated_bytes(self) -> int:
@@ -130,6 +130,12 @@ class RowsPlan(GraphPlan):
         """How the traced rows are spread over threads."""
         vector = self.analysis.vector(configuration.vector)
         return rows_tiling(self.analysis.columns, vector, configuration, self.kernel.kept_bytes)
+
+
+def bytes_of_uses(graph: Graph, analysis: RowsAnalysis) -> int:
+    """Bytes that must cross device memory once: what is read of arguments, and outputs, in the traced shapes."""
+    nodes = {id(use.node): use.node for use in analysis.uses}
+    return bytes_of_reads(graph, ((node, node.shape) for node in nodes.values()))
 
 
 def match(graph: Graph) -> RowsPlan:
@@ -182,8 +188,13 @@ def _of_fewest_visits(graph: Graph, among: Sequence[str]) -> RowsAnalysis:
 
 
 def _check_directions(analysis: RowsAnalysis) -> None:
-    """All large tensors lie along the rows, or all across them: the threads of a kernel go one of both ways."""
-    large = [use for use in analysis.uses if use.role == "element" and bytes_of(use.node) >= LARGE_BYTES]
+    """All large tensors lie along the rows, or all across them: the threads of a kernel go one of both ways.
+
+    An index of lines is read once for a whole line.
+    """
+    places = {id(node) for node in nodes_of_places(use.node for use in analysis.uses)}
+    uses = [use for use in analysis.uses if use.role == "element" and id(use.node) not in places]
+    large = [use for use in uses if bytes_of(use.node) >= LARGE_BYTES]
     if len({_nearest(analysis, use) in analysis.reduced for use in large}) > 1:
         raise UnmatchedError("some tensors lie along what is reduced, some across it", operation="")
 

@@ -25,6 +25,8 @@ from cutesmith.patterns.rows.parts import (
     store_type,
 )
 from cutesmith.patterns.rows.sized import sized_code
+from cutesmith.patterns.rows.taken import is_taken
+from cutesmith.patterns.rows.taken_places import PlaceWriter
 from cutesmith.patterns.rows.variances import Degrees
 from cutesmith.patterns.writing.expressions import Emitter, convert
 
@@ -47,6 +49,7 @@ class StageWriter:
         self._counter = 0
         self.accumulators = Accumulators(self._new, fast=fast)
         self._unpacks: list[str] = []  # of the phase being written
+        self.places = PlaceWriter(analysis, scalars, fast=fast, helpers=self.helpers)
         for use in (use for use in analysis.uses if use.role == "row"):
             self.prologue.append(f"{use.name}_row = {_computed(f'm_{use.name}[read_row]', use.node)}")
             self._row_names[use.space][id(use.node)] = f"{use.name}_row"
@@ -237,8 +240,8 @@ class StageWriter:
         if node.op != "input":
             return None
         use = self._uses[id(node), "full"]
-        if use not in stage.loads:
-            stage.loads.append(use)
+        read = [*(self.places.write(use) if is_taken(node) else ()), use]
+        stage.loads += [each for each in read if each not in stage.loads]
         kind = COMPUTE_TYPE[node.dtype]
         as_stored = node.dtype == "bool" or STORAGE_TYPE[node.dtype] == kind
         if not self.visit.vectors_along_rows:
