@@ -6,6 +6,7 @@ import math
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 from cutesmith.emulator.device import emulated_device
 from cutesmith.errors import UnmatchedError
@@ -63,7 +64,14 @@ def heads(table, ids):
     return table.view(50, 3, 8)[ids].argmax(1)
 
 
+def bag(mode: str, **settings):
+    return lambda table, ids: F.embedding_bag(ids, table, mode=mode, **settings)
+
+
 CASES = {
+    "means of bags": (bag("mean"), [TABLE, numbers(7, 10)]),
+    "means without padding": (bag("mean", padding_idx=5), [TABLE, numbers(7, 2, below=6)]),
+    "largest without padding": (bag("max", padding_idx=5), [TABLE, numbers(7, 2, below=6)]),
     "bags": (bags, [TABLE, numbers(9, 5)]),
     "int32, counted from the end": (bags, [TABLE, numbers(9, 37, dtype=torch.int32) - 46]),
     "one bag": (lambda table, ids: table[ids].sum(0), [TABLE, numbers(21)]),

@@ -15,6 +15,7 @@ from cutesmith.patterns.graph.simplification import constant_value
 from cutesmith.patterns.graph.takes import take
 from cutesmith.patterns.graph.views import push_slice
 from cutesmith.patterns.tracing.lowering.dispatch import Lowering, Operand, lowers
+from cutesmith.patterns.tracing.lowering.reductions import reduced
 from cutesmith.patterns.tracing.lowering.searches import search
 
 OPERATIONS = {"sum": "sum", "add": "sum", "prod": "prod", "multiply": "prod", "mul": "prod", "mean": "sum"}
@@ -281,8 +282,11 @@ def _embedding_bag(
 ) -> tuple[Node | None, ...]:
     """The first result alone: sums (mode 0), means or maxima of the rows of each bag, 0 of an empty one."""
     build, (count,), bags = low.build, index.shape, low.shapes[0][0]
-    index = build.operand(index, "int64")
-    bag = _segments(low, build.operand(offsets, "int64"), count)
+    index, offsets = build.operand(index, "int64"), build.operand(offsets, "int64")
+    if (length := _step(offsets)) is not None and bags * length == count > 0:
+        total = _bags_of_one_length(low, weight, build.reshape(index, (bags, int(length), 1)), mode, weights, padding)
+        return (total, *[None] * (len(low.shapes) - 1))
+    bag = _segments(low, offsets, count)
     if padding is not None and padding >= 0:
         bag = build("where", build("eq", index, padding), -1, bag)
     place, row = build.reshape(bag, (count, 1)), build.reshape(index, (count, 1))
@@ -295,6 +299,25 @@ def _embedding_bag(
         whole = build("div", total, number, dtype=low.dtype) if mode == 1 else total
         total = build("where", build("gt", number, 0), whole, low.operand(0), dtype=low.dtype)
     return (total, *[None] * (len(low.shapes) - 1))
+
+
+def _bags_of_one_length(
+    low: Lowering, weight: Node, row: Node, mode: int, weights: Node | None, padding: int | None
+) -> Node:
+    """Sums, means or maxima along each line of an index (bags, length, 1): reductions, not scatters."""
+    build, shape = low.build, (*row.shape[:2], weight.shape[1])
+    x = low.operand(take(build, weight, [row, build.iota(shape, 2)], shape))
+    if weights is not None:
+        x = build("mul", x, low.operand(build.reshape(weights, row.shape)), dtype=low.dtype)
+    if padding is None or padding < 0:
+        return reduced(low, ("sum", "mean", "max")[mode], x, 1)
+    counts = build("ne", row, padding)
+    x = build("where", counts, x, low.operand(float("-inf") if mode == 2 else 0), dtype=low.dtype)
+    total = reduced(low, "max" if mode == 2 else "sum", x, 1)
+    number = build.reshape(build.reduce("sum", build.cast(counts, "int64"), [1], "int64"), (row.shape[0], 1))
+    if mode == 1:
+        total = build("div", total, low.operand(number), dtype=low.dtype)
+    return build("where", build("gt", number, 0), total, low.operand(0), dtype=low.dtype) if mode else total
 
 
 @lowers("histc")
