@@ -19,6 +19,7 @@ from cutesmith.patterns.cutting.counts import with_counts
 from cutesmith.patterns.cutting.cover import covers
 from cutesmith.patterns.cutting.dual_products import with_dual_products
 from cutesmith.patterns.cutting.finer_shapes import with_finer_shapes
+from cutesmith.patterns.cutting.head_products import with_heads_as_products
 from cutesmith.patterns.cutting.line_taps import with_taps_as_channels
 from cutesmith.patterns.cutting.machine import H200
 from cutesmith.patterns.cutting.own_places import with_reductions_in_place
@@ -197,9 +198,12 @@ def ways_to_launch(graph: Graph, arch: str, *, free_sizes: bool) -> list[SingleP
 
 
 def _with_rows_reduced(graph: Graph) -> list[Graph]:
-    """The same in products' kernels, which serve up to as many columns as a tile has; none where nothing is reduced."""
+    """The same in products' kernels, which serve up to as many columns as a tile has; none where nothing is reduced.
+
+    Heads of a projection may have as many for all sizes.
+    """
     reduced = graph if graph.free_sizes else with_row_reductions(graph)
-    return [] if reduced is graph else [reduced]
+    return [each for each in (reduced, with_heads_as_products(graph)) if each is not graph]
 
 
 def _fastest(

@@ -79,7 +79,8 @@ class Regions:
         """A result that is read in another order of its batches and rows alone is stored in that."""
         output, *others = self.outputs_of(region)
         first = region.products[0]
-        if others or self.graph.free_sizes or output.shape != first.shape or not may_be_turned(first, output.dtype):
+        free = self.graph.free_sizes and not Contraction.of(first).rows  # of whole rows the columns stay the same
+        if others or free or output.shape != first.shape or not may_be_turned(first, output.dtype):
             return
         end = last_view(output, self.users)
         while end is not output:

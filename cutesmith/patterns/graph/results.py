@@ -50,11 +50,12 @@ def result_of(output: Node) -> Result | None:
 
 def last_view(product: Node, users: Mapping[int, Sequence[Node]]) -> Node:
     """The dense copy of a view of a product that is all that anything reads of it; else the product."""
-    node = product
+    node = end = product
     while len(users[id(node)]) == 1 and (users[id(node)][0].op in ("reshape", "stored") or is_copy(users[id(node)][0])):
         (node,) = users[id(node)]
-    result = result_of(node)
-    return node if node.op != "stored" and result and result.is_reordered else product
+        result = result_of(node)
+        end = node if node.op != "stored" and result and result.is_reordered else end
+    return end
 
 
 def is_copy(node: Node) -> bool:
@@ -66,10 +67,21 @@ def _order(shape: Shape, turned: Node) -> tuple[int, ...] | None:
     """The dimensions of a dense value in the order in which those of a view of it have them."""
     steps, seen = dense_strides(shape), Stored.of(turned)
     order = [dim for dim, size in enumerate(shape) if size == 1]
-    for size, step in zip(turned.shape, seen.stride, strict=True):
-        dims = [d for d, n in enumerate(shape) if n != 1 and size != 1 and step <= steps[d] < step * size]
+    for size, step in _runs(turned.shape, seen.stride):
+        dims = [d for d, n in enumerate(shape) if n != 1 and step <= steps[d] < step * size]
         if math.prod(shape[d] for d in dims) != size:
             return None
         order += dims
     is_whole = not seen.offset and sorted(order) == list(range(len(shape)))
     return tuple(order) if is_whole and order[-1:] == [len(shape) - 1] else None
+
+
+def _runs(shape: Shape, strides: Shape) -> list[tuple[int, int]]:
+    """The sizes and steps of a view, of neighbouring dimensions as one where one dimension was split into them."""
+    runs = list[tuple[int, int]]()
+    for size, step in zip(shape, strides, strict=True):
+        if size == 1:
+            continue
+        whole = runs.pop()[0] if runs and runs[-1][1] == step * size else 1
+        runs.append((whole * size, step))
+    return runs

@@ -18,7 +18,7 @@ from cutesmith.patterns.contraction.hopper.legality import (
     sums_again,
     turned_factors,
 )
-from cutesmith.patterns.contraction.hopper.prediction import blocks_at_once, read_once
+from cutesmith.patterns.contraction.hopper.prediction import blocks_at_once, read_once, shares_left
 from cutesmith.patterns.contraction.hopper.scales import tile_scales
 from cutesmith.patterns.contraction.im2col import im2col_context, lies_in_place
 from cutesmith.patterns.contraction.row_values import call_of_rows, calls_of, given_after
@@ -97,6 +97,7 @@ def hopper_context(problem: ContractionProblem, c: HopperConfiguration) -> dict[
             "split_stages": SPLIT_STAGES,
             "batched": bool(problem.batch) and not c.joined,
             "joined": c.joined,
+            "beside": shares_left(problem, c),
             "grouped": problem.windows is not None and len(problem.batch) > 1,
             "choices": [side for side, index in zip("AB"[::order], problem.choices, strict=True) if index],
             "ahead": c.ahead,

@@ -130,6 +130,12 @@ def read_once(problem: ContractionProblem, c: Tiles) -> str:
     return ("A" if across <= 1 and own[0] else "") + ("B" if down <= c.group and own[1] else "")
 
 
+def shares_left(problem: ContractionProblem, c: Tiles) -> bool:
+    """Whether all products have one left factor: their tiles lie side by side, as those of one result."""
+    is_plain = isinstance(problem.b, Matrix) and not (c.swapped or c.joined or problem.indices)
+    return is_plain and problem.batches > 1 and not any(problem.a.strides[:-2])
+
+
 def _has_own(problem: ContractionProblem, side: Right) -> bool:
     """Whether each product of a batch has a factor of its own."""
     leading = zip(problem.batch, side.shape[:-2], side.strides[:-2], strict=True)
