@@ -91,7 +91,29 @@ GROUPED = normal(2, 48, 9, 8, dtype=BF16), weights(80, 24, 3, 3), normal(80, dty
 GROUPED_UNEVEN = normal(3, 39, 7, 9, dtype=BF16), weights(33, 13, 3, 3), normal(3, 33, 7, 9, dtype=BF16)
 GROUPED_FLOAT32 = normal(2, 40, 9, 16), weights(48, 20, 3, 3, dtype=torch.float32), normal(48)
 
+
+def two_residuals(x, w, y, z):
+    return F.relu(F.conv2d(x, w, padding=1) * y + z)
+
+
+def residuals(images, outputs, height, width, room=0):
+    """An image, weights, and two tensors of the result's shape; `room`: elements behind each line of the last."""
+    shape = images, outputs, height, width
+    apart = normal(images, outputs, height * width + room, dtype=BF16, seed=3)[..., : height * width].view(shape)
+    return image(images, 16, height, width), weights(outputs, 16, 3, 3), normal(*shape, dtype=BF16, seed=2), apart
+
+
+STAGED = Tiles(256, 128, 16, 3, swapped=True, columns=32)
+
 CASES = {
+    "residuals": (two_residuals, residuals(2, 136, 12, 24), STAGED),
+    "residuals of odd sizes": (two_residuals, residuals(2, 40, 11, 13), STAGED),
+    "residuals apart": (two_residuals, residuals(2, 40, 12, 13, room=4), STAGED),
+    "residuals of groups": (
+        lambda x, w, y, z: F.conv2d(x, w, padding=1, groups=2) * y + z,
+        (image(2, 32, 12, 12), weights(80, 16, 3, 3), *residuals(2, 80, 12, 12)[2:]),
+        replace(STAGED, cluster_m=2),
+    ),
     "grouped": (grouped, GROUPED, HALF),
     "grouped_last": (grouped, (GROUPED[0].to(memory_format=torch.channels_last), *GROUPED[1:]), HALF),
     "grouped_uneven": (
@@ -165,6 +187,12 @@ def test_results(name, tmp_path):
     with emulated_hopper():
         out = load(plan.render(configuration), tmp_path).kernel_fn(*map(move, inputs)).cpu()
     close(1e-6, of_largest=True)(out, *exactly(function, inputs))
+
+
+def test_a_residual_is_read_in_vectors_where_nothing_hides_its_loads():
+    plan = match(trace_function(two_residuals, residuals(2, 136, 12, 24)))
+    few_sums, in_turns = HALF, replace(STAGED, tile_m=128, pingpong=True)
+    assert ["load_strip" in plan.render(c) for c in (STAGED, few_sums, in_turns)] == [True, False, False]
 
 
 @pytest.mark.slow
