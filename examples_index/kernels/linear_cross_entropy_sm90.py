@@ -40,6 +40,7 @@ ROWS, PARTS = 32, 8  # of a block of the second kernel: a lane a row, each warp 
 UNROLL = 4  # pairs that a lane loads before it merges the first
 LOG2_E, LN_2 = 1.4426950408889634, 0.6931471805599453
 LOWEST = -3.0e38  # stands for "nothing seen": -inf would give NaN in -inf - -inf
+HIGHEST = 3.0e38  # for a maximum of inf: inf - inf would be NaN, and the log-sum-exp is inf
 
 
 @cute.jit
@@ -92,6 +93,7 @@ def reduce_rows(acc, coordinates, mTarget, mPairs, mLogit, classes: Int32, tile_
             maximum = x.reduce(cute.ReductionOp.MAX, Float32(LOWEST), 0)
             for step in range_constexpr(2):  # the four lanes of a row
                 maximum = cute.arch.fmax(maximum, cute.arch.shuffle_sync_bfly(maximum, offset=1 << step))
+            maximum = cute.arch.fmin(maximum, Float32(HIGHEST))
             powers = cute.math.exp2((x - maximum) * LOG2_E, fastmath=True)  # NaN and inf come through here
             total = powers.reduce(cute.ReductionOp.ADD, Float32(0.0), 0)
             for step in range_constexpr(2):
@@ -246,6 +248,8 @@ def merge_kernel(mPairs, mLogit, mTarget, mLoss, mLse, classes: Int32, ignore: I
             loss = Float32(math.nan)  # a target that is not a class: PyTorch stops the program
             if target >= 0 and target < classes:
                 loss = log + (maximum - mLogit[row])
+                if total == Float32(math.inf):  # PyTorch's log-softmax subtracts inf from inf
+                    loss = Float32(math.nan)
         mLoss[row], mLse[row] = loss, log + maximum
 
 

@@ -7,7 +7,7 @@ mask is not computed. Any other mask is only computed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from cutesmith.patterns.graph.attributes import Constant, Iota, Scalar
@@ -172,3 +172,11 @@ def _affine(node: Node) -> _Affine | None:
         inner = _affine(node.inputs[0])
         return None if inner is None else inner.times(-1)
     return None
+
+
+def bound_code(offset: Offset, names: Sequence[str]) -> str:
+    """What is added to a row for one end of its band; `names` are those of the function's arguments."""
+    if offset.argument is None:
+        return f" + {offset.constant}" if offset.constant else ""
+    sign = "-" if offset.factor < 0 else "+"
+    return f" {sign} clipped({names[offset.argument]})" + (f" + {offset.constant}" if offset.constant else "")
