@@ -125,9 +125,8 @@ def _run(turn: Round, case: DerivedCase, drawn: Sequence[Draw]) -> CaseReport:
         turn.step(i, draw.inputs, reuse=False, poison=poison)
         for i, (draw, poison) in enumerate(zip(calls, cycle(POISONS)))
     )
-    reply = turn.run_named(
-        report.name, drawn[0].inputs, Run(steps, may_decline=case.may_decline, may_raise=case.may_raise)
-    )
+    request = Run(steps, may_decline=case.may_decline, may_raise=case.may_raise)
+    reply = turn.run_named(report.name, first, request, [draw.inputs for draw in calls])
     if first.shorter and not case.may_decline and _decides_more(reply, turn.base):
         turn.shorter = ()
     return judge_derived(turn, report, reply, case, draws=calls)

@@ -14,7 +14,7 @@ from typing import Any
 
 from cutesmith.compiling.narrowing import Compiled
 from cutesmith.errors import CandidateError
-from cutesmith.judge.candidate_side.requests import CallReport, Ran, Run, Step, StepReport
+from cutesmith.judge.candidate_side.requests import REACHED, CallReport, Ran, Run, Step, StepReport
 from cutesmith.judge.problem_process import reference_call, reference_reply
 from cutesmith.judge.reference_side.requests import Draw, Drawn, Judge, Judged, Tolerances
 from cutesmith.judge.transfer.chunks import LARGEST_FILE, hand_over
@@ -141,9 +141,14 @@ class Round:
         outputs = self.folder / "candidate" / "outputs" / str(number)
         return Step(drawn.inputs, reuse, poison, str(outputs))
 
-    def run(self, name: str, drawn: Drawn, request: Run) -> Ran:
-        """Let the candidate run the steps of a case; what runs over time or a sanitizer finds names the case."""
+    def run(self, name: str, drawn: Drawn, request: Run, each: Sequence[Drawn] = ()) -> Ran:
+        """Let the candidate run the steps of a case; what runs over time or a sanitizer finds names the case.
+
+        `each`: the inputs of every step, where they are not all `drawn`.
+        """
         timeout = self.options.timeout
+        with contextlib.suppress(OSError):
+            self._reached.unlink()
         try:
             with self.turns:
                 hand_over(
@@ -159,19 +164,33 @@ class Round:
             return reply
         except CandidateError as error:
             if error.exit_code == ExitCode.TIMED_OUT:
-                raise too_slow(error, drawn.summary, drawn.size, case=f"{name}: ") from error
+                last = self._last(drawn, each)
+                raise too_slow(error, last.summary, last.size, case=f"{name}: ") from error
             if error.fault is None:
                 raise
             raise error.reworded(f"{name}: {error.message}", hint=error.hint) from error
 
-    def run_named(self, name: str, drawn: Drawn, request: Run) -> Ran:
+    @property
+    def _reached(self) -> Path:
+        return self.folder / "candidate" / "outputs" / REACHED
+
+    def _last(self, drawn: Drawn, each: Sequence[Drawn]) -> Drawn:
+        """The inputs of the call that was begun last, as the candidate's process says; those of the case without."""
+        try:
+            with open(open_plain(str(self._reached)), "rb") as file:
+                return each[int(file.read(9))]
+        except (OSError, ValueError, IndexError):
+            return drawn
+
+    def run_named(self, name: str, drawn: Drawn, request: Run, each: Sequence[Drawn] = ()) -> Ran:
         """The same for inputs that the judge chose: every error names the case."""
         try:
-            return self.run(name, drawn, request)
+            return self.run(name, drawn, request, each)
         except CandidateError as error:
             if error.exit_code == ExitCode.TIMED_OUT or error.fault is not None:
                 raise
-            raise error.reworded(f"{name} [{drawn.summary}]: {error.message}", hint=error.hint) from error
+            last = self._last(drawn, each)
+            raise error.reworded(f"{name} [{last.summary}]: {error.message}", hint=error.hint) from error
 
     def judge(
         self,

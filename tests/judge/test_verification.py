@@ -1,6 +1,7 @@
 """The judge of values, tried on CPU functions: honest ones pass, and each kind of wrong is called by its name."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -151,6 +152,16 @@ def test_a_kernel_that_is_silently_wrong_on_odd_sizes_fails(tmp_path):
     verdict = verdict_of(tmp_path, kernel_returning("y", before))
     assert verdict.exit_code == ExitCode.WRONG_RESULT
     assert "odd sizes" in verdict.summary
+
+
+@pytest.mark.slow
+def test_a_call_that_does_not_end_is_named_by_its_own_inputs(tmp_path):
+    """Cases of several draws are one request: not the first one's inputs, but those of the call that hangs."""
+    path = tmp_path / "kernel.py"
+    path.write_text(PROBLEM + kernel_returning("y", f"{WRITE}\nwhile x.shape[-1] > 8000:\n    pass"))
+    verdict = verify_kernel(path, VerifyOptions(timeout=4), on="cpu")
+    assert verdict.exit_code == ExitCode.TIMED_OUT
+    assert re.search(r"did not finish within 4 s.* on float32\[3, 8[23]\d\d\]", verdict.summary), verdict.summary
 
 
 TWENTY_COLUMNS = PROBLEM.replace("torch.randn(4, 6), torch.rand(6)", "torch.randn(4, 20), torch.rand(20)")

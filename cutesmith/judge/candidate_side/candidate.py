@@ -28,7 +28,7 @@ from cutesmith.judge.candidate_side.outputs import (
     written_late,
     written_too_early,
 )
-from cutesmith.judge.candidate_side.requests import Load, Loaded, Ran, Record, Recorded, Run, Step, StepReport
+from cutesmith.judge.candidate_side.requests import REACHED, Load, Loaded, Ran, Record, Recorded, Run, Step, StepReport
 from cutesmith.judge.candidate_side.stream_hold import StreamHold
 from cutesmith.judge.candidate_side.watching import KernelWatch
 from cutesmith.judge.surroundings import Surroundings
@@ -165,6 +165,9 @@ class Candidate:
     def _steps(self, steps: Sequence[Step]) -> Iterator[Step]:
         """One after the other; of large inputs only what later ones need is held."""
         for number, step in enumerate(steps):
+            outputs = Path(step.outputs).parent
+            outputs.mkdir(parents=True, exist_ok=True)
+            (outputs / REACHED).write_text(str(number))
             yield step
             coming = [value for later in steps[number + 1 :] for value in later.inputs]
             needed = {value.file for value in coming if isinstance(value, TensorFile)}

@@ -25,6 +25,10 @@ class Load(Request[Loaded]):
     path: str
 
 
+REACHED = "reached"
+"""The file beside the folders of a case's results that has the number of the call which was begun last."""
+
+
 @dataclass(frozen=True)
 class Step:
     """One call of `kernel_fn`.
