@@ -35,7 +35,7 @@ SUBROOMS = {
     "examples": "index | fetch search",
     "judge": "draws transfer | candidate_side reference_side",
     "patterns": "graph | tracing writing | contraction elementwise rows | "
-    "attention columns interleaving scans scatters selection windows | chains | cutting | generation",
+    "attention columns interleaving scans scatters selection transforms windows | chains | cutting | generation",
     "patterns.contraction": "blackwell hopper",
     "patterns.tracing": "lowering",
     "profiling": "scripts",

@@ -411,6 +411,21 @@ class AtomicsConfiguration(Configuration):
 
 
 @dataclass(frozen=True)
+class TransformsConfiguration(Configuration):
+    """How lines are transformed: by butterflies of these `radices` one after the other, of `threads` of each line.
+
+    A block has `lines` at once, and goes along them; a multiprocessor has `resident` blocks. In shared memory a place
+    is left free behind every `gap` numbers; 0: nowhere.
+    """
+
+    radices: tuple[int, ...]
+    threads: int
+    lines: int
+    gap: int
+    resident: int
+
+
+@dataclass(frozen=True)
 class InterleavingConfiguration(Configuration):
     """Threads a block, each with one place of every phase."""
 
@@ -434,5 +449,6 @@ AnyConfiguration = (
     | ScattersConfiguration
     | AtomicsConfiguration
     | SelectionConfiguration
+    | TransformsConfiguration
     | WindowsConfiguration
 )

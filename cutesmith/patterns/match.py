@@ -59,6 +59,7 @@ from cutesmith.patterns.rows import plan as rows
 from cutesmith.patterns.scans import plan as scans
 from cutesmith.patterns.scatters import plan as scatters
 from cutesmith.patterns.selection import plan as selection
+from cutesmith.patterns.transforms import plan as transforms
 from cutesmith.patterns.windows import plan as windows
 from cutesmith.patterns.windows.repetition import with_scales
 
@@ -85,6 +86,7 @@ AROUND_PRODUCTS: tuple[LaunchMatcher, ...] = (
     scans.match,
     scatters.match,
     selection.match,
+    transforms.match,
     totals.match,
     split_rows.match,
     columns.match,

@@ -26,6 +26,7 @@ from cutesmith.patterns.graph.attributes import (
     Search,
     Sized,
     Sort,
+    Transform,
     View,
     Viewed,
     Windows,
@@ -154,6 +155,8 @@ def _evaluate(node: Node, operands: list[torch.Tensor], inputs: Sequence[Any], p
         sort = Sort.of(node)
         found = operands[0].sort(dim=sort.dim, descending=sort.descending, stable=True)
         return found[sort.places].narrow(sort.dim, 0, node.shape[sort.dim]).to(kind)
+    if node.op == "transform":
+        return _transformed(Transform.of(node), operands, node.shape[-1]).to(kind)
     if node.op == "scan":
         if Scan.of(node).operation == "linear":
             return _recurrence(Scan.of(node), *operands).to(kind)
@@ -162,6 +165,15 @@ def _evaluate(node: Node, operands: list[torch.Tensor], inputs: Sequence[Any], p
         reduction = Reduction.of(node)
         return REDUCTIONS[node.op](operands[0], reduction.dims, reduction.correction).to(kind)
     return POINTWISE[node.op].torch(*operands).to(kind).expand(node.shape)
+
+
+def _transformed(transform: Transform, parts: list[torch.Tensor], wanted: int) -> torch.Tensor:
+    """A part of PyTorch's own transform."""
+    if transform.of_half:
+        return torch.fft.irfft(torch.complex(*parts), n=transform.length, norm="forward")
+    z = torch.complex(*parts) if len(parts) > 1 else parts[0]
+    z = torch.fft.fft(z) if transform.sign < 0 else torch.fft.ifft(z, norm="forward")
+    return (z.imag if transform.imag else z.real)[..., :wanted]
 
 
 def _repeated(scales: torch.Tensor, blocks: tuple[int, int], shape: Dims) -> torch.Tensor:

@@ -24,6 +24,7 @@ from cutesmith.patterns.rows.plan import RowsPlan
 from cutesmith.patterns.scans.plan import ScansPlan
 from cutesmith.patterns.scatters.plan import ScattersPlan
 from cutesmith.patterns.selection.plan import SelectionPlan
+from cutesmith.patterns.transforms.plan import TransformsPlan
 from cutesmith.patterns.windows.plan import WindowsPlan
 from cutesmith.patterns.writing.naming import KERNEL_NAME, ViewNames, fresh_name, safe_names
 from cutesmith.patterns.writing.noting import noting
@@ -42,6 +43,7 @@ SinglePlan = (
     | ScansPlan
     | ScattersPlan
     | SelectionPlan
+    | TransformsPlan
     | WindowsPlan
 )
 """The plan of one kernel."""

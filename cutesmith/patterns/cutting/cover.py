@@ -22,7 +22,7 @@ from cutesmith.patterns.cutting.regions import MOST_OUTPUTS, Regions, base_of, i
 from cutesmith.patterns.cutting.sharing import CUT
 from cutesmith.patterns.cutting.stored_values import first_stored, is_among, nodes_between, reading, seen_from
 from cutesmith.patterns.elementwise.plan import ElementwisePlan
-from cutesmith.patterns.graph.attributes import Input, Reduction, Sort
+from cutesmith.patterns.graph.attributes import Input, Reduction, Sort, Transform
 from cutesmith.patterns.graph.builder import GraphBuilder
 from cutesmith.patterns.graph.dtypes import ITEM_BYTES
 from cutesmith.patterns.graph.nodes import LEAVES, Graph, Node, nodes_of
@@ -123,6 +123,7 @@ class _Cover:
         inside = {id(node) for each in self.attended for node in each.inside}
         inside |= {id(base_of(node)) for region in self.regions.found for node in region.turned if node.op == "stored"}
         needed |= {id(base): base for base in bases if id(base) not in inside}
+        needed |= {id(node): node for node in _transformed_again(self.regions.order)}
         wholes = (node for each in self.attended for node in (each.end, *each.operands, *each.beside))
         for node in (*self.graph.outputs, *wholes):
             needed[id(base_of(node))] = base_of(node)
@@ -312,15 +313,36 @@ class _Cover:
 def _launches_before(order: Sequence[Node]) -> dict[int, frozenset[object]]:
     """By the id of each value what tells launches before it apart that pieces do not.
 
-    That is products, and the shapes of rows that are summed.
+    That is products and transforms, whether those are read from memory, and the shapes of rows that are summed.
     """
     before, behind = dict[int, frozenset[object]](), dict[int, frozenset[object]]()
     for node in order:
         of_inputs = frozenset[object]().union(*(behind[id(child)] for child in node.inputs))
+        if node.op == "transform":
+            of_inputs |= {_whole_transform(node)}
+        elif node.op == "stored" and base_of(node).op == "transform":
+            of_inputs |= {("stored", _whole_transform(base_of(node)))}
         before[id(node)] = of_inputs | {id(node)} if node.op == "contract" else of_inputs
         sums = {node.inputs[0].shape} if node.op == "partial_sums" else set[object]()
         behind[id(node)] = before[id(node)] | sums
     return before
+
+
+def _whole_transform(node: Node) -> tuple[object, ...]:
+    """What both parts of a transform have in common."""
+    return (*map(id, node.inputs), replace(Transform.of(node), imag=False))
+
+
+def _transformed_again(order: Sequence[Node]) -> list[Node]:
+    """The transforms that others are made of: a launch makes one."""
+    found = dict[int, Node]()
+    behind = dict[int, dict[int, Node]]()  # by the id of each node the transforms that it is made of
+    for node in order:
+        of_inputs = {key: each for child in node.inputs for key, each in behind[id(child)].items()}
+        is_transform = node.op == "transform"
+        found |= of_inputs if is_transform else {}
+        behind[id(node)] = {id(node): node} if is_transform else of_inputs
+    return list(found.values())
 
 
 def _of_same_rows(targets: Sequence[Node]) -> list[list[Node]]:

@@ -29,6 +29,8 @@ from cutesmith.patterns.scatters.plan import ScattersPlan
 from cutesmith.patterns.scatters.plan import match as scatters
 from cutesmith.patterns.selection.plan import SelectionPlan
 from cutesmith.patterns.selection.plan import match as selection
+from cutesmith.patterns.transforms.plan import TransformsPlan
+from cutesmith.patterns.transforms.plan import match as transforms
 from cutesmith.patterns.windows.plan import WindowsPlan
 from cutesmith.patterns.windows.plan import match as windows
 
@@ -92,6 +94,7 @@ MATCHERS: dict[type[Any], Callable[[Graph], SinglePlan]] = {
     ScansPlan: scans,
     **dict.fromkeys(get_args(ScattersPlan), scatters),
     SelectionPlan: selection,
+    TransformsPlan: transforms,
     WindowsPlan: windows,
 }
 """What made each plan."""

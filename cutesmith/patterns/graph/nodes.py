@@ -26,6 +26,7 @@ The other operations are the leaves and
 - `depth_to_space`: the positions of (…, outputs * phases, places), where no other product has some (`DepthToSpace`);
 - `scan`: what is combined of the elements up to each along a dimension (`Scan`);
 - `sort`: the first elements along a dimension in sorted order, or their places (`Sort`);
+- `transform`: inputs (real,) or (real, imag): a part of their Fourier transform along the last dimension (`Transform`);
 - `scatter`: inputs (index, x), which broadcast: what is combined of the elements of x that have one index (`Scatter`);
 - `search`: inputs (x in memory, value, a coordinate for each dimension of x but the last): how many elements of a
   sorted line of x lie before the value (`Search`);
@@ -64,7 +65,7 @@ from cutesmith.patterns.graph.shapes import Shape
 from cutesmith.patterns.graph.size_laws import EqualSizes, Place, Size, SizeLaw
 
 LEAVES = frozenset({"input", "scalar", "constant", "sized", "iota"})
-OWN_SIZES = frozenset({"take", "sort", "scatter", "search"})
+OWN_SIZES = frozenset({"take", "sort", "scatter", "search", "transform"})
 """Operations, beside the pointwise ones, that may have a size which no input has."""
 REDUCTIONS = frozenset("sum mean max min prod any all argmax argmin var".split())
 
@@ -265,6 +266,8 @@ def _flops(node: Node) -> int:
         return 2 * math.prod(node.inputs[0].shape) * node.shape[-1]
     if node.op == "pool":
         return math.prod(node.inputs[0].shape)
+    if node.op == "transform":  # 5 n log2(n) for both parts
+        return int(2.5 * math.prod(node.inputs[0].shape) * math.log2(max(2, node.inputs[0].shape[-1])))
     if node.is_reduction or node.op in ("scan", "sort", "scatter", "partial_sums"):
         return max(math.prod(each.shape) for each in node.inputs)
     return math.prod(node.shape) if node.is_pointwise else 0

@@ -2,7 +2,7 @@
 
 A complex tensor has no node. It is a tensor without storage whose real and imaginary part are tensors of the trace, and
 what is computed of it is computed of them, as PyTorch computes it. So products, sums and views of complex numbers are
-ordinary nodes, and a Fourier transform is one or two products with matrices of cosines and sines (`fourier.py`).
+ordinary nodes, and a Fourier transform is one of two real numbers for each complex one (`fourier.py`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
 from cutesmith.patterns.graph.shapes import broadcast
-from cutesmith.patterns.tracing.fourier import transform
+from cutesmith.patterns.tracing.fourier import real_sums, transform
 
 aten = torch.ops.aten
 REAL = {torch.complex64: torch.float32, torch.complex128: torch.float64}
@@ -202,23 +202,16 @@ def _complex_to_complex(func: Any, z: Pair, dims: Sequence[int], normalization: 
 
 
 def _complex_to_real(func: Any, z: Pair, dims: Sequence[int], normalization: int, length: int) -> torch.Tensor:
-    """Of half a spectrum, whose other half is its conjugate: waves count twice but for the first and the middle."""
+    """Of half a spectrum along the last of the dimensions."""
     dim, others = dims[-1], list(dims[:-1])
     z = _complex_to_complex(func, z, others, normalization, False)
     real, imag = (part.movedim(dim, -1)[..., : length // 2 + 1] for part in z)
-    wave = torch.arange(real.shape[-1], device=real.device)
-    once = (wave == 0) | (2 * wave == length)
-    counted = torch.where(once, 1.0, 2.0).to(real.dtype)
-    half = Pair(real * counted, torch.where(once, 0.0, imag * counted))
-    total = _transformed(half, -1, length, 1, length, normalization, only_real=True).real
-    return total.movedim(-1, dim)  # type: ignore[no-any-return]
+    return _scaled(real_sums(real, imag, length), length, normalization).movedim(-1, dim)
 
 
-def _transformed(
-    z: Pair, dim: int, length: int, sign: int, wanted: int, normalization: int, *, only_real: bool = False
-) -> Pair:
+def _transformed(z: Pair, dim: int, length: int, sign: int, wanted: int, normalization: int) -> Pair:
     real, imag = z.real.movedim(dim, -1), None if z.imag is None else z.imag.movedim(dim, -1)
-    found = transform((real, imag), length, sign, wanted, only_real=only_real)
+    found = transform((real, imag), length, sign, wanted)
     return Pair(*(part if part is None else _scaled(part, length, normalization).movedim(-1, dim) for part in found))
 
 

@@ -1,4 +1,7 @@
-"""Fourier transforms along the last dimension as products of real matrices with tables of cosines and sines.
+"""Fourier transforms along the last dimension of complex numbers, which are pairs of real ones here.
+
+Lines of float32 whose length has small factors are transformed by a launch of their own (`patterns/transforms/`), for
+which there are two operations here that only the tracer knows. Others become products with tables of cosines and sines.
 
 A table for all of a line grows with the square of its length. A line of n1 * n2 numbers that needs a large one is
 transformed in two steps: lines of n1, then lines of n2, and between them a turn of each number by the angle of its
@@ -12,18 +15,31 @@ import math
 
 import torch
 
-LARGE = 1.1e6
-"""Numbers of a table that two steps spare: one step is faster with those of a real line of 1024 and a complex one of
-512. Frames of 512 took 1113 us on an H200 in two steps, most of it to split and to turn badly strided numbers."""
-LONG_MULTIPLE = 512
-"""Lines of a multiple of this are cut where their table is large."""
+from cutesmith.patterns.graph.line_lengths import is_taken
+
 LONG = 4096
-"""Others from here on, with a table of 64 MB."""
+"""Numbers of a line from which on it has two tables: one would have 64 MB."""
 FEWEST = 8
 """Numbers of the shorter step of two: fewer do not fill a tile of the tensor core along k."""
 
 Parts = tuple[torch.Tensor, torch.Tensor | None]
 """Real and imaginary numbers; None where those are 0, or not wanted."""
+
+_OF_PARTS = "(Tensor real, Tensor? imag, int length, int sign, int wanted) -> (Tensor, Tensor)"
+torch.library.define("cutesmith::fourier", _OF_PARTS)
+torch.library.define("cutesmith::fourier_of_half", "(Tensor real, Tensor imag, int length) -> Tensor")
+
+
+@torch.library.impl("cutesmith::fourier", "Meta")
+def _fourier(
+    real: torch.Tensor, imag: torch.Tensor | None, length: int, sign: int, wanted: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    return real.new_empty((*real.shape[:-1], wanted)), real.new_empty((*real.shape[:-1], wanted))
+
+
+@torch.library.impl("cutesmith::fourier_of_half", "Meta")
+def _fourier_of_half(real: torch.Tensor, imag: torch.Tensor, length: int) -> torch.Tensor:
+    return real.new_empty((*real.shape[:-1], length))
 
 
 def transform(given: Parts, length: int, sign: int, wanted: int, *, only_real: bool = False) -> Parts:
@@ -31,24 +47,38 @@ def transform(given: Parts, length: int, sign: int, wanted: int, *, only_real: b
 
     Numbers that are not given, up to the length, are 0.
     """
-    has_imag = given[1] is not None
-    rows, columns = given[0].shape[-1], wanted
-    if not only_real and length % LONG_MULTIPLE == 0:
-        columns += columns % 2  # TMA stores lines of both halves, and no launch has to move them
-    outer = _outer(length, rows * (1 + has_imag) * columns * (2 - only_real))
-    if outer:
+    if given[0].dtype == torch.float32 and given[0].shape[-1] == length and is_taken(length, given[1] is None):
+        real, imag = torch.ops.cutesmith.fourier(*given, length, sign, wanted)
+        return real, None if only_real else imag
+    if outer := _outer(length):
         return _in_two_steps(given, (outer, length // outer), sign, wanted, only_real)
     lines = _joined(given, -1)
-    table = _table(rows, columns, length, sign, lines, has_imag, only_real)
-    if only_real:
-        return lines @ table, None
-    real, imag = (part[..., :wanted] for part in _halves(lines @ table, -1))
-    return real, imag
+    table = _table(given[0].shape[-1], wanted, length, sign, lines, given[1] is not None, only_real)
+    return (lines @ table, None) if only_real else _halves(lines @ table, -1)
 
 
-def _outer(length: int, numbers: int) -> int:
-    """The largest divisor up to the root of a length whose table has so many numbers, 0 where one step is as good."""
-    if numbers <= LARGE or (length < LONG and length % LONG_MULTIPLE):
+def real_sums(real: torch.Tensor, imag: torch.Tensor, length: int) -> torch.Tensor:
+    """The sums of z[j] * exp(2πi * j * k / length) where z is given up to the middle: the rest is its conjugate.
+
+    Imaginary parts of the first and of the middle number are taken for 0.
+    """
+    count = real.shape[-1]
+    place = torch.arange(count, device=real.device)
+    once = (place == 0) | (2 * place == length)
+    if real.dtype == torch.float32 and count == length // 2 + 1 and is_taken(length, is_real=True):
+        if length % 2 == 0:
+            return torch.ops.cutesmith.fourier_of_half(real, imag, length)  # type: ignore[no-any-return]
+        place = torch.arange(length, device=real.device)
+        nearest = torch.minimum(place, length - place)
+        imag = torch.where(once, 0.0, imag)[..., nearest]
+        return transform((real[..., nearest], torch.where(place < count, imag, -imag)), length, 1, length)[0]
+    counted = torch.where(once, 1.0, 2.0).to(real.dtype)
+    return transform((real * counted, torch.where(once, 0.0, imag * counted)), length, 1, length, only_real=True)[0]
+
+
+def _outer(length: int) -> int:
+    """The largest divisor up to the root of a long line's length, 0 where one table is as good."""
+    if length < LONG:
         return 0
     return next((n for n in range(math.isqrt(length), FEWEST - 1, -1) if length % n == 0), 0)
 

@@ -38,6 +38,7 @@ from cutesmith.patterns.tracing.lowering import (
     scatters,
     searches,
     selection,
+    transforms,
     views,
     windows,
 )
@@ -64,6 +65,7 @@ FAMILIES = (
     scatters,
     searches,
     selection,
+    transforms,
     views,
     windows,
 )  # which register their rules

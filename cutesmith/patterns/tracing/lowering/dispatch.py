@@ -25,14 +25,15 @@ Rule = Callable[..., Lowered]
 R = TypeVar("R", bound=Rule)
 
 RULES: dict[str, Rule] = {}
+_OTHER_NAMES = ("prims.", "cutesmith.")
 
 
 def lowers(*names: str) -> Callable[[R], R]:
-    """Registers a lowering for ATen names (`"add"`, for all overloads, or `"sum.dim_IntList"`, or `"prims.x"`)."""
+    """Registers a lowering for ATen names (`"add"`, for all overloads, or `"sum.dim_IntList"`), or `"prims.x"`."""
 
     def register(rule: R) -> R:
         for name in names:
-            RULES[name if name.startswith("prims.") else f"aten.{name}"] = rule
+            RULES[name if name.startswith(_OTHER_NAMES) else f"aten.{name}"] = rule
         return rule
 
     return register

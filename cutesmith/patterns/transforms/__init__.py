@@ -1,0 +1,1 @@
+"""The transform pattern: lines through butterflies in registers, and through shared memory between them."""

@@ -1,0 +1,172 @@
+"""Fourier transforms of lines on the emulated GPU, beside PyTorch's in float64: lengths, forms, what is fused."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from cutesmith.patterns.graph.line_lengths import is_taken
+from cutesmith.patterns.match import plan_kernel
+from cutesmith.patterns.tracing.trace import trace_function
+from cutesmith.patterns.transforms.plan import TransformsPlan
+from cutesmith.patterns.transforms.radices import best_gap, conflicts, stages, ways
+from tests.patterns.interpret import interpret
+from tests.patterns.running import as_list, emulated, load, move, normal
+
+SLOW = pytest.mark.slow
+REAL, IMAG = normal(3, 24), normal(3, 24, seed=1)
+
+
+def rfft(x):
+    z = torch.fft.rfft(x)
+    return z.real.contiguous(), z.imag.contiguous()
+
+
+def fft(x, y):
+    z = torch.fft.fft(torch.complex(x, y))
+    return z.real.contiguous(), z.imag.contiguous()
+
+
+def relative(ours, exact) -> float:
+    """The largest difference, where 1 is the largest number."""
+    return float((ours.double() - exact).abs().max() / exact.abs().max())
+
+
+def check(function, *inputs, arch: str = "sm_90a", kind=TransformsPlan, tmp_path, configuration: int = 0) -> str:
+    """The kernel of a function, whose results are as exact as those of PyTorch's own transforms."""
+    plan = plan_kernel(trace_function(function, inputs), arch)
+    assert kind is None or isinstance(plan, kind), plan
+    source = plan.render(plan.configurations(arch)[configuration])
+    with emulated(arch):
+        outs = as_list(load(source, tmp_path).kernel_fn(*map(move, inputs)))
+    exact = as_list(function(*(x.double() for x in inputs)))
+    for ours, theirs, wanted in zip(outs, as_list(function(*inputs)), exact, strict=True):
+        assert (ours.shape, ours.dtype) == (theirs.shape, theirs.dtype)
+        assert relative(ours.cpu(), wanted) < 1e-6
+    return source
+
+
+REAL_LENGTHS = (480, 4, 6, 8, 9, 14, 15, 22, 60, 75, 128, 1000, 1024, 1320, 4096)
+COMPLEX_LENGTHS = (243, 2, 3, 13, 49, 60, 81, 512, 1000, 1024)
+HALVES = (60, 4, 6, 8, 20, 100, 480, 1024, 2048)
+
+
+@pytest.mark.sampled(15)
+@pytest.mark.parametrize("length", REAL_LENGTHS)
+def test_spectra_of_real_lines(length, tmp_path):
+    check(rfft, normal(3, length), tmp_path=tmp_path)
+
+
+@pytest.mark.sampled(10)
+@pytest.mark.parametrize("length", COMPLEX_LENGTHS)
+def test_spectra_of_complex_lines(length, tmp_path):
+    check(fft, normal(3, length), normal(3, length, seed=1), tmp_path=tmp_path)
+
+
+@pytest.mark.sampled(9)
+@pytest.mark.parametrize("length", HALVES)
+def test_real_lines_of_half_a_spectrum(length, tmp_path):
+    x, y = normal(3, length // 2 + 1), normal(3, length // 2 + 1, seed=1)
+    check(lambda x, y: torch.fft.irfft(torch.complex(x, y), n=length), x, y, tmp_path=tmp_path)
+
+
+@SLOW
+@pytest.mark.parametrize("configuration", range(1, 12, 3))
+@pytest.mark.parametrize("length", [480, 1024])
+def test_every_way_to_cut_a_line(length, configuration, tmp_path):
+    check(rfft, normal(5, length), tmp_path=tmp_path, configuration=configuration)
+
+
+FUSED = {
+    "frames": lambda x, y: torch.fft.rfft(x.unfold(-1, 8, 4) * y[0, :8]).abs(),
+    "there": lambda x, y: torch.fft.rfft(x).abs(),
+    "window": lambda x, y: torch.fft.rfft(x * y[0]).abs(),
+    "power": lambda x, y: torch.fft.rfft(x * y[0]).abs().square().log1p(),
+    "both halves": lambda x, y: torch.fft.fft(x).real.contiguous(),
+    "inverse": lambda x, y: torch.fft.ifft(torch.complex(x, y), norm="ortho").imag.contiguous(),
+    "longer": lambda x, y: torch.fft.rfft(x, n=32).abs(),
+    "shorter": lambda x, y: torch.fft.rfft(x, n=20).abs(),
+    "filtered": lambda x, y: torch.fft.irfft(torch.complex(x, y)[:, :21] * torch.complex(y[0], x[0])[:21]),
+    "hermitian": lambda x, y: torch.fft.hfft(torch.complex(x, y)[:, :21], norm="ortho"),
+    "inverse hermitian": lambda x, y: torch.fft.ihfft(x).imag.contiguous(),
+    "strided": lambda x, y: torch.fft.rfft(x[:, ::2]).abs(),
+    "odd real half": lambda x, y: torch.fft.irfft(torch.complex(x, y), n=45),
+    "halves": lambda x, y: torch.fft.rfft(x.half().float()).abs().half(),
+}
+
+
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize("name", FUSED)
+def test_what_lies_around_a_transform_is_part_of_its_launch(name):
+    graph = trace_function(FUSED[name], (REAL, IMAG))
+    assert isinstance(plan_kernel(graph, "sm_90a"), TransformsPlan)
+    (actual,) = interpret(graph, (REAL, IMAG))
+    assert relative(actual, FUSED[name](REAL.double(), IMAG.double())) < (1e-3 if name == "halves" else 1e-6)
+
+
+@pytest.mark.sampled(20)
+@pytest.mark.parametrize("name", [name for name in FUSED if name != "halves"])
+def test_fused_kernels(name, tmp_path):
+    check(FUSED[name], REAL, IMAG, tmp_path=tmp_path)
+
+
+def test_lines_with_nan_leave_others_alone_and_blocks_go_along_lines(tmp_path):
+    """More lines of 8 numbers than a block has at once, then none, then one."""
+    function = lambda x: torch.fft.irfft(torch.fft.rfft(x))  # noqa: E731
+    x = normal(150, 8)
+    x[3, 2], x[149, 0] = math.nan, math.inf
+    plan = plan_kernel(trace_function(function, (x,)), "sm_90a")
+    with emulated("sm_90a"):
+        kernel_fn = load(plan.render(plan.configurations("sm_90a")[0]), tmp_path).kernel_fn
+        ours, none, one = (kernel_fn(move(each)).cpu() for each in (x, x[:0], x[1:2]))
+    assert none.shape == (0, 8)
+    finite = [line for line in range(150) if line not in (3, 149)]
+    torch.testing.assert_close(ours[finite], x[finite], rtol=0, atol=1e-6)
+    torch.testing.assert_close(one, x[1:2], rtol=0, atol=1e-6)
+    assert ours[3].isnan().all() and not ours[149].isfinite().any()
+
+
+CHAINS = {
+    "there and back": (lambda x, y: torch.fft.irfft(torch.fft.rfft(x * y)), 2),
+    "two dimensions": (lambda x, y: torch.fft.rfft2(x).abs().contiguous(), 3),
+    "convolution": (lambda x, y: torch.fft.irfft(torch.fft.rfft(x, n=48) * torch.fft.rfft(y[0], n=48), n=48), 3),
+    "magnitude and phase": (lambda x, y: (torch.fft.rfft(x).abs(), torch.fft.rfft(x).angle()), 1),
+    "softmax of a spectrum": (lambda x, y: torch.fft.rfft(x).abs().softmax(-1), 2),
+    "both parts as pairs": (lambda x, y: torch.view_as_real(torch.fft.fft(torch.complex(x, y))), 2),
+}
+
+
+@pytest.mark.parametrize("name", CHAINS)
+def test_each_transform_is_one_launch(name):
+    function, launches = CHAINS[name]
+    plan = plan_kernel(trace_function(function, (REAL, IMAG)), "sm_90a")
+    assert len(getattr(plan, "launches", [plan])) == launches
+
+
+@SLOW
+@pytest.mark.parametrize("name", CHAINS)
+def test_chains_of_transforms(name, tmp_path):
+    check(CHAINS[name][0], REAL, IMAG, tmp_path=tmp_path, kind=None)
+
+
+@SLOW
+def test_kernels_for_ampere(tmp_path):
+    check(rfft, normal(3, 120), arch="sm_80", tmp_path=tmp_path)
+
+
+def test_lengths_that_are_not_taken_stay_products():
+    for x in (normal(2, 34), normal(2, 24, dtype=torch.float64), normal(2, 1), normal(1, 40000)):
+        graph = trace_function(lambda x: torch.fft.rfft(x).abs(), (x,))
+        assert not any(node.op == "transform" for node in graph.nodes())
+
+
+@pytest.mark.parametrize("length", [8, 30, 240, 500, 512, 1001, 4096, 8192])
+def test_ways_to_cut_a_line_fit_and_meet_few_conflicts(length):
+    assert is_taken(length, is_real=False)
+    for radices, threads in ways(length)[:4]:
+        assert math.prod(radices) == length
+        assert max(stage.radix * stage.rounds(threads) for stage in stages(radices)) <= 16
+        gap = best_gap(radices, threads)
+        assert conflicts(radices, threads, gap) <= min(2, conflicts(radices, threads, 0))
