@@ -13,16 +13,24 @@ from cutesmith.emulator.device import emulated_device
 from cutesmith.judge.reference_side.gpu_values import as_on_a_gpu
 from cutesmith.patterns.match import plan_kernel
 from cutesmith.patterns.tracing.trace import trace_function
+from cutesmith.recording.open_session import session
+from cutesmith.recording.ptx import read_ptx
 from tests.patterns.interpret import interpret
-from tests.patterns.running import as_list, emulated_hopper, exactly, first_kernel, interpret_chain, move, normal
+from tests.patterns.running import as_list, emulated_hopper, exactly, first_kernel, interpret_chain, like, move, normal
 
 
 def index(*shape: int, below: int = 3) -> torch.Tensor:
     return torch.arange(torch.Size(shape).numel()).mul(7).remainder(below).view(shape)
 
 
+def spread(u):
+    """A step of the heat equation on a ring."""
+    return u + 0.1 * (u.roll(1, 0) + u.roll(-1, 0) + u.roll(1, 1) + u.roll(-1, 1) - 4 * u)
+
+
 X, Y = normal(3, 4), normal(3, 2, seed=1)
 CASES = {
+    "stencil": (spread, [(normal(5, 16),), (normal(3, 6),), (normal(2, 7),), (normal(1, 64),)]),
     "cat": (lambda x, y: torch.cat([x.relu(), y * 2, x], 1) + 1, [(X, Y)]),
     "pad": (lambda x: F.pad(x, (1, 2, -1, 3), value=7.0), [(X,), (normal(5, 2),)]),
     "roll": (lambda x: x.roll((1, -2), (0, 1)), [(X,)]),
@@ -31,6 +39,12 @@ CASES = {
     "interleaved": (lambda x: torch.cat([x[:, ::2], x[:, 1::2]], 1), [(X,), (normal(5, 6),)]),
 }
 SLOW_CASES = {
+    "shifted halves": (lambda x: x.roll(3, 1) - x.roll(-11, 1) * x, [(normal(2, 32, dtype=torch.bfloat16),)]),
+    "margins": (
+        lambda x: F.pad(x, (1, 3)) - F.pad(x, (3, 1)),
+        [(normal(3, 12),), (normal(2, 8),), (normal(2, 9),)],
+    ),
+    "rolled margins": (lambda x: F.pad(x, (1, 3)).roll(1, 1), [(normal(3, 12),)]),
     "flip_and_whole": (lambda x: x.flip(0, 1) * x, [(X,), (normal(2, 7),)]),
     "one_hot": (lambda i: F.one_hot(i, 5), [(index(6, below=5),)]),
     "repeat": (lambda x: x.repeat(2, 3) + 1, [(X,), (normal(1, 2),)]),
@@ -180,6 +194,15 @@ def test_pieces_may_have_other_sizes(tmp_path):
         module = first_kernel(plan, tmp_path)
         for x, y in [(X, normal(5, 4)), (normal(6, 4), normal(2, 4))]:
             assert torch.equal(module.kernel_fn(move(x), move(y)).cpu(), function(x, y))
+
+
+def test_shifted_neighbours_are_parts_of_two_vectors(tmp_path):
+    u = torch.empty(64, 128, device="meta")
+    plan = plan_kernel(trace_function(spread, [u]), "sm_90a")
+    with session("sm_90a") as recorded:
+        first_kernel(plan, tmp_path).kernel_fn(like(u))
+    (kernel,) = read_ptx(recorded.modules[0].ptx).values()
+    assert (kernel.widest_load_bits, kernel.widest_store_bits) == (128, 128)
 
 
 @pytest.mark.slow

@@ -9,6 +9,7 @@ from functools import cached_property
 from cutesmith.patterns.elementwise.kernel import ElementwiseKernel, ElementwiseWriter, Tensor
 from cutesmith.patterns.elementwise.places import (
     Along,
+    added,
     along,
     is_coordinate,
     is_fixed,
@@ -17,7 +18,7 @@ from cutesmith.patterns.elementwise.places import (
     with_places,
 )
 from cutesmith.patterns.graph.attributes import Constant, Iota, Scalar
-from cutesmith.patterns.graph.dtypes import COMPUTE_TYPE, INDEX, STORAGE_TYPE
+from cutesmith.patterns.graph.dtypes import COMPUTE_TYPE, INDEX, ITEM_BYTES, STORAGE_TYPE
 from cutesmith.patterns.graph.instructions import usual_instructions
 from cutesmith.patterns.graph.nodes import Graph, Node
 from cutesmith.patterns.graph.takes import READ_ANYWHERE
@@ -26,6 +27,7 @@ from cutesmith.patterns.writing.naming import Parameter
 from cutesmith.patterns.writing.reading import is_inside, place_code, searched, taken
 
 PLACE = COMPUTE_TYPE[INDEX]
+VECTOR_BYTES = 16
 READ_OF_NEIGHBOURS = 8
 """Instructions. Five neighbours of 8192 x 8192 floats took 166 us on an H200, where one element is a vector."""
 
@@ -83,7 +85,7 @@ class PlacedWriter(ElementwiseWriter):
             wholes=list(self._wholes),
             reach=reach(self.graph),
             reads_apart=self._reads_apart,
-            neighbours=len(self._neighbours),
+            neighbours=len(self._neighbours) + len(self._between),
             instructions=self._instructions(),
         )
 
@@ -114,11 +116,12 @@ class PlacedWriter(ElementwiseWriter):
     def _instructions(self) -> int:
         """Counted in machine code: what a coordinate, a read of neighbours, and one of a single element take."""
         ways = list(self._neighbours.items())
-        numbers = [number for _, way in ways for number in way.numbers()]
+        numbers = [number for at, way in ways for number in way.numbers(between=at in self._between)]
         sources = [node.inputs[0].shape[-1] for node in self._reads if id(node) in self._neighbours]
         vector = math.gcd(8, *self.shape[-1:], *sources, *numbers)
         own = [node for node in self.graph.nodes() if not self._is_shared(node)]
-        shared = 6 * len(self._coordinates) + 2 * len(self._vector.lines) + READ_OF_NEIGHBOURS * len(ways)
+        vectors = len(ways) + len(self._between)
+        shared = 6 * len(self._coordinates) + 2 * len(self._vector.lines) + READ_OF_NEIGHBOURS * vectors
         return usual_instructions(own, fast=is_fast(self.graph)) + 5 * self._reads_apart + shared // vector
 
     @cached_property
@@ -139,6 +142,12 @@ class PlacedWriter(ElementwiseWriter):
                 way = along(last, self._is_shared) if all(map(self._is_shared, line)) else None
                 found |= {id(node): way} if way else {}
         return found
+
+    @cached_property
+    def _between(self) -> set[int]:
+        """Those of them that are parts of two vectors."""
+        widths = {id(node): VECTOR_BYTES // ITEM_BYTES[node.dtype] for node in self._reads}
+        return {at for at, way in self._neighbours.items() if way.is_between(widths[at])}
 
     @cached_property
     def _varying(self) -> set[int]:
@@ -192,8 +201,11 @@ class PlacedWriter(ElementwiseWriter):
 
     def _neighbour(self, node: Node, way: Along) -> str:
         """An element of neighbours that are loaded together."""
-        memory, emitter = self._memory(node), self._vector
-        self._wholes |= dict.fromkeys([*way.codes(self._whole_code), f"{memory.removeprefix('m_')}.shape[-1]"])
+        memory, emitter, between = self._memory(node), self._vector, id(node) in self._between
+        wholes = way.codes(self._whole_code, between=between)
+        self._wholes |= dict.fromkeys([*wholes, f"{memory.removeprefix('m_')}.shape[-1]"])
+        if between:
+            return self._between_vectors(node, way)
         *codes, last = [place_code(emitter, place) for place in node.inputs[1:]]
         first = f"({last} - (plan.vector - 1))" if way.backwards else last
         name = emitter.fresh("take")
@@ -205,6 +217,41 @@ class PlacedWriter(ElementwiseWriter):
         emitter.lines.append("\n".join([*lines, f"v_{name} = r_{name}.load()"]))
         at = "plan.vector - 1 - v" if way.backwards else "v"
         return convert(f"v_{name}[{at}]", STORAGE_TYPE[node.dtype], COMPUTE_TYPE[node.dtype])
+
+    def _between_vectors(self, node: Node, way: Along) -> str:
+        """An element of the two vectors in which neighbours lie: that of the first of them, and that of the last."""
+        memory, emitter = self._memory(node), self._vector
+        codes = [place_code(emitter, place) for place in node.inputs[1:-1]]
+        ends = [place_code(each, node.inputs[-1]) for each in (emitter, self._last)]
+        name = emitter.fresh("take")
+        lines = [f"r_{name} = cute.make_rmem_tensor((plan.vector, 2), {STORAGE_TYPE[node.dtype]})", f"r_{name}.fill(0)"]
+        for half, end in enumerate(ends):
+            tests = is_inside(node, [*codes, end], memory)
+            place = ", ".join(["None", *codes, f"{end} // plan.vector"])
+            copy = f"cute.autovec_copy(in_vectors({memory}, plan.vector)[{place}], r_{name}[None, {half}])"
+            lines += [f"if {tests}:", f"    {copy}"] if tests else [copy]
+        emitter.lines.append("\n".join(lines))
+        element = f"r_{name}[({added(way.shift, self._compiled_code)}) % plan.vector + v]"
+        return convert(element, STORAGE_TYPE[node.dtype], COMPUTE_TYPE[node.dtype])
+
+    @cached_property
+    def _last(self) -> Emitter:
+        """Computes places of the last element of a vector."""
+        emitter = Emitter(self._last_leaf, fast=is_fast(self.graph), helpers=self.helpers, prefix="last_")
+        emitter.lines = self._vector.lines
+        return emitter
+
+    def _last_leaf(self, node: Node) -> str | None:
+        if self._is_shared(node):
+            return self._vector.value(node)
+        is_own = is_coordinate(node, -1)
+        return f"(coordinate_{len(self.shape) - 1} + (plan.vector - 1))" if is_own else None
+
+    def _compiled_code(self, node: Node) -> str:
+        """A number that is known when the kernel is compiled, as Python's own."""
+        if node.op == "constant":
+            return str(Constant.of(node).value)
+        return f"plan.sizes[{self._fixed.index(self._name_of(node))}]"
 
     def _whole_code(self, node: Node) -> str:
         return str(Constant.of(node).value) if node.op == "constant" else self._name_of(node)

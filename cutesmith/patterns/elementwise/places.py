@@ -110,20 +110,33 @@ class Along:
         """Minus the place."""
         return replace(self, backwards=not self.backwards, shift=tuple((-sign, each) for sign, each in self.shift))
 
-    def codes(self, code: Callable[[Node], str]) -> list[str]:
+    def is_between(self, vector: int) -> bool:
+        """Whether neighbours are parts of two vectors of so many elements side by side, as those of a stencil are.
+
+        They are so for any shift, if vectors begin again where the place does: a shift after a remainder moves them.
+        """
+        return not self.backwards and _sum(self.shift) % vector != 0
+
+    def codes(self, code: Callable[[Node], str], *, between: bool) -> list[str]:
         """What must come in whole vectors, as code of `kernel_fn`; `code` gives that of a number."""
-
-        def added(numbers: Sum, more: str = "") -> str:
-            terms = [("- " if sign < 0 else "+ ") + code(number) for sign, number in numbers]
-            return " ".join([*terms, more] if more else terms).removeprefix("+ ")
-
-        found = [added(self.shift, "+ 1" if self.backwards else ""), *map(added, self.wholes)]
+        shift = [] if between else [added(self.shift, code, "+ 1" if self.backwards else "")]
+        found = [*shift, *(added(each, code) for each in self.wholes if not (between and each == self.shift))]
         return [each for each in found if each]
 
-    def numbers(self) -> list[int]:
+    def numbers(self, *, between: bool) -> list[int]:
         """What must come in whole vectors, as traced."""
-        whole, *others = (sum(sign * _traced(number) for sign, number in each) for each in (self.shift, *self.wholes))
-        return [whole + self.backwards, *others]
+        shift = [] if between else [_sum(self.shift) + self.backwards]
+        return [*shift, *(_sum(each) for each in self.wholes if not (between and each == self.shift))]
+
+
+def added(numbers: Sum, code: Callable[[Node], str], more: str = "") -> str:
+    """Code of a sum; `code` gives that of a number."""
+    terms = [("- " if sign < 0 else "+ ") + code(number) for sign, number in numbers]
+    return " ".join([*terms, more] if more else terms).removeprefix("+ ")
+
+
+def _sum(numbers: Sum) -> int:
+    return sum(sign * _traced(number) for sign, number in numbers)
 
 
 def along(place: Node, is_shared: Callable[[Node], bool]) -> Along | None:

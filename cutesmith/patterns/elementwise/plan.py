@@ -22,7 +22,7 @@ from cutesmith.errors import UnmatchedError
 from cutesmith.patterns.configurations import ElementwiseConfiguration
 from cutesmith.patterns.elementwise.kernel import ElementwiseKernel, ElementwiseWriter, value_of
 from cutesmith.patterns.elementwise.lanes import LanesKernel, LanesWriter, laned, sliced
-from cutesmith.patterns.elementwise.placed import PlacedKernel, PlacedWriter, has_places
+from cutesmith.patterns.elementwise.placed import VECTOR_BYTES, PlacedKernel, PlacedWriter, has_places
 from cutesmith.patterns.elementwise.slices import SlicesWriter
 from cutesmith.patterns.graph.attributes import Input
 from cutesmith.patterns.graph.dtypes import ITEM_BYTES
@@ -34,7 +34,6 @@ from cutesmith.patterns.writing.expressions import is_fast
 from cutesmith.patterns.writing.templating import first_checks, render_template
 from cutesmith.runtime.tiling import TiledShape, Tiling
 
-VECTOR_BYTES = 16
 GUESSES = ((128, 2), (128, 1), (256, 1), (256, 2), (128, 4), (256, 4), (512, 1))
 """(threads a block, vectors a thread), by speed on an H200 (bf16, 537 MB): 128 x 2 takes 128.8 us for GELU where a copy
 takes 128.6; with a broadcast bias 128 x 1 does (128.3 us), and 4 vectors a thread are 15 % slower."""
