@@ -20,7 +20,7 @@ from cutesmith.patterns.elementwise.places import (
 from cutesmith.patterns.graph.attributes import Constant, Iota, Scalar
 from cutesmith.patterns.graph.dtypes import COMPUTE_TYPE, INDEX, ITEM_BYTES, STORAGE_TYPE
 from cutesmith.patterns.graph.instructions import usual_instructions
-from cutesmith.patterns.graph.nodes import Graph, Node
+from cutesmith.patterns.graph.nodes import Graph, Node, nodes_of
 from cutesmith.patterns.graph.takes import READ_ANYWHERE
 from cutesmith.patterns.writing.expressions import Emitter, convert, is_fast
 from cutesmith.patterns.writing.naming import Parameter
@@ -50,6 +50,8 @@ class PlacedKernel(ElementwiseKernel):
     reach: int
     reads_apart: int
     """Reads of single elements, for each of the result's."""
+    scattered: int
+    """Of those the reads whose places come from memory, so that neighbours may read from lines anywhere."""
     neighbours: int
     """Reads of whole vectors, each after a test of its own."""
     instructions: int
@@ -85,6 +87,7 @@ class PlacedWriter(ElementwiseWriter):
             wholes=list(self._wholes),
             reach=reach(self.graph),
             reads_apart=self._reads_apart,
+            scattered=sum(map(self._is_scattered, self._reads)),
             neighbours=len(self._neighbours) + len(self._between),
             instructions=self._instructions(),
         )
@@ -127,6 +130,12 @@ class PlacedWriter(ElementwiseWriter):
     @cached_property
     def _reads_apart(self) -> int:
         return sum(not self._is_shared(node) for node in self._reads) - len(self._neighbours)
+
+    def _is_scattered(self, node: Node) -> bool:
+        if self._is_shared(node) or id(node) in self._neighbours or node.op != "take":
+            return False
+        varying = [place for place in node.inputs[1:] if not self._is_shared(place)]
+        return any(each.op in ("input", "take") for each in nodes_of(tuple(varying)))
 
     @property
     def _reads(self) -> list[Node]:

@@ -43,7 +43,10 @@ vectors a thread 5.1. So it is where a vector is two accesses of the widest tens
 took 148.6 us, by two vectors 164.2."""
 OF_ELEMENTS_APART = 256, 1
 """Where elements are read one by one at places that are not neighbours: bilinear samples of 8 x 64 x 128 x 128 images
-take 74.4 us on an H200, by 128 x 1 90.5 and by 128 x 2 88.1."""
+take 74.4 us on an H200, by 128 x 1 90.5 and by 128 x 2 88.1; a thread for each element 97.9."""
+LINES_OF_A_READ = 5
+"""In which the elements of a warp lie that are read at places from memory: as many as explain the 74.4 us, four reads
+of each element at random places of 64 KB."""
 MOST_TESTED = 2
 """Reads of vectors that wait for a test of their own: with more a vector a thread is best. The gradient of a rotary
 embedding, which has four, took 40.9 us on an H200, by two vectors a thread 45.7."""
@@ -110,8 +113,9 @@ class ElementwisePlan(GraphPlan):
         if has_tiles and not self.kernel.pairs:
             return 0
         vector = self.configurations()[0].vector
+        read = self.kernel.scattered * LINES_OF_A_READ if isinstance(self.kernel, PlacedKernel) else 0
         lines = [min(32.0, 32 * step * vector / LINE_BYTES) for step in self._steps_apart]
-        return sum(lines) / (READS_OF_PAIRS if has_tiles else 1)
+        return read + sum(lines) / (READS_OF_PAIRS if has_tiles else 1)
 
     @cached_property
     def _steps_apart(self) -> list[int]:
@@ -124,9 +128,10 @@ class ElementwisePlan(GraphPlan):
         sizes = [ITEM_BYTES[node.dtype] for node in self._full_size_nodes()]
         widest = min(VECTOR_BYTES // min(sizes), 2 * VECTOR_BYTES // max(sizes))
         guesses = [ElementwiseConfiguration(threads, widest, vectors) for threads, vectors in GUESSES]
-        if isinstance(self.kernel, PlacedKernel) and self._steps_apart:
+        apart = self.kernel.reads_apart if isinstance(self.kernel, PlacedKernel) else 0
+        if isinstance(self.kernel, PlacedKernel) and self._steps_apart and not apart:
             return [*(ElementwiseConfiguration(128, 1, vectors) for vectors in (4, 2, 1)), *guesses]
-        if isinstance(self.kernel, PlacedKernel) and self.kernel.reads_apart:
+        if apart:
             guesses.sort(key=lambda guess: (guess.threads, guess.vectors) != OF_ELEMENTS_APART)
         if self._has_few_blocks(guesses[0]) or self._is_tested or widest * max(sizes) > VECTOR_BYTES:
             guesses.sort(key=lambda c: c.vectors)
