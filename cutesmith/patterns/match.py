@@ -39,6 +39,7 @@ from cutesmith.patterns.cutting.rewriting import (
     with_returned_factors,
     with_vectors_as_rows,
 )
+from cutesmith.patterns.cutting.rotated_heads import with_rotated_heads
 from cutesmith.patterns.cutting.row_reductions import with_row_reductions
 from cutesmith.patterns.cutting.runners_up import runners_up
 from cutesmith.patterns.cutting.scores import with_joined_factors, with_plain_scores
@@ -205,7 +206,7 @@ def _with_rows_reduced(graph: Graph) -> list[Graph]:
     Heads of a projection may have as many for all sizes.
     """
     reduced = graph if graph.free_sizes else with_row_reductions(graph)
-    return [each for each in (reduced, with_heads_as_products(graph)) if each is not graph]
+    return [each for each in (reduced, with_heads_as_products(graph), with_rotated_heads(graph)) if each is not graph]
 
 
 def _fastest(

@@ -10,7 +10,7 @@ from functools import cached_property
 
 from cutesmith.errors import UnmatchedError
 from cutesmith.patterns.contraction.computed import Computed, computed_of
-from cutesmith.patterns.contraction.epilogue import Epilogue, turned_of, value_of
+from cutesmith.patterns.contraction.epilogue import Epilogue, turned_of, values_of
 from cutesmith.patterns.contraction.row_values import Round, functions_of, reduces_rows, write_with_rounds
 from cutesmith.patterns.graph.attributes import (
     TRANSPOSED,
@@ -242,7 +242,7 @@ def analyse(graph: Graph, reserved: Collection[str]) -> ContractionProblem:
     for other in others:
         _check_dual(product, other)
     factors = [side for each in products for side in each.inputs]
-    for node in nodes_of(tuple(map(value_of, graph.outputs)), map(id, factors)):
+    for node in nodes_of(tuple(itertools.chain(*map(values_of, graph.outputs))), map(id, factors)):
         _check_node(products, node)
     for number in (side for side in factors if not side.shape):
         raise UnmatchedError(f"{number.where} is one number, not a matrix", operation=number.where)
@@ -257,7 +257,7 @@ def analyse(graph: Graph, reserved: Collection[str]) -> ContractionProblem:
     shapes = [product.shape, *([(*product.shape[:-1], 1)] if Contraction.of(product).rows else ())]
     for output, strides in zip(graph.outputs, graph.output_strides, strict=True):
         _check_order(product, output, strides)
-        if value_of(output).shape not in shapes:
+        if any(value.shape not in shapes for value in values_of(output)):
             raise UnmatchedError(f"{output.where} has another shape than the product", operation=output.where)
     names = safe_names([argument.name for argument in graph.arguments], reserved)
     rank = len(product.shape)
@@ -375,7 +375,7 @@ def may_be_turned(product: Node, dtype: str) -> bool:
 def _check_order(product: Node, output: Node, strides: Shape) -> None:
     turned = turned_of(output)
     is_stored = is_dense(output.shape, strides) and may_be_turned(product, output.dtype)
-    if turned is not None and not (is_stored and turned.value.shape == product.shape):
+    if turned is not None and not (is_stored and all(value.shape == product.shape for value in values_of(output))):
         raise UnmatchedError(f"{output.where} is in another order than its kernel stores", operation=output.where)
 
 

@@ -74,6 +74,7 @@ class Output:
 
     `viewed` is the `reshape` in whose shape `kernel_fn` returns it, None where it has the result's. `turned`: it lies
     in another order of its batches and rows, and is returned through views of that. `place`: among what is returned.
+    `half`: the name of the tensor that it is one of two halves of, side by side, and which.
     """
 
     name: str
@@ -82,11 +83,17 @@ class Output:
     viewed: Node | None = None
     turned: Result | None = None
     place: int = 0
+    half: tuple[str, int] | None = None
 
     @property
     def storage(self) -> str:
         """DSL type in memory."""
         return STORAGE_TYPE[self.dtype]
+
+    @property
+    def is_first(self) -> bool:
+        """Whether its tensor is allocated and returned with it, and not with the other half."""
+        return self.half is None or not self.half[1]
 
     def stored(self, code: str) -> str:
         """`code`, a scalar that the epilogue returns, as it is stored."""
@@ -172,6 +179,12 @@ def value_of(output: Node) -> Node:
     if turned is not None:
         return turned.value
     return output.inputs[0] if output.op in ("reshape", "depth_to_space") else output
+
+
+def values_of(output: Node) -> tuple[Node, ...]:
+    """The same, of halves that lie side by side each."""
+    value = value_of(output)
+    return value.inputs if value.op == "halves" else (value,)
 
 
 def turned_of(output: Node) -> Result | None:
@@ -275,6 +288,17 @@ class FunctionWriter:
             viewed = None if turned or node is value else node
             outputs.append(Output(self.fresh(stem), node.dtype, COMPUTE_TYPE[value.dtype], viewed, turned, place))
         return tuple(outputs)
+
+    def stored(self, nodes: Sequence[Node]) -> list[tuple[Output, Node]]:
+        """The same with the values, and with halves of one tensor apart."""
+        found = list[tuple[Output, Node]]()
+        for output, node in zip(self.outputs(nodes, list(map(value_of, nodes))), nodes, strict=True):
+            values = values_of(node)
+            halves = [(output.name, at) for at in range(len(values))] if len(values) > 1 else [None]
+            for value, half in zip(values, halves, strict=True):
+                name = self.fresh(f"{output.name}_{half[1]}") if half else output.name
+                found.append((replace(output, name=name, half=half), value))
+        return found
 
     def fresh(self, stem: str) -> str:
         """A name that the kernel has not used."""

@@ -299,7 +299,7 @@ def _context(problem: ContractionProblem, configuration: Form) -> dict[str, obje
         ],
         "key": launcher_key(list(dict.fromkeys(inputs))),
         "returns": returned(
-            [_returned(problem, o) for o in sorted(epilogue.stored, key=lambda o: o.place)],
+            [_returned(problem, o) for o in sorted(epilogue.stored, key=lambda o: o.place) if o.is_first],
             as_tuple=problem.graph.returns_tuple,
         ),
     }
@@ -319,7 +319,8 @@ def _parameters(passed: Sequence[str], taken: Collection[str]) -> list[str]:
 
 
 def _returned(problem: ContractionProblem, output: Output) -> str:
-    code = f"{output.name}.view(torch.bool)" if output.dtype == "bool" else output.name
+    whole = output.half[0] if output.half else output.name
+    code = f"{whole}.view(torch.bool)" if output.dtype == "bool" else whole
     if output.turned is not None:
         for view in output.turned.views:
             code = view.code(code, problem.arguments)
@@ -361,12 +362,18 @@ def _allocations(
         shape = f"{', '.join(map(str, problem.graph.outputs[0].shape))},"
     for output in problem.epilogue.stored:
         dtype, back = "torch.uint8" if output.dtype == "bool" else f"torch.{output.dtype}", ""
-        own = shape if output in problem.epilogue.outputs else f"{rows}, 1"
+        own, name = shape if output in problem.epilogue.outputs else f"{rows}, 1", output.name
+        width = columns
+        if output.half:
+            name, width, own = output.half[0], f"2 * {columns}", f"{rows}, 2 * {columns}"
         if output.turned is not None:
             yield f"batch = {batch}"
-            sizes = [*(f"batch[{dim}]" for dim in range(len(problem.batch))), f"{a}.shape[-2]", columns]
+            sizes = [*(f"batch[{dim}]" for dim in range(len(problem.batch))), f"{a}.shape[-2]", width]
             own, back = output.turned.laid_out(sizes)
-        yield f"{output.name} = torch.empty(({own}), dtype={dtype}, device={a}.device){back}"
+        if output.is_first:
+            yield f"{name} = torch.empty(({own}), dtype={dtype}, device={a}.device){back}"
+        if output.half:
+            yield f"{output.name} = {name}.chunk(2, -1)[{output.half[1]}]"
 
 
 def _lines_check(outputs: Sequence[Output]) -> Iterator[str]:

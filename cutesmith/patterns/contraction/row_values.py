@@ -184,8 +184,7 @@ class _Writing:
     def all(self) -> tuple[Epilogue, tuple[Round, ...]]:
         """The epilogue, which names what any function reads, and the rounds."""
         rounds = tuple(self._round(at) for at in range(len(self.rounds)))
-        values = list(map(value_of, self.graph.outputs))
-        outputs = list(zip(self.writer.outputs(self.graph.outputs, values), values, strict=True))
+        outputs = self.writer.stored(self.graph.outputs)
         whole = [(output, value) for output, value in outputs if value.shape == self.products[0].shape]
         single = [each for each in outputs if each not in whole]
         of_elements, of_rows = self._last(whole, self.given), self._last(single, self._given_of_rows())

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from cutesmith.patterns.contraction.analysis import may_be_turned
+from cutesmith.patterns.contraction.epilogue import values_of
 from cutesmith.patterns.contraction.row_values import reduces_rows
 from cutesmith.patterns.cutting.dual_products import pairs_of
 from cutesmith.patterns.graph.attributes import Contraction
@@ -80,7 +81,7 @@ class Regions:
         output, *others = self.outputs_of(region)
         first = region.products[0]
         free = self.graph.free_sizes and not Contraction.of(first).rows  # of whole rows the columns stay the same
-        if others or free or output.shape != first.shape or not may_be_turned(first, output.dtype):
+        if others or free or values_of(output)[0].shape != first.shape or not may_be_turned(first, output.dtype):
             return
         end = last_view(output, self.users)
         while end is not output:
@@ -91,7 +92,7 @@ class Regions:
 
     def _fits(self, node: Node, region: Region) -> bool:
         shape, rows = region.products[0].shape, Contraction.of(region.products[0]).rows
-        is_last = node.op == "depth_to_space" and node.inputs[0].shape == shape
+        is_last = node.op in ("depth_to_space", "halves") and node.inputs[0].shape == shape
         is_of_rows = rows and (reduces_rows(node, shape) or (node.is_pointwise and node.shape == (*shape[:-1], 1)))
         if not (is_last or is_of_rows) and (not node.is_pointwise or node.shape != shape):
             return False

@@ -24,6 +24,7 @@ The other operations are the leaves and
 - `pool`: what becomes of each window over an image (`windows.Pooling`);
 - `interleave`: the positions of a transposed convolution, each from the product of its phase (`Interleaving`);
 - `depth_to_space`: the positions of (…, outputs * phases, places), where no other product has some (`DepthToSpace`);
+- `halves`: two values of one shape side by side along the last dimension, where the kernel that makes both stores them;
 - `scan`: what is combined of the elements up to each along a dimension (`Scan`);
 - `sort`: the first elements along a dimension in sorted order, or their places (`Sort`);
 - `transform`: inputs (real,) or (real, imag): a part of their Fourier transform along the last dimension (`Transform`);

@@ -63,7 +63,7 @@ def _candidates(problem: ContractionProblem) -> Iterator[tuple[Tiles, int]]:
         return
     rows = math.ceil(problem.m / max(1, problem.groups))
     if problem.rounds:
-        yield from ((tiles, blocks) for tiles in _whole_rows(problem.n) for blocks in (1, 2))
+        yield from ((tiles, blocks) for tiles in _whole_rows(problem.n * len(problem.right)) for blocks in (1, 2))
     for tiles in (*_square(), *_few_columns(), *(_few_rows(rows) if rows <= FEW_ROWS else ())):
         yield from ((tiles, blocks) for blocks in ((1, 2) if tiles.warpgroups == 1 else (1,)))
 
@@ -130,7 +130,7 @@ def _few_columns() -> Iterator[Tiles]:
 
 def _whole_rows(columns: int) -> Iterator[Tiles]:
     """Low tiles that no other block shares a row of: as many as multiprocessors, where k cannot be divided."""
-    n = next(n for n in (32, 64, 96, 128, 192, 256) if n >= columns)
+    n = next(n for n in (32, 64, 96, 128, 192, 256, columns) if n >= columns)
     yield Tiles(64, n, 64, 0, warpgroups=1)
     yield Tiles(64, n, 128, 0, warpgroups=1)
     yield Tiles(128, n, 128, 0)
