@@ -15,6 +15,7 @@ from cutesmith.patterns.contraction.hopper.legality import (
     is_tf32,
     k_major,
     moved_outputs,
+    operand_registers,
     sums_again,
     turned_factors,
 )
@@ -79,7 +80,9 @@ def hopper_context(problem: ContractionProblem, c: HopperConfiguration) -> dict[
     scales = sorted(tile_scales(problem, c), key=lambda each: each.side)
     precise, looped = sums_again(problem, c), in_a_loop(problem, c)
     places = PLACES_IN_A_LOOP if looped else PLACES
-    early = list(_loaded_early(c, [(over[o.name], ITEM_BYTES[o.dtype]) for o in epilogue.operands]))
+    waits = c.pingpong or (c.dual and operand_registers(problem, c) > 0)  # no register is left for a whole tile
+    operands = [] if waits else [(over[o.name], ITEM_BYTES[o.dtype]) for o in epilogue.operands]
+    early = list(_loaded_early(c, operands))
     staged = [] if "mn" in early or looped else list(_staged(problem, c))
     if c.tile_n > c.columns:
         places = {kind: f"{place}{STRIPS[kind] if kind in early else ''}" for kind, place in places.items()}
@@ -137,7 +140,7 @@ def _loaded_early(c: HopperConfiguration, operands: Sequence[tuple[str, int]]) -
     Nothing hides loads after the products, where warpgroups do not take turns: a residual of 16 rows took 18.9 us, and
     18.4 before them, on an H200.
     """
-    free = 0 if c.pingpong else REGISTERS_FOR_OPERANDS - c.sums_per_thread
+    free = REGISTERS_FOR_OPERANDS - c.sums_per_thread
     for over, elements in ("n", c.tile_n // 4), ("mn", c.rows * c.tile_n // 128):
         registers = sum(elements * size // 4 for varies, size in operands if varies == over)
         if 0 < registers <= free:

@@ -34,6 +34,10 @@ MOST_SUMS_AGAIN = 64
 """Of a transposed convolution, whose code is that long for each. Two of 192 took 2.8 and 3.8 times as long as predicted
 on an H100, five of 32 took 1.2 to 1.4 times as long."""
 
+MOST_BESIDE_OPERANDS = 176
+"""Registers of the 240 of a thread for sums of two products and operands of a strip. With 128 and 64, as angles of 32
+columns take, 430 bytes spill; with 128 and 32 none do (as compiled, DSL 4.8.1)."""
+
 INSTRUCTION_BYTES = 16
 LONGEST_CODE = 96e3
 """Bytes of the function of all sums of a thread. 101 KB ran as predicted on an H100 (KernelBench 2/4); 135 KB, in a
@@ -137,6 +141,12 @@ def in_a_loop(problem: ContractionProblem, c: HopperConfiguration) -> bool:
     return INSTRUCTION_BYTES * c.sums_per_thread * problem.epilogue_instructions > LONGEST_CODE
 
 
+def operand_registers(problem: ContractionProblem, c: HopperConfiguration) -> int:
+    """Of a thread, for operands of a strip of columns that change with both coordinates."""
+    both = [o for o in problem.epilogue.operands if varies_over(o, swapped=c.swapped) == "mn"]
+    return c.rows * c.columns // 128 * sum(ITEM_BYTES[operand.dtype] for operand in both) // 4
+
+
 def from_registers(problem: ContractionProblem, c: HopperConfiguration) -> bool:
     """Whether wgmma of tf32 takes the left factor of the tiles from registers: it lies along m in shared memory."""
     return is_tf32(problem, c) and not k_major(problem, c)[c.swapped]
@@ -226,6 +236,9 @@ def refusals(problem: ContractionProblem, c: HopperConfiguration, sm: SmVersion)
     registers += c.rows * c.tile_k // 128 if from_registers(problem, c) else 0
     if registers > (128 if c.splits else 208):
         yield f"{registers} registers a thread for sums, their scales and factors spill"
+    operands = operand_registers(problem, c) if c.dual else 0
+    if operands and c.sums_per_thread + operands > MOST_BESIDE_OPERANDS:
+        yield f"{c.sums_per_thread} registers a thread for sums and {operands} for operands of a strip spill"
     again = problem.windows is not None and problem.windows.is_transposed and sums_again(problem, c)
     if again and c.sums_per_thread > MOST_SUMS_AGAIN:
         yield f"{c.sums_per_thread} sums a thread, with code to make each again: more than {MOST_SUMS_AGAIN} are slow"

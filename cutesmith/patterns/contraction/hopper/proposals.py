@@ -13,6 +13,7 @@ from cutesmith.patterns.contraction.analysis import ContractionProblem, Seen
 from cutesmith.patterns.contraction.arithmetic import Arithmetic, arithmetic_of
 from cutesmith.patterns.contraction.hopper.legality import (
     from_registers,
+    operand_registers,
     other_bytes,
     refusals,
     stage_bytes,
@@ -43,7 +44,7 @@ def proposals(problem: ContractionProblem, sm: SmVersion, most: int = MOST_CANDI
     """
     shapes = _candidates(problem) if problem.second is None else map(_dual, _candidates(problem))
     typed = ((form, blocks) for c, blocks in shapes for form in _for_dtype(problem, c))
-    forms = (_filled(problem, form, sm, blocks) for c, blocks in typed for form in _wide(c))
+    forms = (_filled(problem, form, sm, blocks) for c, blocks in typed for form in (*_wide(c), *_narrow(problem, c)))
     found = [c for c in dict.fromkeys(forms) if not any(refusals(problem, c, sm))]
     shares = arithmetic_of(problem) is Arithmetic.FLOAT8
     return sorted(found, key=lambda c: (predict(problem, c).seconds, shares and c.cluster_m == 1))[:most]
@@ -108,6 +109,12 @@ def _wide(c: Tiles) -> Iterator[Tiles]:
     serves = (c.tile_n > WIDE or c.sums_apart) and c.warpgroups == 2 and c.split == 1  # no gain on an H100 elsewhere
     if not c.pingpong and c.rows == 64 and c.tile_n % WIDE == 0 and serves:
         yield replace(c, columns=WIDE)
+
+
+def _narrow(problem: ContractionProblem, c: Tiles) -> Iterator[Tiles]:
+    """The same with fewer columns at once where operands of a strip wait in registers beside two products' sums."""
+    if c.dual and c.columns > 16 and operand_registers(problem, c):
+        yield replace(c, columns=16)
 
 
 def _square() -> Iterator[Tiles]:
