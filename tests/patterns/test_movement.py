@@ -41,6 +41,14 @@ CASES = {
 }
 SLOW_CASES = {
     "shifted halves": (lambda x: x.roll(3, 1) - x.roll(-11, 1) * x, [(normal(2, 32, dtype=torch.bfloat16),)]),
+    "pairs above a diagonal": (
+        lambda a, b: (((a[:, None] - b) > 0.5).triu(1), (a[:, None] * b).tril()),
+        [(normal(n), normal(m, seed=1)) for n, m in ((8, 16), (12, 13), (7, 4), (1, 5), (4, 1))],
+    ),
+    "pairs of lines": (
+        lambda a, b: (a[:, :, None] + b[:, None]).tril(-1),
+        [(normal(2, n), normal(2, m, seed=1)) for n, m in ((8, 12), (5, 9), (16, 2))],
+    ),
     "margins": (
         lambda x: F.pad(x, (1, 3)) - F.pad(x, (3, 1)),
         [(normal(3, 12),), (normal(2, 8),), (normal(2, 9),)],
@@ -204,6 +212,16 @@ def test_elements_at_places_from_memory_are_read_as_an_h200_did_it_best():
     first, *_ = plan.configurations()
     assert (first.threads, first.vector, first.vectors, plan.kernel.scattered) == (256, 4, 1, 4)
     assert 60e-6 < H200.seconds(plan) < 90e-6
+
+
+def test_pairs_below_each_other_share_their_loads(tmp_path):
+    a = torch.empty(4096, 4, device="meta")
+    nearer = lambda a: ((a[:, None, 2] * a[:, 0] + a[:, None, 3] * a[:, 1]) > a[:, 2]).triu(1)  # noqa: E731
+    plan = plan_kernel(trace_function(nearer, [a]), "sm_90a")
+    assert plan.kernel.pairs and plan.configurations()[0].vectors == 4
+    with session("sm_90a") as recorded:
+        first_kernel(plan, tmp_path).kernel_fn(like(a))
+    assert recorded.modules[0].ptx.count("ld.global") == 4 * 2 + 3  # two numbers of each row, and three of the column
 
 
 def test_shifted_neighbours_are_parts_of_two_vectors(tmp_path):

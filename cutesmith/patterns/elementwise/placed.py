@@ -76,8 +76,9 @@ class PlacedWriter(ElementwiseWriter):
     def kernel(self) -> PlacedKernel:
         """The kernel."""
         kernel = super().kernel()
+        pairs = kernel.pairs and any(_is_same_below(tensor.node) for tensor in kernel.inputs)
         return PlacedKernel(
-            **{each.name: getattr(kernel, each.name) for each in fields(kernel)},
+            **{each.name: getattr(kernel, each.name) for each in fields(kernel)} | {"pairs": pairs},
             taken=self.taken,
             shared=self._vector.lines,
             coordinates=self._coordinates,
@@ -267,3 +268,8 @@ class PlacedWriter(ElementwiseWriter):
 
     def _name_of(self, number: Node) -> str:
         return self.sized[id(number)] if number.op == "sized" else self.arguments[Scalar.of(number).index]
+
+
+def _is_same_below(node: Node) -> bool:
+    """Whether elements below each other are one, and those side by side are not."""
+    return len(node.shape) > 0 and node.shape[-1] != 1 and node.shape[-2:-1] in ((), (1,))

@@ -115,7 +115,15 @@ class ElementwisePlan(GraphPlan):
         vector = self.configurations()[0].vector
         read = self.kernel.scattered * LINES_OF_A_READ if isinstance(self.kernel, PlacedKernel) else 0
         lines = [min(32.0, 32 * step * vector / LINE_BYTES) for step in self._steps_apart]
-        return read + sum(lines) / (READS_OF_PAIRS if has_tiles else 1)
+        shared = READS_OF_PAIRS if has_tiles else self._vectors_below
+        return read + sum(lines) / shared
+
+    @property
+    def _vectors_below(self) -> int:
+        """Vectors of a thread that share their loads, as they lie below each other; 1 of a kernel that has none."""
+        shape, vectors = value_of(self.computed.outputs[0]).shape, self.configurations()[0].vectors
+        shares = isinstance(self.kernel, PlacedKernel) and self.kernel.pairs and len(shape) > 1
+        return vectors if shares and shape[-2] % vectors == 0 else 1
 
     @cached_property
     def _steps_apart(self) -> list[int]:
