@@ -21,6 +21,7 @@ from queue import SimpleQueue
 from cutesmith.compiling.requests import CompiledFile, CompileFile
 from cutesmith.compiling.sass import HOW_TO_GET_IT, disassembled, disassembler
 from cutesmith.compiling.shares import COMPILED, NONE, Share, may_be_shared, merged, shares_of
+from cutesmith.compiling.undefined_registers import noted, undefined_reads
 from cutesmith.devices import DEFAULT_ARCHS, parse_arch
 from cutesmith.errors import CandidateError, UsageError
 from cutesmith.problems import contract
@@ -213,11 +214,12 @@ class _Compilations:
     def kept(self, reply: CompiledFile, arch: str, keep_dir: str | Path | None) -> ArchReport:
         """The report of a reply, its artefacts written to `keep_dir`."""
         self.narrow = reply.narrow
+        report = looked_at(reply.report, reply.pressed)
         if keep_dir is None or not reply.cubin:
-            return reply.report
+            return report
         listings, no_sass = _disassembled(reply.cubin)
         contents = {"ptx": [text.encode() for text in reply.ptx], "cubin": reply.cubin, "sass": listings}
-        return replace(reply.report, artifacts=_write_artifacts(Path(keep_dir), arch, contents), no_sass=no_sass)
+        return replace(report, artifacts=_write_artifacts(Path(keep_dir), arch, contents), no_sass=no_sass)
 
     def _live_worker(self) -> Worker:
         if self._worker is None or not self._worker.alive:
@@ -231,6 +233,14 @@ class _Compilations:
     def _follow(self, printed: str) -> None:
         for _ in range(printed.count(COMPILED)):
             self.on_compiled()
+
+
+def looked_at(report: ArchReport, cubins: Sequence[bytes]) -> ArchReport:
+    """The report; kernels whose code reads what nothing has written have a note, if a disassembler can show it."""
+    listings = _disassembled(cubins)[0] if cubins and report.exit_code == ExitCode.PASSED else []
+    reads = [read for listing in listings for read in undefined_reads(listing.decode(errors="replace"))]
+    kernels = tuple(noted(kernel, [read for read in reads if read.kernel == kernel.name]) for kernel in report.kernels)
+    return replace(report, kernels=kernels) if reads else report
 
 
 def _disassembled(cubins: Sequence[bytes]) -> tuple[list[bytes], str]:
@@ -267,6 +277,8 @@ def _summary(reports: Sequence[ArchReport], failed: ArchReport | None, narrow: s
         done = f"{kernels} kernel{'s' * (kernels != 1)} compiled for {names}; nothing was executed"
         if found := sum(len(kernel.engines.findings) for report in reports for kernel in report.kernels):
             done += f"; {found} finding{'s' * (found != 1)} on TMA, mbarriers, tensor cores or registers"
+        if wrong := {kernel.name for report in reports for kernel in report.kernels if kernel.undefined_registers}:
+            done += f"; ptxas may have compiled {len(wrong)} of them wrongly: see notes"
         # Parts of a number, multiplied and summed, may be as exact as the whole: `verify` measures that (rule O9).
         return (
             f"{done}; it uses {narrow}, less than any type of the problem has: verify measures the error"

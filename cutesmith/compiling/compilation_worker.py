@@ -23,6 +23,7 @@ from cutesmith.compiling.narrowing import Compiled, described, narrow_instructio
 from cutesmith.compiling.requests import CompiledFile, CompileFile
 from cutesmith.compiling.shares import COMPILED, NONE, Share
 from cutesmith.compiling.types_seen import types_seen
+from cutesmith.compiling.undefined_registers import FEWEST_REGISTERS
 from cutesmith.compiling.unstable_joins import pointed_at_assignments
 from cutesmith.devices import occupancy, parse_arch
 from cutesmith.problems import contract
@@ -86,7 +87,15 @@ def _compile(request: CompileFile, types: list[str]) -> CompiledFile:
         counts = Counter(_opcodes(recorded))
         narrow = described(unexplained(narrow_instructions(counts), types), Compiled(counts, {}))
     modules = recorded.modules if request.keep else []
-    return CompiledFile(report, narrow, tuple(m.ptx for m in modules), tuple(m.cubin for m in modules), recorded.calls)
+    pressed = {kernel.name for kernel in report.kernels if kernel.registers >= FEWEST_REGISTERS}
+    return CompiledFile(
+        report,
+        narrow,
+        ptx=tuple(m.ptx for m in modules),
+        cubin=tuple(m.cubin for m in modules),
+        pressed=tuple(m.cubin for m in recorded.modules if not pressed.isdisjoint(m.kernels)),
+        calls=recorded.calls,
+    )
 
 
 def _record(

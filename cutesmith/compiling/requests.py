@@ -12,13 +12,15 @@ from cutesmith.verdicts import ArchReport
 class CompiledFile:
     """The report of one architecture, what the kernel narrows (`compiling.narrowing`), and its machine code.
 
-    `calls`: how often the host code called `cute.compile`.
+    `pressed`: that of kernels with so many registers that it is looked at (`compiling.undefined_registers`). `calls`:
+    how often the host code called `cute.compile`.
     """
 
     report: ArchReport
     narrow: str
     ptx: tuple[str, ...] = ()
     cubin: tuple[bytes, ...] = ()
+    pressed: tuple[bytes, ...] = ()
     calls: int = 0
 
 

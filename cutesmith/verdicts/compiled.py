@@ -130,6 +130,7 @@ class KernelReport:
     launches: int = 1
     refused: tuple[str, ...] = ()  # what the hardware would refuse, one sentence each
     notes: tuple[str, ...] = ()  # what ptxas changed or spilled and where, registers by role
+    undefined_registers: tuple[int, ...] = ()  # that the machine code reads though nothing has written them
     engines: EngineReport = field(default_factory=EngineReport)
 
 

@@ -84,15 +84,16 @@ def contraction_kernel(
     quad, of_quad = lane // 4, lane % 4
     k = mA.shape[1]
     pieces = cute.ceil_div(k, 4 * RUN)
+    depth = const_expr(DEPTH if vectors[1] * mB.element_type.width >= 32 else 1)  # single bytes need more registers
 
     sums = cute.make_rmem_tensor(tiled_mma.partition_shape_C((LINES, TOKENS)), Float32)
     sums.fill(0.0)
     part = cute.make_fragment_like(sums)  # of a piece of k
-    numbers = cute.make_rmem_tensor((RUN // PACKED, LINES // 8, DEPTH), mB.element_type)
+    numbers = cute.make_rmem_tensor((RUN // PACKED, LINES // 8, depth), mB.element_type)
     now = cute.make_fragment_like(numbers)
-    r_zeros_nk = cute.make_rmem_tensor((RUN // math.gcd(groups[0], RUN), LINES // 8, DEPTH), m_zeros_nk.element_type)
+    r_zeros_nk = cute.make_rmem_tensor((RUN // math.gcd(groups[0], RUN), LINES // 8, depth), m_zeros_nk.element_type)
     now_zeros_nk = cute.make_fragment_like(r_zeros_nk)
-    r_scales_in_nk = cute.make_rmem_tensor((1, LINES // 8, DEPTH), m_scales_in_nk.element_type)
+    r_scales_in_nk = cute.make_rmem_tensor((1, LINES // 8, depth), m_scales_in_nk.element_type)
     now_scales_in_nk = cute.make_fragment_like(r_scales_in_nk)
     r_w = cute.make_rmem_tensor((RUN, LINES // 8), mA.element_type)
     r_x = cute.make_rmem_tensor((RUN, TOKENS // 8), mA.element_type)
@@ -105,7 +106,7 @@ def contraction_kernel(
         m_zeros_nk,
         m_scales_in_nk,
         line,
-        warp_k * DEPTH * 4 + of_quad,
+        warp_k * depth * 4 + of_quad,
         k,
         numbers,
         r_zeros_nk,
@@ -113,7 +114,7 @@ def contraction_kernel(
         vectors[1],
         groups,
     )
-    for piece in cutlass.range(warp_k * DEPTH, pieces, WARPS_K * DEPTH, unroll=1):
+    for piece in cutlass.range(warp_k * depth, pieces, WARPS_K * depth, unroll=1):
         now.store(numbers.load())
         now_zeros_nk.store(r_zeros_nk.load())
         now_scales_in_nk.store(r_scales_in_nk.load())
@@ -132,7 +133,7 @@ def contraction_kernel(
                 vectors[1],
                 groups,
             )
-        for d in range_constexpr(DEPTH):
+        for d in range_constexpr(depth):
             if piece + d < pieces:
                 run = (piece + d) * 4 + of_quad
                 for i in range_constexpr(LINES // 8):
@@ -251,8 +252,8 @@ def load_pieces(
     vector: cutlass.Constexpr,
     groups: cutlass.Constexpr,
 ):
-    """A lane's runs of DEPTH pieces of its lines, and what belongs to them."""
-    for d in range_constexpr(DEPTH):
+    """A lane's runs of several pieces of its lines, and what belongs to them."""
+    for d in range_constexpr(cute.size(numbers, mode=[2])):
         for i in range_constexpr(LINES // 8):
             own = cutlass.min(line + 8 * i, mB.shape[0] - 1)
             load_run(mB[own, None], run + 4 * d, numbers[None, i, d], vector, True)

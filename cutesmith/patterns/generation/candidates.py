@@ -68,12 +68,12 @@ class Candidate:
         return self.timing.median_us if self.timing is not None and not self.timing.error else None
 
     @property
-    def spill_bytes(self) -> int:
-        """Bytes of register spills, over all kernels."""
+    def is_doubtful(self) -> bool:
+        """Whether a kernel spills registers, or its machine code reads some that nothing has written."""
         verdict = self.verdict(CompileVerdict)
         archs = verdict.archs if isinstance(verdict, CompileVerdict) else ()
         kernels = [kernel for arch in archs for kernel in arch.kernels]
-        return sum((kernel.spill_store_bytes or 0) + (kernel.spill_load_bytes or 0) for kernel in kernels)
+        return any(k.spill_store_bytes or k.spill_load_bytes or k.undefined_registers for k in kernels)
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-able: configuration, status, summary, median, and every stage's verdict under its name."""

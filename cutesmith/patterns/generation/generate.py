@@ -188,19 +188,19 @@ class Generation:
             self._benchmark(self.best)
 
     def _compiled_in_turn(self, candidates: Iterable[Candidate]) -> Iterator[Candidate]:
-        """Those that compile, as the pattern guessed; those that spill registers follow when no other is left.
+        """Those that compile, as the pattern guessed; those that are doubtful follow when no other is left.
 
         Where nothing can be timed the first that holds is kept: of eight products the others took 52 s of CPU time.
         """
-        spilling = list[Candidate]()
+        doubtful = list[Candidate]()
         for candidate in candidates:
             if candidate.cover in self.given_up or not self._sieve("compile", [candidate], self.stages.compile):
                 continue
-            if candidate.spill_bytes:
-                spilling.append(candidate)
+            if candidate.is_doubtful:
+                doubtful.append(candidate)
             else:
                 yield candidate
-        yield from spilling
+        yield from doubtful
 
     def _settle(self, candidates: Iterable[Candidate]) -> None:
         """Verify in this order until one holds; without a GPU that is everything but the values.
