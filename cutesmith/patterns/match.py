@@ -48,6 +48,7 @@ from cutesmith.patterns.cutting.short_reductions import with_short_reductions, w
 from cutesmith.patterns.cutting.small_products import with_small_products
 from cutesmith.patterns.cutting.stored_reductions import with_stored_reductions
 from cutesmith.patterns.cutting.tables import with_tables
+from cutesmith.patterns.cutting.transformed_pairs import with_transformed_pairs
 from cutesmith.patterns.cutting.viewed_reductions import with_viewed_reductions
 from cutesmith.patterns.elementwise import plan as elementwise
 from cutesmith.patterns.graph.block_scales import with_block_scales
@@ -117,6 +118,7 @@ SAID_OTHERWISE = (
     with_parts_of_joined_reductions,
     with_stored_reductions,
     with_viewed_reductions,
+    with_transformed_pairs,
 )
 """Rewritings of any graph, each of which may take less time."""
 

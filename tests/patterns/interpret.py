@@ -155,6 +155,8 @@ def _evaluate(node: Node, operands: list[torch.Tensor], inputs: Sequence[Any], p
         sort = Sort.of(node)
         found = operands[0].sort(dim=sort.dim, descending=sort.descending, stable=True)
         return found[sort.places].narrow(sort.dim, 0, node.shape[sort.dim]).to(kind)
+    if node.op == "pairs":
+        return torch.stack(operands, -1).to(kind)
     if node.op == "transform":
         return _transformed(Transform.of(node), operands, node.shape[-1]).to(kind)
     if node.op == "scan":

@@ -134,7 +134,8 @@ CHAINS = {
     "convolution": (lambda x, y: torch.fft.irfft(torch.fft.rfft(x, n=48) * torch.fft.rfft(y[0], n=48), n=48), 3),
     "magnitude and phase": (lambda x, y: (torch.fft.rfft(x).abs(), torch.fft.rfft(x).angle()), 1),
     "softmax of a spectrum": (lambda x, y: torch.fft.rfft(x).abs().softmax(-1), 2),
-    "both parts as pairs": (lambda x, y: torch.view_as_real(torch.fft.fft(torch.complex(x, y))), 2),
+    "pairs": (lambda x, y: torch.view_as_real(torch.fft.fft(torch.complex(x, y)) * y), 1),
+    "pairs of a real line": (lambda x, y: torch.view_as_real(torch.fft.rfft(x, norm="ortho")), 1),
 }
 
 

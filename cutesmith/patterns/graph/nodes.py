@@ -28,6 +28,7 @@ The other operations are the leaves and
 - `scan`: what is combined of the elements up to each along a dimension (`Scan`);
 - `sort`: the first elements along a dimension in sorted order, or their places (`Sort`);
 - `transform`: inputs (real,) or (real, imag): a part of their Fourier transform along the last dimension (`Transform`);
+- `pairs`: inputs (first, second), whose elements lie side by side in a last dimension of two: parts of a transform;
 - `scatter`: inputs (index, x), which broadcast: what is combined of the elements of x that have one index (`Scatter`);
 - `search`: inputs (x in memory, value, a coordinate for each dimension of x but the last): how many elements of a
   sorted line of x lie before the value (`Search`);

@@ -61,6 +61,11 @@ class TransformProblem:
         return self.transform.of_half
 
     @property
+    def stores_pairs(self) -> bool:
+        """Whether both results of a number lie side by side."""
+        return self.graph.outputs[0].op == "pairs"
+
+    @property
     def count(self) -> int:
         """Complex numbers of a line."""
         return complex_count(self.transform.length, in_pairs=self.in_pairs or self.of_half)
@@ -91,12 +96,14 @@ def analyse(graph: Graph, reserved: Collection[str]) -> TransformProblem:
         raise UnmatchedError("no transform in the graph", operation="")
     _check_alike(parts)
     node = parts[0]
-    before = set(map(id, nodes_of(node.inputs)))
-    for each in graph.nodes():
-        _check(each, node.inputs[0].shape if id(each) in before else node.shape)
-    for output in graph.outputs:
-        if output.shape != node.shape:
+    in_pairs = [output.op for output in graph.outputs] == ["pairs"]
+    results = graph.outputs[0].inputs if in_pairs else graph.outputs
+    for output in results:
+        if output.shape != node.shape or (in_pairs and Transform.of(node).of_half):
             raise UnmatchedError(f"{output.where} has another shape than the transform", operation=output.where)
+    before = set(map(id, nodes_of(node.inputs)))
+    for each in nodes_of(results):
+        _check(each, node.inputs[0].shape if id(each) in before else node.shape)
     names = safe_names([argument.name for argument in graph.arguments], reserved)
     rank = len(node.shape)
     coordinates = {dim - rank: f"at_{dim}" for dim in range(rank)}
@@ -104,7 +111,7 @@ def analyse(graph: Graph, reserved: Collection[str]) -> TransformProblem:
     element = writer.function(node.inputs, {})
     writer.move(coordinates)
     both = {id(each): Given(_part(each), _part(each).name) for each in parts}
-    return TransformProblem(graph, tuple(names), node, element, writer.epilogue(graph.outputs, both))
+    return TransformProblem(graph, tuple(names), node, element, writer.epilogue(results, both))
 
 
 def _part(node: Node) -> Parameter:

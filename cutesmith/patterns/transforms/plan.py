@@ -11,12 +11,13 @@ import functools
 import itertools
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cutesmith.devices import parse_arch
 from cutesmith.patterns.configurations import TransformsConfiguration
 from cutesmith.patterns.contraction.epilogue import Epilogue
 from cutesmith.patterns.graph.dtypes import ITEM_BYTES, stored_types
+from cutesmith.patterns.graph.instructions import WHERE_ROUNDED, more_instructions
 from cutesmith.patterns.graph.line_lengths import prime_factors
 from cutesmith.patterns.graph.nodes import Graph
 from cutesmith.patterns.graph.shapes import broadcast
@@ -24,6 +25,7 @@ from cutesmith.patterns.graph.size_laws import size_code
 from cutesmith.patterns.pattern_plan import GraphPlan
 from cutesmith.patterns.transforms.analysis import TransformProblem, analyse
 from cutesmith.patterns.transforms.radices import best_gap, conflicts, stages, ways
+from cutesmith.patterns.writing.expressions import is_fast
 from cutesmith.patterns.writing.naming import SHARED_NAMES, ViewNames
 from cutesmith.patterns.writing.templating import first_checks, launcher_key, render_template, returned, size_checks
 from cutesmith.runtime.tiling import TiledShape, Tiling
@@ -44,11 +46,16 @@ BLOCKS = (128, 256, 64)
 WAYS = 4
 """Radices and threads of a line that are tried."""
 
-SMEM_OF_BLOCK, SM_THREADS = 1024, 1024
-"""Bytes that a block takes beside its own; threads of a multiprocessor where one has up to 64 registers."""
+SMEM_OF_BLOCK = 1024
+"""Bytes that a block takes beside its own."""
 
-NUMBER_INSTRUCTIONS, PAIR_INSTRUCTIONS = 16, 30
-"""Of a thread for each complex number in each round, and for two numbers of a spectrum of real ones (estimates)."""
+FEWEST, OF_NUMBER = 24, 4.5
+"""Registers of a thread, and more for each complex number that it holds: compiled kernels that hold 8 have 48 to 58,
+and up to 94 those that hold 16. Blocks go along lines, and none of them may wait for another one to end."""
+
+NUMBER_INSTRUCTIONS, PAIR_INSTRUCTIONS = 16, 24
+"""Of a thread for each complex number in each round, and for two numbers of a spectrum of real ones: counted in machine
+code for sm_90a of 8 x 8 x 8, whose loop has some 500 beside the magnitude."""
 
 
 @dataclass(frozen=True)
@@ -60,11 +67,13 @@ class TransformsPlan(GraphPlan):
 
     @property
     def warp_instructions(self) -> int:
-        """Of the first configuration."""
+        """Of the first configuration, counted at the rate that the machine takes these for."""
         p, c = self.problem, self.configurations()[0]
         work = NUMBER_INSTRUCTIONS * sum(c.threads * s.rounds(c.threads) * s.radix for s in stages(c.radices))
         work += PAIR_INSTRUCTIONS * (p.count // 2 + 1) * (p.in_pairs or p.of_half)
-        return math.prod(p.leading) * work // 32
+        around = sum(math.prod(node.shape) for node in self.graph.nodes() if node.is_pointwise)
+        around += more_instructions(self.graph, fast=is_fast(self.graph))
+        return int((math.prod(p.leading) * work + around) * WHERE_ROUNDED / 32)
 
     def configurations(self, arch: str = "sm_90a") -> list[TransformsConfiguration]:
         """Radices and sizes of a block, the best guess first."""
@@ -76,7 +85,9 @@ class TransformsPlan(GraphPlan):
                 most = max(1, min(block // threads, (sm.smem_per_block // 8 - turns) // held(count, gap)))
                 lines = max(range(1, most + 1), key=lambda n: (n * threads / (32 * math.ceil(n * threads / 32)), n))
                 room = 8 * (lines * held(count, gap) + turns) + SMEM_OF_BLOCK
-                resident = max(1, min(sm.smem_per_sm // room, SM_THREADS // (threads * lines)))
+                registers = FEWEST + OF_NUMBER * max(stage.radix * stage.rounds(threads) for stage in stages(radices))
+                most = sm.registers_per_sm // (8 * math.ceil(registers / 8) * threads * lines)
+                resident = max(1, min(sm.smem_per_sm // room, most))
                 found.append(TransformsConfiguration(radices, threads, lines, gap, resident))
         return list(dict.fromkeys(found))
 
@@ -121,6 +132,7 @@ def _turns(problem: TransformProblem, radices: tuple[int, ...]) -> list[int]:
 def _context(problem: TransformProblem, c: TransformsConfiguration) -> dict[str, object]:
     element, epilogue = problem.element, problem.epilogue
     loaded, taken, outputs = problem.loaded, problem.taken, epilogue.outputs
+    results = (replace(outputs[0], name="out"),) if problem.stores_pairs else outputs
     made = {*(t.name for t in (*loaded, *taken)), *(o.name for o in outputs)}
     views = ViewNames({*problem.arguments, *RESERVED, *made})
     inputs = [views.name(operand.passed) for operand in loaded]
@@ -128,6 +140,8 @@ def _context(problem: TransformProblem, c: TransformsConfiguration) -> dict[str,
     rounds = stages(c.radices)
     odd = {prime for stage in rounds for prime in prime_factors(stage.radix)} - {2}
     late = len(element.operands)
+    rows = [problem.given] * late + [problem.wanted] * (len(loaded) - late)
+    paired = [problem.in_pairs] * late + [problem.of_half] * (len(loaded) - late)
     firsts = _turns(problem, c.radices)
     return {
         "c": c,
@@ -155,9 +169,10 @@ def _context(problem: TransformProblem, c: TransformsConfiguration) -> dict[str,
         "late": loaded[late:],
         "taken": taken,
         "outputs": outputs,
-        "tensors": [*loaded, *outputs],
-        "rows": [problem.given] * late + [problem.wanted] * (len(loaded) - late + len(outputs)),
-        "paired": [problem.in_pairs] * late + [problem.of_half] * (len(loaded) - late + len(outputs)),
+        "results": results,
+        "tensors": [*loaded, *results],
+        "rows": [*rows, *([2 * problem.wanted] if problem.stores_pairs else [problem.wanted] * len(outputs))],
+        "paired": [*paired, *[problem.of_half or problem.stores_pairs] * len(results)],
         "types": stored_types([*(o.dtype for o in (*taken, *loaded)), *(o.dtype for o in outputs)]),
         "numbers": list(dict.fromkeys((*element.numbers, *epilogue.numbers))),
         "coordinates": list(_coordinates(problem)),
@@ -167,10 +182,10 @@ def _context(problem: TransformProblem, c: TransformsConfiguration) -> dict[str,
         "device": (inputs or whole)[0],
         "checks": size_checks(problem.arguments, problem.graph, problem.graph.checked),
         "first_checks": first_checks(problem.arguments, problem.graph),
-        "passed": [*whole, *inputs, *(output.name for output in outputs)],
-        "key": launcher_key(list(dict.fromkeys((*whole, *inputs))), [] if inputs else [outputs[0].name]),
+        "passed": [*whole, *inputs, *(output.name for output in results)],
+        "key": launcher_key(list(dict.fromkeys((*whole, *inputs))), [] if inputs else [results[0].name]),
         "returns": returned(
-            [f"{o.name}.view(torch.bool)" if o.dtype == "bool" else o.name for o in outputs],
+            [f"{o.name}.view(torch.bool)" if o.dtype == "bool" else o.name for o in results],
             as_tuple=problem.graph.returns_tuple,
         ),
     }
