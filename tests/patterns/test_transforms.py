@@ -152,6 +152,20 @@ def test_chains_of_transforms(name, tmp_path):
     check(CHAINS[name][0], REAL, IMAG, tmp_path=tmp_path, kind=None)
 
 
+@pytest.mark.parametrize("name", ["long", "convolution"])
+def test_kernels_serve_other_numbers_of_lines(name, tmp_path):
+    """Lines that zeros are put behind are read at computed places: how many there are follows from the argument."""
+    function = {"long": lambda x, y: torch.fft.rfft(x, n=32).abs(), "convolution": CHAINS["convolution"][0]}[name]
+    x, y = normal(2, 3, 24), normal(3, 24, seed=1)
+    plan = plan_kernel(trace_function(function, (x, y)), "sm_90a", free_sizes=True)
+    with emulated("sm_90a"):
+        kernel_fn = load(plan.render(plan.configurations("sm_90a")[0]), tmp_path).kernel_fn
+        for count in (2, 5):
+            other = normal(count, 3, 24, seed=2)
+            ours = kernel_fn(move(other), move(y)).cpu()
+            assert relative(ours, function(other.double(), y.double())) < 1e-6
+
+
 @SLOW
 def test_kernels_for_ampere(tmp_path):
     check(rfft, normal(3, 120), arch="sm_80", tmp_path=tmp_path)

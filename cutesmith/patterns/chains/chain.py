@@ -295,7 +295,8 @@ def _with_needed_sizes(graph: Graph) -> Graph:
         wanted = set()
     elif not may_have_lanes(graph, values[0]):
         wanted -= {broadcast([node.shape for node in aligned_inputs(graph)])}
-    kept = {"sort", "scatter", *(["take"] if any(node.op == "scatter" for node in graph.nodes()) else [])}
+    met = {node.op for node in graph.nodes()}
+    kept = {"sort", "scatter", *(["take"] if "scatter" in met else []), *(["transform"] if "take" in met else [])}
 
     def needed(node: Node) -> Node:
         return node if not node.sizes or node.op in kept or node.shape in wanted else replace(node, sizes=())
