@@ -139,6 +139,7 @@ CHAINS = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", CHAINS)
 def test_each_transform_is_one_launch(name):
     function, launches = CHAINS[name]
@@ -152,6 +153,7 @@ def test_chains_of_transforms(name, tmp_path):
     check(CHAINS[name][0], REAL, IMAG, tmp_path=tmp_path, kind=None)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", ["long", "convolution"])
 def test_kernels_serve_other_numbers_of_lines(name, tmp_path):
     """Lines that zeros are put behind are read at computed places: how many there are follows from the argument."""
