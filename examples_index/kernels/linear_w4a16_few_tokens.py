@@ -118,7 +118,7 @@ def contraction_kernel(
         now.store(numbers.load())
         now_zeros_nk.store(r_zeros_nk.load())
         now_scales_in_nk.store(r_scales_in_nk.load())
-        ahead = piece + WARPS_K * DEPTH
+        ahead = piece + WARPS_K * depth
         if ahead < pieces:  # on their way while these are used
             load_pieces(
                 mB,

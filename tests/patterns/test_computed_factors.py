@@ -117,6 +117,17 @@ def test_results(name, tmp_path):
 
 
 @pytest.mark.slow
+def test_weights_whose_bytes_lie_apart_are_loaded_piece_by_piece(tmp_path):
+    """Loads of single bytes take one piece of k at a time, whatever the configuration's depth."""
+    function, inputs = of_columns, (half(3, 1024), numbers(21, 1024), scales(21))
+    plan = computed_plan(function, inputs)
+    apart = inputs[0], inputs[1].t().contiguous().t(), inputs[2]
+    with emulated("sm_90a"):
+        out = load(plan.render(SkinnyConfiguration(8, 16, 1, 2, 4)), tmp_path).kernel_fn(*map(move, apart)).cpu()
+    close(2**-8, of_largest=True)(out, *exactly(function, inputs))
+
+
+@pytest.mark.slow
 def test_other_tokens_and_groups_are_served_and_other_sizes_refused(tmp_path):
     function, inputs = CASES["groups"]
     plan = computed_plan(function, inputs)

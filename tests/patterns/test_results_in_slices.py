@@ -36,10 +36,18 @@ def turned(x, y):
     return torch.stack((x * y, y), 1) * torch.arange(1, 3, device=x.device)[:, None]
 
 
+def beside_a_constant(x):
+    """A slice of another type: the function fills the other one with a number of float32."""
+    out = torch.full((2, *x.shape), 2.0, dtype=torch.bfloat16, device=x.device)
+    out[0] = x.sqrt().to(torch.bfloat16)
+    return out
+
+
 CASES = {
     "planes": (planes, [(normal(2, 3, 5, 12),), (normal(1, 4, 7, 3),), (normal(2, 3, 4, 24)[..., ::2],)]),
     "saturation": (saturation, [(normal(2, 3, 5, 12),), (normal(3, 3, 2, 7),)]),
     "two results": (two_results, [(normal(6, 8), normal(6, 8, seed=1)), (normal(5, 9), normal(5, 9, seed=1))]),
+    "beside a constant": (beside_a_constant, [(normal(3, 129).abs(),), (normal(2, 8).abs(),)]),
     "turned": (turned, [(normal(6, 8), normal(6, 8, seed=1)), (normal(8, 6).t(), normal(6, 8, seed=1))]),
 }
 

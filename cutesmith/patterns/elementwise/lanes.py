@@ -77,7 +77,14 @@ def laned(graph: Graph) -> LanedGraph | None:
 def sliced(graph: Graph) -> LanedGraph | None:
     """What a graph comes to at each place of another short dimension of its results; None where there is none."""
     dims = [dim for dim in _short_dims(graph, value_of(graph.outputs[0])) if dim != -1]
-    return next(filter(None, (_along(graph, dim) for dim in dims)), None)
+    found = next(filter(None, (_along(graph, dim) for dim in dims)), None)
+    return found and replace(found, lanes=tuple(_stored_alike(lane, graph.outputs) for lane in found.lanes))
+
+
+def _stored_alike(lane: Sequence[Node], outputs: Sequence[Node]) -> tuple[Node, ...]:
+    """The values with the types of the results that they are slices of: a constant may have another one."""
+    build, pairs = GraphBuilder(), zip(lane, outputs, strict=True)
+    return tuple(v if v.dtype == o.dtype else build.node("cast", (v,), v.shape, o.dtype) for v, o in pairs)
 
 
 def _along(graph: Graph, dim: int) -> LanedGraph | None:
