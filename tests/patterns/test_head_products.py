@@ -182,3 +182,10 @@ def test_tiles_of_all_heads_lie_side_by_side():
     inputs = empty(8192, 4096), empty(4096, 4096), empty(128)
     plan = plan_kernel(traced(rms_norms, inputs), "sm_90a")
     assert "tile_of(block + i * blocks, tiles_m, tiles_n * " in plan.render(plan.configurations()[0])
+
+
+def test_a_product_of_two_vectors_has_no_heads():
+    """Its matrix of one element is seen as a number."""
+    x = normal(16).to(BF16)
+    graph = traced(torch.dot, (x, x))
+    assert with_heads_as_products(graph) is graph

@@ -106,6 +106,8 @@ def _made_of(graph: Graph, product: Node, count: int | None) -> tuple[dict[int, 
 
 def has_heads(view: Node, product: Node, count: int | None) -> bool:
     """Whether a reshape of a product has heads, so many where their columns do not tell."""
+    if not view.shape:
+        return False
     return view.shape[-1] != product.shape[-1] if count is None else view.shape[-2:-1] == (count,)
 
 

@@ -9,6 +9,7 @@ from cutesmith.errors import UnmatchedError
 from cutesmith.patterns.graph.attributes import Groups, Input, Reshaping, Scalar, TensorCode
 from cutesmith.patterns.graph.dtypes import COMPUTE_TYPE, ITEM_BYTES, stored_types
 from cutesmith.patterns.graph.nodes import Graph, Node, nodes_of
+from cutesmith.patterns.graph.shapes import broadcast
 from cutesmith.patterns.rows.analysis import RowsAnalysis, TensorUse, output_space
 from cutesmith.patterns.rows.combines import COMBINES, combine_source
 from cutesmith.patterns.rows.parts import ALONG_ROWS, Output, RowStore, Stage, Tensor, Visit, root_of
@@ -299,8 +300,16 @@ class _Writer:
     def _broadcast(self, names: Sequence[str]) -> str:
         """Code of the shape that the inputs of these names broadcast to."""
         full = [(name, use.node) for name, use in zip(names, self.analysis.uses, strict=True) if use.space == "full"]
+        if any(is_taken(node) for _, node in full):
+            self._require_all_sizes([node for _, node in full])
         shapes = [TakenInput.of(node).shape_code(name) if is_taken(node) else f"{name}.shape" for name, node in full]
         return f"torch.broadcast_shapes({', '.join(shapes)})"
+
+    def _require_all_sizes(self, nodes: Sequence[Node]) -> None:
+        """UnmatchedError where places alone say how many there are, as those of a line that is padded with zeros."""
+        given = broadcast([TakenInput.of(node).given_shape(node) if is_taken(node) else node.shape for node in nodes])
+        if (1,) * (self.analysis.rank - len(given)) + given != self.analysis.shape:
+            raise UnmatchedError("no input has all sizes of what is read at places", operation="take")
 
     @property
     def _kept_shape(self) -> tuple[int, ...]:

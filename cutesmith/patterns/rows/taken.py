@@ -11,6 +11,7 @@ from dataclasses import dataclass, fields, replace
 
 from cutesmith.patterns.graph.attributes import Input, Iota
 from cutesmith.patterns.graph.nodes import Graph, Node, nodes_of, place_along, with_nodes
+from cutesmith.patterns.graph.shapes import Shape
 from cutesmith.patterns.graph.size_laws import Place, SizeLaw
 from cutesmith.patterns.graph.takes import is_own_place
 
@@ -37,6 +38,11 @@ class TakenInput(Input):
         """The dimension of the argument that has the size; None where none is known to."""
         is_plain = law == SizeLaw(0, 1, law.dims, 1) and len(law.dims) == 1
         return self.sources.index(law.dims[0]) if is_plain and law.dims[0] in self.sources else None
+
+    def given_shape(self, node: Node) -> Shape:
+        """What the argument gives to the shape of what is read: its sizes where it is read in order, else 1."""
+        inside = {at for _, at in self.own}
+        return tuple(node.shape[at] if at in inside else 1 for at in range(min(inside), 0))
 
     def shape_code(self, name: str) -> str:
         """Code of what a tensor of this name gives to the shape of what is read: sizes of what is read in order."""
