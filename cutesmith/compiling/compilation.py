@@ -214,10 +214,10 @@ class _Compilations:
     def kept(self, reply: CompiledFile, arch: str, keep_dir: str | Path | None) -> ArchReport:
         """The report of a reply, its artefacts written to `keep_dir`."""
         self.narrow = reply.narrow
-        report = looked_at(reply.report, reply.pressed)
+        listings, no_sass = _disassembled(reply.cubin) if reply.cubin else ([], "")
+        report = looked_at(reply.report, listings)
         if keep_dir is None or not reply.cubin:
             return report
-        listings, no_sass = _disassembled(reply.cubin)
         contents = {"ptx": [text.encode() for text in reply.ptx], "cubin": reply.cubin, "sass": listings}
         return replace(report, artifacts=_write_artifacts(Path(keep_dir), arch, contents), no_sass=no_sass)
 
@@ -235,9 +235,8 @@ class _Compilations:
             self.on_compiled()
 
 
-def looked_at(report: ArchReport, cubins: Sequence[bytes]) -> ArchReport:
-    """The report; kernels whose code reads what nothing has written have a note, if a disassembler can show it."""
-    listings = _disassembled(cubins)[0] if cubins and report.exit_code == ExitCode.PASSED else []
+def looked_at(report: ArchReport, listings: Sequence[bytes]) -> ArchReport:
+    """The report; kernels whose machine code, as text, reads registers that nothing has written have a note."""
     reads = [read for listing in listings for read in undefined_reads(listing.decode(errors="replace"))]
     kernels = tuple(noted(kernel, [read for read in reads if read.kernel == kernel.name]) for kernel in report.kernels)
     return replace(report, kernels=kernels) if reads else report

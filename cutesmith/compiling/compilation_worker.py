@@ -86,16 +86,9 @@ def _compile(request: CompileFile, types: list[str]) -> CompiledFile:
     if error is None:  # what the kernel narrows though the problem's types do not ask for it
         counts = Counter(_opcodes(recorded))
         narrow = described(unexplained(narrow_instructions(counts), types), Compiled(counts, {}))
-    modules = recorded.modules if request.keep else []
-    pressed = {kernel.name for kernel in report.kernels if kernel.registers >= FEWEST_REGISTERS}
-    return CompiledFile(
-        report,
-        narrow,
-        ptx=tuple(m.ptx for m in modules),
-        cubin=tuple(m.cubin for m in modules),
-        pressed=tuple(m.cubin for m in recorded.modules if not pressed.isdisjoint(m.kernels)),
-        calls=recorded.calls,
-    )
+    full = {kernel.name for kernel in report.kernels if kernel.registers >= FEWEST_REGISTERS}
+    modules = [module for module in recorded.modules if request.keep or not full.isdisjoint(module.kernels)]
+    return CompiledFile(report, narrow, tuple(m.ptx for m in modules), tuple(m.cubin for m in modules), recorded.calls)
 
 
 def _record(

@@ -12,15 +12,14 @@ from cutesmith.verdicts import ArchReport
 class CompiledFile:
     """The report of one architecture, what the kernel narrows (`compiling.narrowing`), and its machine code.
 
-    `pressed`: that of kernels with so many registers that it is looked at (`compiling.undefined_registers`). `calls`:
-    how often the host code called `cute.compile`.
+    `cubin`: of all modules where they are kept, else of those whose machine code is looked at
+    (`compiling.undefined_registers`). `calls`: how often the host code called `cute.compile`.
     """
 
     report: ArchReport
     narrow: str
     ptx: tuple[str, ...] = ()
     cubin: tuple[bytes, ...] = ()
-    pressed: tuple[bytes, ...] = ()
     calls: int = 0
 
 

@@ -52,7 +52,5 @@ def merged(replies: Sequence[CompiledFile]) -> CompiledFile:
     seconds = round(sum(reply.report.compile_seconds for reply in replies), 3)
     report = replace(first.report, compile_seconds=seconds, kernels=tuple(kernels.values()))
     narrow = "; ".join(reply.narrow for reply in replies if reply.narrow)
-    ptx, cubin, pressed = (
-        tuple(each for reply in replies for each in getattr(reply, part)) for part in ("ptx", "cubin", "pressed")
-    )
-    return CompiledFile(report, narrow, ptx, cubin, pressed, first.calls)
+    ptx, cubin = (tuple(each for reply in replies for each in getattr(reply, part)) for part in ("ptx", "cubin"))
+    return CompiledFile(report, narrow, ptx, cubin, first.calls)

@@ -23,6 +23,7 @@ _SECTION = re.compile(r"^\.text\.([^\s:,]+):", re.MULTILINE)
 _LABEL = re.compile(r"^\s*(\.L_x_\d+):")
 _INSTRUCTION = re.compile(r"/\*([0-9a-f]{4,})\*/\s+(?:(@!?U?P\w+)\s+)?(.+?)\s*;")
 _REGISTER = re.compile(r"(?<![\w.])R(\d+)\b")
+_PREDICATE = re.compile(r"!?U?P[T\d]")
 _TARGET = re.compile(r"`\((\.L_x_\d+)\)")
 _WRITES_NONE = re.compile(
     r"(ST|RED|BAR|BRA|EXIT|SYNCS|UTMA|UBLK|BSYNC|MEMBAR|DEPBAR|WARPSYNC|CCTL|PLOP|R2P|R2UR|FENCE|LDGSTS|KILL|RET|BPT)"
@@ -31,8 +32,9 @@ _WRITES_NONE = re.compile(
 _ENDS = ("BRA", "EXIT", "RET", "KILL", "BPT")
 _LEAVES = ("CALL", "BRX", "JMP", "JMX")  # to where the listing does not say
 _WIDTHS = {"256": 8, "128": 4, "64": 2, "WIDE": 2, "F64": 2}
-"""Registers of a result by a part of the opcode. Of matrix instructions more is assumed than they write."""
+"""Registers of a result by a part of the opcode."""
 _MOST = {"HGMMA": 128, "IGMMA": 128, "QGMMA": 128, "LDTM": 128, "HMMA": 4, "IMMA": 4, "LDSM": 4, "ATOM": 4, "CS2R": 2}
+"""The most registers of a result by the beginning of the opcode: where it is fewer, a wrong read may be overlooked."""
 
 
 @dataclass(frozen=True)
@@ -132,15 +134,15 @@ def _blocks(lines: Sequence[str]) -> dict[str, _Block] | None:
 def _registers(opcode: str, text: str) -> tuple[frozenset[int], frozenset[int]]:
     """What an instruction reads and writes; a predicate may come before the result."""
     operands = [operand.strip() for operand in text.removeprefix(opcode).split(",")]
-    results = [] if _WRITES_NONE.match(opcode) else [o for o in operands[:2] if re.fullmatch(r"R\d+|RZ", o)][:1]
-    writes = set[int]()
-    if results and operands.index(results[0]) == (0 if not re.match(r"!?U?P[T\d]", operands[0]) else 1):
-        operands.remove(results[0])
-        if (first := _REGISTER.fullmatch(results[0])) is not None:
-            writes = set(range(int(first[1]), int(first[1]) + _width(opcode)))
-            if opcode == "PRMT":  # of a half it leaves the other one as it is, which is then never used
-                operands = [operand for operand in operands if operand != results[0]]
-    return frozenset(int(found) for operand in operands for found in _REGISTER.findall(operand)), frozenset(writes)
+    writes = frozenset[int]()
+    place = 1 if _PREDICATE.match(operands[0]) else 0
+    result = None if _WRITES_NONE.match(opcode) else _REGISTER.fullmatch(",".join(operands[place : place + 1]))
+    if result is not None:
+        writes = frozenset(range(int(result[1]), int(result[1]) + _width(opcode)))
+        del operands[place]
+        if opcode == "PRMT":  # of a half it leaves the other one as it is, which is then never used
+            operands = [operand for operand in operands if operand != result[0]]
+    return frozenset(int(found) for operand in operands for found in _REGISTER.findall(operand)), writes
 
 
 def _width(opcode: str) -> int:

@@ -267,9 +267,7 @@ def compile_attention(tensors: tuple, vectors: tuple):
 def specialise(q, k, v, out, *others):
     """The compiled kernel for tensors of these types, layouts and alignments."""
     if q.shape[-1] > 272 or v.shape[-1] > 272:
-        raise ValueError(
-            f"heads of {q.shape[-1]} and {v.shape[-1]} elements: tiles of this kernel fit up to 272 and 272"
-        )
+        raise ValueError(f"heads of {q.shape[-1]} and {v.shape[-1]} elements: pass at most 272 and 272")
     vectors = access(q, -1), access(k, -2), access(v, -1)
     tensors = (
         description(q, -1, vectors[0]),

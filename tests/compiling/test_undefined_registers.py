@@ -8,7 +8,7 @@ import struct
 import pytest
 
 from cutesmith.compiling.compilation import compile_kernel, looked_at
-from cutesmith.compiling.sass import disassembler
+from cutesmith.compiling.sass import disassembled, disassembler
 from cutesmith.compiling.undefined_registers import UndefinedRead, undefined_reads
 from cutesmith.problems.loading import load_file
 from cutesmith.recording.open_session import session
@@ -83,16 +83,16 @@ def test_the_half_of_a_register_that_a_permutation_leaves_may_be_anything():
 
 def test_a_kernel_whose_thread_never_asks_for_its_number_is_told():
     """The fault is put into real machine code: the instruction that reads the number becomes one that does nothing."""
-    if disassembler() is None:
-        pytest.skip("nvdisasm is not installed")
+    program = disassembler() or pytest.skip("nvdisasm is not installed")
     path = kernel_file("relu_tvm_ffi")
     with session("sm_90a", fake=True) as recorded:
         file = load_file(path)
         file.kernel_fn(*file.get_inputs())
     (cubin,) = (module.cubin for module in recorded.modules)
     (report,) = compile_kernel(path, ["sm_90a"]).archs
-    assert looked_at(report, [cubin]) is report
-    (kernel,) = looked_at(report, [without_the_thread_s_number(cubin)]).kernels
+    right, wrong = (disassembled(each, program)[0] for each in (cubin, without_the_thread_s_number(cubin)))
+    assert looked_at(report, [right]) is report
+    (kernel,) = looked_at(report, [wrong]).kernels
     assert kernel.undefined_registers
     assert re.search(r"nothing has written: `.*` at 0x[0-9a-f]+ reads R\d+", kernel.notes[-1])
 

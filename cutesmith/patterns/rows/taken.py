@@ -6,14 +6,17 @@ compute from the index. So what is gathered goes to registers and is combined th
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields, replace
+from typing import TypeVar
 
 from cutesmith.patterns.graph.attributes import Input, Iota
 from cutesmith.patterns.graph.nodes import Graph, Node, nodes_of, place_along, with_nodes
 from cutesmith.patterns.graph.shapes import Shape
 from cutesmith.patterns.graph.size_laws import Place, SizeLaw
 from cutesmith.patterns.graph.takes import is_own_place
+
+S = TypeVar("S")
 
 FAR = 1 << 62
 """The stride of dimensions along which elements are not neighbours."""
@@ -41,13 +44,16 @@ class TakenInput(Input):
 
     def given_shape(self, node: Node) -> Shape:
         """What the argument gives to the shape of what is read: its sizes where it is read in order, else 1."""
-        inside = {at for _, at in self.own}
-        return tuple(node.shape[at] if at in inside else 1 for at in range(min(inside), 0))
+        return self._in_order(lambda dim, at: node.shape[at], 1)
 
     def shape_code(self, name: str) -> str:
         """Code of what a tensor of this name gives to the shape of what is read: sizes of what is read in order."""
-        sizes = {at: f"{name}.shape[{dim}]" for dim, at in self.own}
-        return f"({', '.join(sizes.get(at, '1') for at in range(min(sizes), 0))},)"
+        return f"({', '.join(self._in_order(lambda dim, at: f'{name}.shape[{dim}]', '1'))},)"
+
+    def _in_order(self, size: Callable[[int, int], S], one: S) -> tuple[S, ...]:
+        """What is said of each dimension that is read in order, and `one` between them."""
+        sizes = {at: size(dim, at) for dim, at in self.own}
+        return tuple(sizes.get(at, one) for at in range(min(sizes), 0))
 
 
 def is_taken(node: Node) -> bool:
