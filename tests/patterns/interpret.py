@@ -13,10 +13,8 @@ import torch.nn.functional as F
 from cutesmith.patterns.graph.attributes import (
     Blocks,
     Constant,
-    DepthToSpace,
     Gather,
     Input,
-    Interleaving,
     Iota,
     Joined,
     Reduction,
@@ -29,11 +27,11 @@ from cutesmith.patterns.graph.attributes import (
     Transform,
     View,
     Viewed,
-    Windows,
 )
 from cutesmith.patterns.graph.dtypes import is_float, torch_dtype
 from cutesmith.patterns.graph.nodes import LEAVES, Graph, Node
 from cutesmith.patterns.graph.operations import POINTWISE
+from cutesmith.patterns.graph.window_attributes import DepthToSpace, Interleaving, Windows
 from cutesmith.patterns.graph.windows import Pooling, Samples, Share
 
 Dims = tuple[int, ...]

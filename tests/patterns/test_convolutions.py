@@ -14,7 +14,7 @@ from cutesmith.patterns.contraction.analysis import Matrix, Seen
 from cutesmith.patterns.contraction.hopper.legality import obstacles
 from cutesmith.patterns.contraction.hopper.proposals import proposals
 from cutesmith.patterns.contraction.plan import match
-from cutesmith.patterns.graph.attributes import Windows
+from cutesmith.patterns.graph.window_attributes import Windows
 from cutesmith.patterns.match import plan_kernel
 from cutesmith.patterns.tracing.trace import trace_function
 from tests.patterns.interpret import interpret

@@ -12,7 +12,7 @@ from cutesmith.emulator.device import emulated_device
 from cutesmith.patterns.configurations import DirectConfiguration
 from cutesmith.patterns.contraction.direct import direct_proposals, is_padded
 from cutesmith.patterns.contraction.plan import HOPPER, match
-from cutesmith.patterns.graph.attributes import Windows
+from cutesmith.patterns.graph.window_attributes import Windows
 from cutesmith.patterns.tracing.trace import trace_function
 from tests.patterns.running import close, exactly, load, move, normal
 

@@ -12,20 +12,12 @@ from cutesmith.errors import UnmatchedError
 from cutesmith.patterns.contraction.computed import Computed, computed_of
 from cutesmith.patterns.contraction.epilogue import Epilogue, turned_of, values_of
 from cutesmith.patterns.contraction.row_values import Round, functions_of, reduces_rows, write_with_rounds
-from cutesmith.patterns.graph.attributes import (
-    TRANSPOSED,
-    Blocks,
-    Contraction,
-    DepthToSpace,
-    Input,
-    ShortSums,
-    TensorCode,
-    Windows,
-)
+from cutesmith.patterns.graph.attributes import TRANSPOSED, Blocks, Contraction, Input, ShortSums, TensorCode
 from cutesmith.patterns.graph.dtypes import COMPUTE_TYPE, ITEM_BYTES, STORAGE_TYPE
 from cutesmith.patterns.graph.instructions import instructions
 from cutesmith.patterns.graph.nodes import LEAVES, Graph, Node, in_memory, nodes_of
 from cutesmith.patterns.graph.shapes import Shape, is_dense
+from cutesmith.patterns.graph.window_attributes import DepthToSpace, Windows
 from cutesmith.patterns.rows.variances import with_lowered_variances
 from cutesmith.patterns.writing.expressions import is_fast
 from cutesmith.patterns.writing.naming import safe_names

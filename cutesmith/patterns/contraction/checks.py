@@ -7,10 +7,11 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
 from cutesmith.patterns.contraction.analysis import ContractionProblem
-from cutesmith.patterns.graph.attributes import TensorCode, Windows
+from cutesmith.patterns.graph.attributes import TensorCode
 from cutesmith.patterns.graph.nodes import views_of
 from cutesmith.patterns.graph.shapes import Shape
 from cutesmith.patterns.graph.size_laws import EqualSizes
+from cutesmith.patterns.graph.window_attributes import Windows
 from cutesmith.patterns.writing.templating import broadcast_checks, size_checks
 
 

@@ -8,8 +8,9 @@ from typing import Any
 
 from cutesmith.patterns.contraction.analysis import ContractionProblem, Matrix, Seen
 from cutesmith.patterns.contraction.tma import TMA_BYTES, tma_reaches
-from cutesmith.patterns.graph.attributes import TensorCode, Windows
+from cutesmith.patterns.graph.attributes import TensorCode
 from cutesmith.patterns.graph.dtypes import ITEM_BYTES
+from cutesmith.patterns.graph.window_attributes import Windows
 
 MOST_STEPS = 8
 """Elements from a window to the next."""

@@ -11,7 +11,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from cutesmith.patterns.graph.attributes import Windows
 from cutesmith.patterns.graph.builder import GraphBuilder
 from cutesmith.patterns.graph.dtypes import ITEM_BYTES
 from cutesmith.patterns.graph.node_table import IN_MEMORY
@@ -19,6 +18,7 @@ from cutesmith.patterns.graph.nodes import Graph, Node, with_nodes
 from cutesmith.patterns.graph.shapes import Shape
 from cutesmith.patterns.graph.takes import take
 from cutesmith.patterns.graph.views import push_permute
+from cutesmith.patterns.graph.window_attributes import Windows
 
 MOST_CHANNELS = 8
 """Of an image whose elements are gathered."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from cutesmith.patterns.cutting.regions import is_pointwise_on_arguments
-from cutesmith.patterns.graph.attributes import DepthToSpace
 from cutesmith.patterns.graph.builder import GraphBuilder
 from cutesmith.patterns.graph.nodes import Node
+from cutesmith.patterns.graph.window_attributes import DepthToSpace
 
 
 def before_order(build: GraphBuilder, node: Node) -> Node:

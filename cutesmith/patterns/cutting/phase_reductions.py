@@ -12,12 +12,13 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from cutesmith.patterns.graph.attributes import Interleaving, Phase, Reduction
+from cutesmith.patterns.graph.attributes import Reduction
 from cutesmith.patterns.graph.builder import GraphBuilder
 from cutesmith.patterns.graph.dtypes import compute_dtype
 from cutesmith.patterns.graph.nodes import Graph, Node, with_nodes
 from cutesmith.patterns.graph.shapes import Shape
 from cutesmith.patterns.graph.views import push_permute, push_slice
+from cutesmith.patterns.graph.window_attributes import Interleaving, Phase
 
 JOINED_BY = {
     "sum": "add", "mean": "add", "var": "add", "prod": "mul", "max": "maximum", "min": "minimum",

@@ -14,12 +14,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from cutesmith.patterns.cutting.order import before_order
-from cutesmith.patterns.graph.attributes import DepthToSpace, Interleaving, Phase, View, Viewed, Windows
+from cutesmith.patterns.graph.attributes import View, Viewed
 from cutesmith.patterns.graph.builder import GraphBuilder
 from cutesmith.patterns.graph.dtypes import compute_dtype
 from cutesmith.patterns.graph.node_table import IN_MEMORY
 from cutesmith.patterns.graph.nodes import Graph, Node, with_nodes
 from cutesmith.patterns.graph.views import push_permute
+from cutesmith.patterns.graph.window_attributes import DepthToSpace, Interleaving, Phase, Windows
 
 MOST_POSITIONS = 50
 """Of one block: a thread puts the positions of one in order, in a loop that is unrolled; the DSL warns of 64."""

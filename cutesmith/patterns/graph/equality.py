@@ -10,10 +10,11 @@ from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
-from cutesmith.patterns.graph.attributes import Constant, Gather, Number, Reduction, Scalar, Viewed, Windows
+from cutesmith.patterns.graph.attributes import Constant, Gather, Number, Reduction, Scalar, Viewed
 from cutesmith.patterns.graph.builder import GraphBuilder
 from cutesmith.patterns.graph.nodes import Graph, Node, views_of
 from cutesmith.patterns.graph.size_laws import SizeLaw
+from cutesmith.patterns.graph.window_attributes import Windows
 from cutesmith.patterns.graph.windows import Pooling
 
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 from cutesmith.errors import UnmatchedError
 from cutesmith.patterns.contraction.epilogue import Epilogue, FunctionWriter, Given, Operand
-from cutesmith.patterns.graph.attributes import Interleaving
 from cutesmith.patterns.graph.dtypes import COMPUTE_TYPE, is_float
 from cutesmith.patterns.graph.nodes import LEAVES, Graph, Node, nodes_of
 from cutesmith.patterns.graph.shapes import Shape
+from cutesmith.patterns.graph.window_attributes import Interleaving
 from cutesmith.patterns.graph.windows import Pooling, Span
 from cutesmith.patterns.writing.expressions import is_fast
 from cutesmith.patterns.writing.naming import safe_names

@@ -10,11 +10,12 @@ from fractions import Fraction
 from functools import cached_property
 
 from cutesmith.errors import CutesmithError
-from cutesmith.patterns.graph.attributes import Input, Windows
+from cutesmith.patterns.graph.attributes import Input
 from cutesmith.patterns.graph.block_scales import block_places
 from cutesmith.patterns.graph.equality import Slot, numbers_beside, window_laws
 from cutesmith.patterns.graph.nodes import OWN_SIZES, Argument, Graph, nodes_of
 from cutesmith.patterns.graph.size_laws import Place
+from cutesmith.patterns.graph.window_attributes import Windows
 from cutesmith.patterns.tracing.laws import Group, Growth, Laws, close
 from cutesmith.patterns.tracing.recorder import FunctionFailedError
 

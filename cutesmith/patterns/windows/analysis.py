@@ -8,11 +8,12 @@ from dataclasses import dataclass
 
 from cutesmith.errors import UnmatchedError
 from cutesmith.patterns.contraction.epilogue import Epilogue, FunctionWriter, Given, Operand
-from cutesmith.patterns.graph.attributes import Contraction, View, Windows
+from cutesmith.patterns.graph.attributes import Contraction, View
 from cutesmith.patterns.graph.builder import GraphBuilder
 from cutesmith.patterns.graph.dtypes import COMPUTE_TYPE
 from cutesmith.patterns.graph.nodes import LEAVES, Graph, Node, nodes_of
 from cutesmith.patterns.graph.shapes import Shape, covers
+from cutesmith.patterns.graph.window_attributes import Windows
 from cutesmith.patterns.graph.windows import Pooling, Samples, Share, Span
 from cutesmith.patterns.writing.expressions import is_fast
 from cutesmith.patterns.writing.naming import safe_names

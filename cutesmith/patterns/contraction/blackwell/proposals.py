@@ -22,8 +22,8 @@ from cutesmith.patterns.contraction.blackwell.legality import (
 )
 from cutesmith.patterns.contraction.blackwell.prediction import predict
 from cutesmith.patterns.contraction.im2col import can_join
-from cutesmith.patterns.graph.attributes import Windows
 from cutesmith.patterns.graph.dtypes import ITEM_BYTES
+from cutesmith.patterns.graph.window_attributes import Windows
 
 FEW_ROWS = 128
 """Of the result: up to as many are tried as columns of tiles."""

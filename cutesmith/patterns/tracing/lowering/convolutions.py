@@ -6,10 +6,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from cutesmith.patterns.graph.attributes import Input, Viewed, Windows
+from cutesmith.patterns.graph.attributes import Input, Viewed
 from cutesmith.patterns.graph.contractions import contract
 from cutesmith.patterns.graph.nodes import Node
 from cutesmith.patterns.graph.views import push_permute
+from cutesmith.patterns.graph.window_attributes import Windows
 from cutesmith.patterns.tracing.lowering.contractions import check_one_type
 from cutesmith.patterns.tracing.lowering.dispatch import Lowering, lowers
 from cutesmith.patterns.tracing.lowering.movement import flip
