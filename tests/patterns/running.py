@@ -151,6 +151,16 @@ def check_product(plan, configuration, function, inputs, folder: Path, arch: str
         torch.testing.assert_close(ours.cpu(), theirs, rtol=1e-2, atol=1e-2 * largest)
 
 
+def check_any_rows_and_heads(plan, function, given, folder: Path) -> None:
+    """One kernel of a projection with heads computes the function of what is `given` for other rows and heads."""
+    with emulated("sm_90a"):
+        kernel_fn = first_kernel(plan, folder).kernel_fn
+        for rows, heads in ((2, 17), 3), ((3, 1), 2), ((1, 67), 5), ((0, 4), 3):
+            inputs = given(rows, heads)
+            (theirs,) = exactly(function, inputs)
+            torch.testing.assert_close(kernel_fn(*map(move, inputs)).cpu(), theirs, rtol=1e-2, atol=2e-2)
+
+
 def drafted(path: Path, arch: str = "sm_90a") -> str:
     """The kernel file that is delivered for a problem file: that of the best guess."""
     with cuda_as_cpu(fake=True, arch=arch):

@@ -11,7 +11,15 @@ import torch.nn.functional as F
 from cutesmith.patterns.chains.chain import ChainPlan
 from cutesmith.patterns.cutting.head_products import with_heads_as_products
 from cutesmith.patterns.match import plan_kernel
-from tests.patterns.running import check_product, emulated, exactly, first_kernel, move, normal, traced
+from tests.patterns.running import (
+    check_any_rows_and_heads,
+    check_product,
+    emulated,
+    first_kernel,
+    move,
+    normal,
+    traced,
+)
 
 BF16, HALF = torch.bfloat16, torch.float16
 
@@ -106,12 +114,8 @@ def test_one_kernel_takes_any_rows_and_heads(tmp_path):
     function, inputs = CASES["turned"][0], (*sized((2, 17), 3, 64, linear=True), *vectors(192, 64))
     plan = plan_kernel(traced(function, inputs), "sm_90a", free_sizes=True)
     assert patterns(plan) == ["contraction"]
-    with emulated("sm_90a"):
-        kernel_fn = first_kernel(plan, tmp_path).kernel_fn
-        for rows, heads in ((2, 17), 3), ((3, 1), 2), ((1, 67), 5), ((0, 4), 3):
-            given = (*sized(rows, heads, 64, linear=True), *vectors(64 * heads, 64))
-            (theirs,) = exactly(function, given)
-            torch.testing.assert_close(kernel_fn(*map(move, given)).cpu(), theirs, rtol=1e-2, atol=2e-2)
+    given = lambda rows, heads: (*sized(rows, heads, 64, linear=True), *vectors(64 * heads, 64))  # noqa: E731
+    check_any_rows_and_heads(plan, function, given, tmp_path)
 
 
 def test_columns_of_a_head_that_follow_sizes_keep_two_launches():

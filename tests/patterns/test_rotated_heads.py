@@ -9,7 +9,15 @@ import torch.nn.functional as F
 from cutesmith.patterns.chains.chain import ChainPlan
 from cutesmith.patterns.cutting.rotated_heads import with_rotated_heads
 from cutesmith.patterns.match import plan_kernel
-from tests.patterns.running import check_product, emulated, exactly, first_kernel, move, normal, traced
+from tests.patterns.running import (
+    check_any_rows_and_heads,
+    check_product,
+    emulated,
+    first_kernel,
+    move,
+    normal,
+    traced,
+)
 
 BF16, HALF = torch.bfloat16, torch.float16
 
@@ -99,12 +107,7 @@ def test_one_kernel_takes_any_rows_and_heads(tmp_path):
     """Where the problem names several sizes, too: a head has 64 columns in all of them."""
     plan = plan_kernel(traced(*CASES["turned"]), "sm_90a", free_sizes=True)
     assert patterns(plan) == ["contraction"]
-    with emulated("sm_90a"):
-        kernel_fn = first_kernel(plan, tmp_path).kernel_fn
-        for rows, heads in ((2, 17), 3), ((3, 1), 2), ((1, 67), 5), ((0, 4), 3):
-            given = sized(rows, heads, 64)
-            (theirs,) = exactly(as_models_have_it, given)
-            torch.testing.assert_close(kernel_fn(*map(move, given)).cpu(), theirs, rtol=1e-2, atol=2e-2)
+    check_any_rows_and_heads(plan, as_models_have_it, lambda rows, heads: sized(rows, heads, 64), tmp_path)
 
 
 @pytest.mark.slow

@@ -41,7 +41,8 @@ RESERVED = SHARED_NAMES | set(_OWN.split())
 """Names that an argument of the problem may not have in the generated kernel."""
 
 BLOCKS = (128, 256, 64)
-"""Threads of a block, about: what lines leave of it is idle. No GPU has ordered them yet."""
+"""Threads of a block, about: what lines leave of it is idle. Of the first three choices an H200 took the
+first fastest in six of eight cases, within 4 % in the others (evals/results/h200/patterns)."""
 
 WAYS = 4
 """Radices and threads of a line that are tried."""
