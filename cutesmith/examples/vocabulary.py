@@ -50,7 +50,10 @@ OPERATIONS = _terms(
     Term(
         "hadamard",
         "butterflies along a row: partners are a power of two apart",
-        ("butterfly", "butterflies", "walsh", "fast transform", "fft", "fourier transform"),
+        ("butterfly", "butterflies", "walsh", "fast transform"),
+    ),
+    Term(
+        "fft", "Fourier transform of lines", ("fourier transform", "fast fourier transform", "rfft", "spectrum", "stft")
     ),
     Term("sort", "sorting network", ("bitonic sort", "argsort")),
     Term("elementwise", "each output element from one of each input", ("pointwise", "add", "relu", "gelu")),
