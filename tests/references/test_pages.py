@@ -38,7 +38,6 @@ def test_every_page_that_the_manifest_promises_is_there():
     assert sorted(page.path.stem for page in EVERY) == sorted(WANTED)
 
 
-@pytest.mark.sampled(3)
 @pytest.mark.parametrize("page", EVERY, ids=lambda page: page.name)
 def test_names_links_and_tags_hold(page):
     assert [str(complaint) for complaint in check_page(page)] == []
