@@ -7,14 +7,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
-from cutesmith.patterns.configurations import AnyConfiguration
+from cutesmith.patterns.configuration import Configuration
 from cutesmith.patterns.graph.attributes import Input
 from cutesmith.patterns.graph.dtypes import ITEM_BYTES
 from cutesmith.patterns.graph.nodes import Graph, Node, bytes_of
 from cutesmith.patterns.graph.shapes import Shape
 from cutesmith.runtime.tiling import TiledShape, Tiling
 
-C = TypeVar("C", bound=AnyConfiguration)
+C = TypeVar("C", bound=Configuration)
 
 
 @dataclass(frozen=True)

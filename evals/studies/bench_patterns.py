@@ -50,7 +50,7 @@ from pattern_cases import Case  # noqa: E402
 from races import FLUSH_BYTES, Function, Race, Tensor, compile_ahead, kernel_of, made, relative_error  # noqa: E402
 
 from cutesmith.devices import parse_arch  # noqa: E402
-from cutesmith.patterns.configurations import HopperConfiguration  # noqa: E402
+from cutesmith.patterns.contraction.hopper.configuration import HopperConfiguration  # noqa: E402
 from cutesmith.patterns.contraction.legality import refusals  # noqa: E402
 from cutesmith.patterns.contraction.plan import ContractionPlan  # noqa: E402
 from cutesmith.patterns.contraction.proposals import proposals  # noqa: E402

@@ -38,7 +38,7 @@ sys.path.insert(0, str(ROOT))
 
 import torch  # noqa: E402
 
-from cutesmith.patterns.configurations import Configuration  # noqa: E402
+from cutesmith.patterns.configuration import Configuration  # noqa: E402
 from cutesmith.patterns.match import plan_kernel  # noqa: E402
 from cutesmith.patterns.tracing.trace import trace_problem  # noqa: E402
 from cutesmith.problems.loading import load_file  # noqa: E402

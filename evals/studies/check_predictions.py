@@ -30,7 +30,7 @@ import torch  # noqa: E402
 from pattern_cases import Case  # noqa: E402
 from races import Tensor  # noqa: E402
 
-from cutesmith.patterns.configurations import HopperConfiguration  # noqa: E402
+from cutesmith.patterns.contraction.hopper.configuration import HopperConfiguration  # noqa: E402
 from cutesmith.patterns.contraction.plan import ContractionPlan  # noqa: E402
 from cutesmith.patterns.match import whole_or_cut  # noqa: E402
 from cutesmith.patterns.tracing.trace import trace_function  # noqa: E402

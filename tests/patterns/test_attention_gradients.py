@@ -11,8 +11,8 @@ import torch.nn.functional as F  # noqa: N812
 from torch.func import vjp
 
 from cutesmith.devices import parse_arch
+from cutesmith.patterns.attention.configurations import AttentionGradientConfiguration
 from cutesmith.patterns.attention.gradient_plan import AttentionGradientPlan, refusals
-from cutesmith.patterns.configurations import AttentionGradientConfiguration
 from cutesmith.patterns.cutting.attention_gradients import with_attention_gradients
 from cutesmith.patterns.cutting.cover import cut
 from cutesmith.patterns.match import AROUND_PRODUCTS, plan_kernel

@@ -10,11 +10,11 @@ import torch.nn.functional as F
 
 from cutesmith.devices import parse_arch
 from cutesmith.emulator.device import emulated_device
-from cutesmith.patterns.configurations import BlackwellConfiguration as Tiles
-from cutesmith.patterns.configurations import ContractionConfiguration
+from cutesmith.patterns.contraction.blackwell.configuration import BlackwellConfiguration as Tiles
 from cutesmith.patterns.contraction.blackwell.legality import obstacles, refusals, shared_bytes
 from cutesmith.patterns.contraction.blackwell.prediction import predict
 from cutesmith.patterns.contraction.blackwell.proposals import MOST_CANDIDATES, proposals
+from cutesmith.patterns.contraction.configurations import ContractionConfiguration
 from cutesmith.patterns.contraction.plan import match
 from cutesmith.patterns.tracing.trace import trace_function
 from cutesmith.recording.open_session import session

@@ -10,9 +10,9 @@ import torch.nn.functional as F
 
 from cutesmith.devices import parse_arch
 from cutesmith.patterns.chains.chain import ChainPlan
-from cutesmith.patterns.configurations import BlackwellConfiguration as Tiles
-from cutesmith.patterns.configurations import ContractionConfiguration
+from cutesmith.patterns.contraction.blackwell.configuration import BlackwellConfiguration as Tiles
 from cutesmith.patterns.contraction.blackwell.legality import obstacles, refusals
+from cutesmith.patterns.contraction.configurations import ContractionConfiguration
 from cutesmith.patterns.contraction.plan import match
 from cutesmith.patterns.cutting.rewriting import with_tf32
 from cutesmith.patterns.match import plan_kernel

@@ -11,7 +11,7 @@ import pytest
 
 from cutesmith.commands.generate import summary_lines
 from cutesmith.devices import Device
-from cutesmith.patterns.configurations import ElementwiseConfiguration
+from cutesmith.patterns.elementwise.configuration import ElementwiseConfiguration
 from cutesmith.patterns.generation.candidates import Candidate
 from cutesmith.patterns.generation.drafting import Cover, Draft, Drafted
 from cutesmith.patterns.generation.generate import Generation

@@ -10,9 +10,9 @@ import torch.nn.functional as F
 
 from cutesmith.emulator.device import emulated_device
 from cutesmith.errors import UnmatchedError
+from cutesmith.patterns.columns.configuration import ColumnsConfiguration
 from cutesmith.patterns.columns.plan import match
 from cutesmith.patterns.columns.spread import spread_columns, widest_lanes
-from cutesmith.patterns.configurations import ColumnsConfiguration
 from cutesmith.patterns.match import plan_kernel
 from cutesmith.patterns.tracing.trace import trace_function
 from cutesmith.recording.open_session import session

@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 
 from cutesmith.patterns.chains.chain import ChainPlan
-from cutesmith.patterns.configurations import SkinnyConfiguration
 from cutesmith.patterns.contraction.computed import Computed
+from cutesmith.patterns.contraction.configurations import SkinnyConfiguration
 from cutesmith.patterns.contraction.plan import ContractionPlan
 from cutesmith.patterns.cutting.rewriting import with_computed_factors
 from cutesmith.patterns.match import whole_or_cut

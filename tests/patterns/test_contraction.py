@@ -12,8 +12,8 @@ import torch.nn.functional as F
 from cutesmith.devices import parse_arch
 from cutesmith.emulator.device import emulated_device
 from cutesmith.errors import UnmatchedError
-from cutesmith.patterns.configurations import ContractionConfiguration
 from cutesmith.patterns.contraction.arithmetic import Arithmetic, arithmetic_of
+from cutesmith.patterns.contraction.configurations import ContractionConfiguration
 from cutesmith.patterns.contraction.legality import refusals
 from cutesmith.patterns.contraction.plan import match
 from cutesmith.patterns.tracing.trace import trace_function

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch.func import vjp
 
-from cutesmith.patterns.configurations import HopperConfiguration
+from cutesmith.patterns.contraction.hopper.configuration import HopperConfiguration
 from cutesmith.patterns.graph.attributes import Contraction
 from cutesmith.patterns.graph.nodes import nodes_of
 from cutesmith.patterns.match import plan_kernel

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from cutesmith.emulator.device import emulated_device
-from cutesmith.patterns.configurations import DirectConfiguration
+from cutesmith.patterns.contraction.configurations import DirectConfiguration
 from cutesmith.patterns.contraction.direct import direct_proposals, is_padded
 from cutesmith.patterns.contraction.plan import HOPPER, match
 from cutesmith.patterns.graph.window_attributes import Windows

@@ -13,11 +13,12 @@ from cutesmith.devices import parse_arch
 from cutesmith.emulator.device import emulated_device
 from cutesmith.emulator.faults import KernelFault
 from cutesmith.errors import UnmatchedError
-from cutesmith.patterns.configurations import BlackwellConfiguration, ContractionConfiguration
-from cutesmith.patterns.configurations import HopperConfiguration as Tiles
 from cutesmith.patterns.contraction import legality
 from cutesmith.patterns.contraction.blackwell import legality as blackwell
+from cutesmith.patterns.contraction.blackwell.configuration import BlackwellConfiguration
+from cutesmith.patterns.contraction.configurations import ContractionConfiguration
 from cutesmith.patterns.contraction.hopper import legality as hopper
+from cutesmith.patterns.contraction.hopper.configuration import HopperConfiguration as Tiles
 from cutesmith.patterns.contraction.plan import RESERVED, ContractionPlan, match
 from cutesmith.patterns.cutting.dual_products import pairs_of, with_dual_products
 from cutesmith.patterns.match import plan_kernel, whole_or_cut

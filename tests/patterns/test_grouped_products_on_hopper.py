@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from cutesmith.devices import parse_arch
-from cutesmith.patterns.configurations import HopperConfiguration
+from cutesmith.patterns.contraction.hopper.configuration import HopperConfiguration
 from cutesmith.patterns.contraction.hopper.proposals import proposals
 from cutesmith.patterns.match import plan_kernel
 from cutesmith.patterns.tracing.trace import trace_function

@@ -10,8 +10,8 @@ import torch
 import torch.nn.functional as F
 
 from cutesmith.devices import parse_arch
-from cutesmith.patterns.configurations import ContractionConfiguration as General
-from cutesmith.patterns.configurations import HopperConfiguration as Tiles
+from cutesmith.patterns.contraction.configurations import ContractionConfiguration as General
+from cutesmith.patterns.contraction.hopper.configuration import HopperConfiguration as Tiles
 from cutesmith.patterns.contraction.hopper.legality import copied_factors, obstacles, refusals
 from cutesmith.patterns.contraction.hopper.prediction import predict
 from cutesmith.patterns.contraction.hopper.proposals import proposals

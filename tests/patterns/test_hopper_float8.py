@@ -9,7 +9,7 @@ import torch
 
 from cutesmith.devices import parse_arch
 from cutesmith.errors import UnmatchedError
-from cutesmith.patterns.configurations import HopperConfiguration as Tiles
+from cutesmith.patterns.contraction.hopper.configuration import HopperConfiguration as Tiles
 from cutesmith.patterns.contraction.hopper.legality import obstacles, refusals
 from cutesmith.patterns.contraction.hopper.proposals import proposals
 from cutesmith.patterns.contraction.plan import ContractionPlan

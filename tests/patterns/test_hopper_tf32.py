@@ -11,8 +11,8 @@ import torch.nn.functional as F
 from cutesmith.devices import parse_arch
 from cutesmith.emulator.device import emulated_device
 from cutesmith.emulator.faults import FaultKind
-from cutesmith.patterns.configurations import HopperConfiguration as Tiles
 from cutesmith.patterns.contraction.analysis import by_windows
+from cutesmith.patterns.contraction.hopper.configuration import HopperConfiguration as Tiles
 from cutesmith.patterns.contraction.hopper.legality import copied_factors, obstacles, refusals, turned_factors
 from cutesmith.patterns.contraction.hopper.prediction import predict
 from cutesmith.patterns.contraction.hopper.proposals import proposals

@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from cutesmith.patterns.configurations import HopperConfiguration
+from cutesmith.patterns.contraction.hopper.configuration import HopperConfiguration
 from cutesmith.patterns.cutting.cover import cut
 from cutesmith.patterns.cutting.line_taps import with_taps_as_channels
 from cutesmith.patterns.cutting.rewriting import with_tf32

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 
 from cutesmith.devices import parse_arch
 from cutesmith.errors import UnmatchedError
-from cutesmith.patterns.configurations import HopperConfiguration
+from cutesmith.patterns.contraction.hopper.configuration import HopperConfiguration
 from cutesmith.patterns.contraction.hopper.proposals import proposals
 from cutesmith.patterns.contraction.plan import match
 from cutesmith.patterns.cutting.cover import cut

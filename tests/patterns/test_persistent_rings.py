@@ -10,7 +10,8 @@ import torch
 
 from cutesmith.emulator.device import emulated_device
 from cutesmith.emulator.errors import EmulationError
-from cutesmith.patterns.configurations import BlackwellConfiguration, HopperConfiguration
+from cutesmith.patterns.contraction.blackwell.configuration import BlackwellConfiguration
+from cutesmith.patterns.contraction.hopper.configuration import HopperConfiguration
 from cutesmith.patterns.contraction.plan import match
 from cutesmith.patterns.tracing.trace import trace_function
 from cutesmith.recording.gpu_size import limited_to

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 
 from cutesmith.devices import parse_arch
 from cutesmith.emulator.device import emulated_device
-from cutesmith.patterns.configurations import HopperConfiguration
+from cutesmith.patterns.contraction.hopper.configuration import HopperConfiguration
 from cutesmith.patterns.contraction.hopper.legality import moved_outputs
 from cutesmith.patterns.contraction.hopper.proposals import proposals as hopper_proposals
 from cutesmith.patterns.cutting.cover import cut

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch.func import vjp
 
 from cutesmith.patterns.chains.chain import ChainPlan
-from cutesmith.patterns.configurations import HopperConfiguration
+from cutesmith.patterns.contraction.hopper.configuration import HopperConfiguration
 from cutesmith.patterns.contraction.plan import ContractionPlan
 from cutesmith.patterns.contraction.plan import match as contraction
 from cutesmith.patterns.cutting.machine import H200

@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from cutesmith.patterns.configurations import RowsConfiguration
+from cutesmith.patterns.rows.configuration import RowsConfiguration
 from cutesmith.patterns.rows.plan import match
 from cutesmith.patterns.tracing.trace import trace_function
 from cutesmith.recording.open_session import session

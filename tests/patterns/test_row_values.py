@@ -8,8 +8,8 @@ import torch.nn.functional as F
 
 from cutesmith.errors import UnmatchedError
 from cutesmith.patterns.chains.chain import ChainPlan
-from cutesmith.patterns.configurations import ContractionConfiguration
-from cutesmith.patterns.configurations import HopperConfiguration as Tiles
+from cutesmith.patterns.contraction.configurations import ContractionConfiguration
+from cutesmith.patterns.contraction.hopper.configuration import HopperConfiguration as Tiles
 from cutesmith.patterns.contraction.plan import ContractionPlan, match
 from cutesmith.patterns.cutting.row_reductions import with_row_reductions
 from cutesmith.patterns.match import plan_kernel, whole_or_cut

@@ -11,8 +11,8 @@ import torch
 import torch.nn.functional as F
 
 from cutesmith.errors import UnmatchedError
-from cutesmith.patterns.configurations import RowsConfiguration
 from cutesmith.patterns.graph.attributes import Input
+from cutesmith.patterns.rows.configuration import RowsConfiguration
 from cutesmith.patterns.rows.plan import match
 from cutesmith.patterns.rows.spread import spread_row
 from cutesmith.patterns.tracing.trace import trace_function

@@ -9,8 +9,8 @@ import torch
 
 from cutesmith.devices import parse_arch
 from cutesmith.emulator.device import emulated_device
-from cutesmith.patterns.configurations import ScansConfiguration
 from cutesmith.patterns.match import plan_kernel
+from cutesmith.patterns.scans.configuration import ScansConfiguration
 from cutesmith.patterns.scans.plan import match
 from cutesmith.patterns.tracing.trace import trace_function
 from tests.patterns.interpret import interpret

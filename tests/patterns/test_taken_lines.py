@@ -10,8 +10,8 @@ import torch.nn.functional as F
 
 from cutesmith.emulator.device import emulated_device
 from cutesmith.errors import UnmatchedError
+from cutesmith.patterns.columns.configuration import ColumnsConfiguration
 from cutesmith.patterns.columns.plan import match
-from cutesmith.patterns.configurations import ColumnsConfiguration
 from cutesmith.patterns.cutting.machine import H200
 from cutesmith.patterns.match import plan_kernel
 from cutesmith.patterns.tracing.trace import trace_function

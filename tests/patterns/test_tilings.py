@@ -9,11 +9,11 @@ import pytest
 
 from cutesmith.devices import SM_VERSIONS
 from cutesmith.errors import UnmatchedError
-from cutesmith.patterns.configurations import RowsConfiguration
 from cutesmith.patterns.generation.drafting import render_valid
 from cutesmith.patterns.graph.attributes import Input, Reduction
 from cutesmith.patterns.graph.nodes import Argument, Graph, Node, Origin
 from cutesmith.patterns.match import plan_kernel
+from cutesmith.patterns.rows.configuration import RowsConfiguration
 from cutesmith.patterns.rows.plan import RowsPlan
 from cutesmith.runtime.tiling import Tiling
 

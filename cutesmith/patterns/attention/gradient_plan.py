@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from cutesmith.devices import RESERVED_SMEM_PER_BLOCK, SmVersion, parse_arch
 from cutesmith.errors import UnmatchedError
 from cutesmith.patterns.attention.band import bound_code, every_query_sees_a_key, seen_share
+from cutesmith.patterns.attention.configurations import AttentionGradientConfiguration
 from cutesmith.patterns.attention.gradient import GradientProblem, analyse
 from cutesmith.patterns.attention.hopper import BARRIER_BYTES, layout_obstacles
-from cutesmith.patterns.configurations import AttentionGradientConfiguration
 from cutesmith.patterns.contraction.analysis import Matrix
 from cutesmith.patterns.contraction.proposals import BYTES_PER_SECOND
 from cutesmith.patterns.graph.attributes import TensorCode

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from cutesmith.devices import RESERVED_SMEM_PER_BLOCK, SmVersion, parse_arch
 from cutesmith.patterns.attention.analysis import AttentionProblem
 from cutesmith.patterns.attention.band import seen_share
-from cutesmith.patterns.configurations import HopperAttentionConfiguration
+from cutesmith.patterns.attention.configurations import HopperAttentionConfiguration
 from cutesmith.patterns.contraction.analysis import Matrix
 from cutesmith.patterns.contraction.epilogue import Operand
 from cutesmith.patterns.graph.dtypes import ITEM_BYTES

@@ -8,7 +8,7 @@ from functools import cached_property
 from cutesmith.patterns.attention import hopper
 from cutesmith.patterns.attention.analysis import AttentionProblem
 from cutesmith.patterns.attention.band import bound_code
-from cutesmith.patterns.configurations import AttentionConfiguration, HopperAttentionConfiguration
+from cutesmith.patterns.attention.configurations import AttentionConfiguration, HopperAttentionConfiguration
 from cutesmith.patterns.contraction.epilogue import Epilogue, Operand, Output
 from cutesmith.patterns.graph.dtypes import stored_types
 from cutesmith.patterns.graph.results import Result

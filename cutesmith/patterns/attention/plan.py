@@ -20,10 +20,10 @@ from cutesmith.errors import UnmatchedError
 from cutesmith.patterns.attention import hopper
 from cutesmith.patterns.attention.analysis import AttentionProblem, analyse
 from cutesmith.patterns.attention.band import seen_share
+from cutesmith.patterns.attention.configurations import AttentionConfiguration, HopperAttentionConfiguration
 from cutesmith.patterns.attention.hopper import SM_COUNT, padded
 from cutesmith.patterns.attention.kernel import RESERVED, Form, KernelContext
 from cutesmith.patterns.attention.shared_keys import with_heads_as_rows
-from cutesmith.patterns.configurations import AttentionConfiguration, HopperAttentionConfiguration
 from cutesmith.patterns.graph.dtypes import ITEM_BYTES
 from cutesmith.patterns.graph.nodes import Graph
 from cutesmith.patterns.pattern_plan import GraphPlan

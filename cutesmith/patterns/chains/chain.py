@@ -9,7 +9,7 @@ from functools import cached_property
 from cutesmith.patterns.attention.gradient_plan import AttentionGradientPlan
 from cutesmith.patterns.attention.plan import AttentionPlan
 from cutesmith.patterns.columns.plan import ColumnsPlan
-from cutesmith.patterns.configurations import AnyConfiguration
+from cutesmith.patterns.configuration import Configuration
 from cutesmith.patterns.contraction.plan import ContractionPlan
 from cutesmith.patterns.elementwise.lanes import may_have_lanes
 from cutesmith.patterns.elementwise.plan import ElementwisePlan
@@ -128,7 +128,7 @@ class ChainPlan:
         """The plan of the launch that is tuned."""
         return self.launches[self.tuned].plan
 
-    def configurations(self, arch: str = "sm_90a") -> Sequence[AnyConfiguration]:
+    def configurations(self, arch: str = "sm_90a") -> Sequence[Configuration]:
         """Those of the tuned launch."""
         return self.tuned_plan.configurations(arch)
 
@@ -136,15 +136,15 @@ class ChainPlan:
         """That of the tuned launch."""
         return self.tuned_plan.tiled_shape()
 
-    def tiling(self, configuration: AnyConfiguration) -> Tiling:
+    def tiling(self, configuration: Configuration) -> Tiling:
         """That of the tuned launch."""
         return self.tuned_plan.tiling(configuration)  # type: ignore[arg-type]
 
-    def why(self, configuration: AnyConfiguration) -> str:
+    def why(self, configuration: Configuration) -> str:
         """Nothing beside what the head of each kernel's section says."""
         return ""
 
-    def render(self, configuration: AnyConfiguration) -> str:
+    def render(self, configuration: Configuration) -> str:
         """All kernels, and a `kernel_fn` that launches one after the other."""
         sections: dict[str, str] = {}
         for launch in self.launches:
@@ -163,7 +163,7 @@ class ChainPlan:
         """Whether a call repeats what the first one for such inputs noted; numbers may differ from call to call."""
         return len(self.launches) >= LAUNCHES_OF_TAPE and all(each.kind == "tensor" for each in self.graph.arguments)
 
-    def _section(self, launch: Launch, configuration: AnyConfiguration) -> str:
+    def _section(self, launch: Launch, configuration: Configuration) -> str:
         """Equal launches and all row reductions share the tuned configuration; others have their own best guess."""
         tuned, plan = self.launches[self.tuned], launch.plan
         if not (launch.name == tuned.name or isinstance(plan, RowsPlan) and isinstance(tuned.plan, RowsPlan)):

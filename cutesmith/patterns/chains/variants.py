@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from cutesmith.errors import UnmatchedError
 from cutesmith.patterns.chains.chain import ChainPlan, SinglePlan
-from cutesmith.patterns.configurations import AnyConfiguration
+from cutesmith.patterns.configuration import Configuration
 from cutesmith.patterns.graph.nodes import Graph
 from cutesmith.patterns.graph.size_laws import place_code
 from cutesmith.patterns.writing.naming import safe_names
@@ -50,7 +50,7 @@ class VariantsPlan:
         """Those of the first plan."""
         return self.first.algorithmic_flops
 
-    def configurations(self, arch: str = "sm_90a") -> Sequence[AnyConfiguration]:
+    def configurations(self, arch: str = "sm_90a") -> Sequence[Configuration]:
         """Those of the first plan."""
         return self.first.configurations(arch)
 
@@ -58,15 +58,15 @@ class VariantsPlan:
         """That of the first plan."""
         return self.first.tiled_shape()
 
-    def tiling(self, configuration: AnyConfiguration) -> Tiling:
+    def tiling(self, configuration: Configuration) -> Tiling:
         """That of the first plan."""
         return self.first.tiling(configuration)  # type: ignore[arg-type]
 
-    def why(self, configuration: AnyConfiguration) -> str:
+    def why(self, configuration: Configuration) -> str:
         """That of the first plan."""
         return self.first.why(configuration)  # type: ignore[arg-type]
 
-    def render(self, configuration: AnyConfiguration) -> str:
+    def render(self, configuration: Configuration) -> str:
         """All kernels, and a `kernel_fn` that takes the one for the sizes of its arguments, or refuses them."""
         functions = {sizes: f"sizes_{number}" for number, sizes in enumerate(self.plans)}
         sections = {
@@ -88,7 +88,7 @@ class VariantsPlan:
             )
         )
 
-    def _best(self, plan: SinglePlan | ChainPlan) -> AnyConfiguration:
+    def _best(self, plan: SinglePlan | ChainPlan) -> Configuration:
         """The most promising configuration that the device can run."""
         for configuration in plan.configurations(self.arch):
             if not plan.tiling(configuration).validate(plan.tiled_shape(), self.arch):  # type: ignore[arg-type]

@@ -15,9 +15,9 @@ from dataclasses import dataclass, replace
 
 from cutesmith.devices import parse_arch
 from cutesmith.errors import UnmatchedError
+from cutesmith.patterns.columns.configuration import ColumnsConfiguration
 from cutesmith.patterns.columns.spread import ENOUGH_BLOCKS, Spread, columns_tiling, spread_columns, widest_lanes
 from cutesmith.patterns.columns.steps import steps_of
-from cutesmith.patterns.configurations import ColumnsConfiguration
 from cutesmith.patterns.graph.attributes import Input
 from cutesmith.patterns.graph.dtypes import ITEM_BYTES
 from cutesmith.patterns.graph.instructions import WHERE_ROUNDED, usual_instructions

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cutesmith.patterns.configurations import ColumnsConfiguration
+from cutesmith.patterns.columns.configuration import ColumnsConfiguration
 from cutesmith.patterns.rows.spread import REGISTER_BYTES
 from cutesmith.runtime.tiling import Tiling, power_of_two
 

@@ -11,8 +11,8 @@ import math
 from collections.abc import Iterator
 
 from cutesmith.devices import SmVersion
-from cutesmith.patterns.configurations import DirectConfiguration
 from cutesmith.patterns.contraction.analysis import ContractionProblem, Seen
+from cutesmith.patterns.contraction.configurations import DirectConfiguration
 from cutesmith.patterns.contraction.proposals import BYTES_PER_SECOND, SM_COUNT
 
 THREADS = 128

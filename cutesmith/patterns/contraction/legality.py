@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from cutesmith.devices import SmVersion
-from cutesmith.patterns.configurations import ContractionConfiguration
 from cutesmith.patterns.contraction.analysis import ContractionProblem
 from cutesmith.patterns.contraction.arithmetic import Arithmetic, arithmetic_of
+from cutesmith.patterns.contraction.configurations import ContractionConfiguration
 from cutesmith.patterns.graph.dtypes import ITEM_BYTES
 
 PAD_BYTES = 16

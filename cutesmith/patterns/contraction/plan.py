@@ -14,15 +14,9 @@ from typing import Any
 
 from cutesmith.devices import SmVersion, parse_arch
 from cutesmith.errors import UnmatchedError
-from cutesmith.patterns.configurations import (
-    BlackwellConfiguration,
-    ContractionConfiguration,
-    DirectConfiguration,
-    HopperConfiguration,
-    SkinnyConfiguration,
-)
 from cutesmith.patterns.contraction.analysis import ContractionProblem, analyse, by_windows
 from cutesmith.patterns.contraction.arithmetic import Arithmetic, arithmetic_of
+from cutesmith.patterns.contraction.blackwell.configuration import BlackwellConfiguration
 from cutesmith.patterns.contraction.blackwell.kernel import BLACKWELL_NAMES, blackwell_context
 from cutesmith.patterns.contraction.blackwell.legality import needs_launches as blackwell_needs_launches
 from cutesmith.patterns.contraction.blackwell.legality import obstacles as blackwell_obstacles
@@ -39,9 +33,15 @@ from cutesmith.patterns.contraction.checks import (
     is_image,
 )
 from cutesmith.patterns.contraction.computed import Computed
+from cutesmith.patterns.contraction.configurations import (
+    ContractionConfiguration,
+    DirectConfiguration,
+    SkinnyConfiguration,
+)
 from cutesmith.patterns.contraction.direct import direct_context, direct_proposals, direct_seconds, direct_why
 from cutesmith.patterns.contraction.direct import shared_bytes as direct_shared_bytes
 from cutesmith.patterns.contraction.epilogue import Output
+from cutesmith.patterns.contraction.hopper.configuration import HopperConfiguration
 from cutesmith.patterns.contraction.hopper.kernel import HOPPER_NAMES, hopper_context
 from cutesmith.patterns.contraction.hopper.legality import copied_factors, moved_outputs, obstacles
 from cutesmith.patterns.contraction.hopper.legality import shared_bytes as hopper_shared_bytes

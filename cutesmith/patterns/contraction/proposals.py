@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
-from cutesmith.patterns.configurations import ContractionConfiguration
 from cutesmith.patterns.contraction.analysis import ContractionProblem, Seen
 from cutesmith.patterns.contraction.arithmetic import Arithmetic, arithmetic_of
+from cutesmith.patterns.contraction.configurations import ContractionConfiguration
 from cutesmith.patterns.graph.dtypes import ITEM_BYTES
 
 SM_COUNT = 132

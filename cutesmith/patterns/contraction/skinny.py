@@ -11,10 +11,10 @@ import math
 from collections.abc import Iterator
 
 from cutesmith.devices import SmVersion
-from cutesmith.patterns.configurations import SkinnyConfiguration
 from cutesmith.patterns.contraction.analysis import ContractionProblem
 from cutesmith.patterns.contraction.arithmetic import Arithmetic
 from cutesmith.patterns.contraction.computed import Computed
+from cutesmith.patterns.contraction.configurations import SkinnyConfiguration
 from cutesmith.patterns.contraction.proposals import BYTES_PER_SECOND, FLOPS_PER_SECOND, SM_COUNT
 
 QUAD = 4

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from cutesmith.errors import UnmatchedError
-from cutesmith.patterns.configurations import ElementwiseConfiguration
+from cutesmith.patterns.elementwise.configuration import ElementwiseConfiguration
 from cutesmith.patterns.elementwise.kernel import ElementwiseKernel, ElementwiseWriter, value_of
 from cutesmith.patterns.elementwise.lanes import LanesKernel, LanesWriter, laned, sliced
 from cutesmith.patterns.elementwise.placed import VECTOR_BYTES, PlacedKernel, PlacedWriter, has_places

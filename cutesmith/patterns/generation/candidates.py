@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from cutesmith.patterns.configurations import Configuration
+from cutesmith.patterns.configuration import Configuration
 from cutesmith.patterns.generation.drafting import Cover, Drafted
 from cutesmith.runtime.tiling import Tiling
 from cutesmith.verdicts import (

@@ -13,8 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from cutesmith.errors import CandidateError, ContractError, UnmatchedError
-from cutesmith.patterns.configurations import AnyConfiguration, BlackwellConfiguration, HopperConfiguration
-from cutesmith.patterns.pattern_plan import C, PatternPlan
+from cutesmith.patterns.contraction.blackwell.configuration import BlackwellConfiguration
+from cutesmith.patterns.contraction.hopper.configuration import HopperConfiguration
+from cutesmith.patterns.generation.configurations import AnyConfiguration
+from cutesmith.patterns.pattern_plan import PatternPlan
 from cutesmith.patterns.writing.calling import called_as
 from cutesmith.patterns.writing.kernel_file import assemble_kernel
 from cutesmith.problems.contract import hold, inspect
@@ -277,7 +279,7 @@ def render_covers(
     return kept, [*rendered, *beside], [*refused, *skipped]
 
 
-def render_valid(plan: PatternPlan[C], arch: str, limit: int) -> tuple[list[Drafted], list[Drafted]]:
+def render_valid(plan: PatternPlan[Any], arch: str, limit: int) -> tuple[list[Drafted], list[Drafted]]:
     """The first `limit` configurations that `arch` would run, rendered, and those that were skipped before them.
 
     Raises UnmatchedError with the first refusal where none is left.

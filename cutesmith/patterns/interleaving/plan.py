@@ -12,13 +12,13 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from cutesmith.patterns.configurations import InterleavingConfiguration
 from cutesmith.patterns.contraction.epilogue import Epilogue, Operand
 from cutesmith.patterns.graph.dtypes import ITEM_BYTES, stored_dtype, stored_types
 from cutesmith.patterns.graph.nodes import Graph
 from cutesmith.patterns.graph.operations import POINTWISE
 from cutesmith.patterns.graph.window_attributes import Phase
 from cutesmith.patterns.interleaving.analysis import InterleavingProblem, analyse
+from cutesmith.patterns.interleaving.configuration import InterleavingConfiguration
 from cutesmith.patterns.pattern_plan import GraphPlan
 from cutesmith.patterns.writing.expressions import literal
 from cutesmith.patterns.writing.naming import SHARED_NAMES, ViewNames

@@ -14,12 +14,12 @@ from typing import TypeVar
 
 from cutesmith.devices import parse_arch
 from cutesmith.errors import UnmatchedError
-from cutesmith.patterns.configurations import RowsConfiguration
 from cutesmith.patterns.graph.attributes import Input
 from cutesmith.patterns.graph.dtypes import ITEM_BYTES
 from cutesmith.patterns.graph.nodes import Graph, Node, bytes_of, for_traced_sizes
 from cutesmith.patterns.pattern_plan import GraphPlan, bytes_of_reads
 from cutesmith.patterns.rows.analysis import FIRST_HALVES, RowsAnalysis, TensorUse, analyse, output_space
+from cutesmith.patterns.rows.configuration import RowsConfiguration
 from cutesmith.patterns.rows.kernel import RowsKernel, write_kernel
 from cutesmith.patterns.rows.moved_sums import with_moved_sums
 from cutesmith.patterns.rows.parts import root_of

@@ -6,10 +6,10 @@ import math
 from dataclasses import replace
 
 from cutesmith.devices import SmVersion
-from cutesmith.patterns.configurations import RowsConfiguration
 from cutesmith.patterns.graph.dtypes import ITEM_BYTES
 from cutesmith.patterns.graph.nodes import Node
 from cutesmith.patterns.rows.analysis import RowsAnalysis
+from cutesmith.patterns.rows.configuration import RowsConfiguration
 from cutesmith.patterns.rows.spread import Spread, spread_row
 
 BLOCK_BYTES = 112 << 10

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cutesmith.patterns.configurations import RowsConfiguration
+from cutesmith.patterns.rows.configuration import RowsConfiguration
 from cutesmith.runtime.tiling import Tiling
 
 REGISTER_BYTES = 4

@@ -13,12 +13,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from cutesmith.devices import parse_arch
-from cutesmith.patterns.configurations import ScansConfiguration
 from cutesmith.patterns.contraction.epilogue import Operand
 from cutesmith.patterns.graph.dtypes import ITEM_BYTES, stored_types
 from cutesmith.patterns.graph.nodes import Graph
 from cutesmith.patterns.pattern_plan import GraphPlan
 from cutesmith.patterns.scans.analysis import ScanProblem, analyse
+from cutesmith.patterns.scans.configuration import ScansConfiguration
 from cutesmith.patterns.scans.operations import LARGER, combine_source, neutral
 from cutesmith.patterns.scans.proposals import proposals, why
 from cutesmith.patterns.writing.expressions import literal

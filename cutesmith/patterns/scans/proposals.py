@@ -6,11 +6,11 @@ import math
 from collections.abc import Iterable
 
 from cutesmith.devices import SmVersion
-from cutesmith.patterns.configurations import ScansConfiguration
 from cutesmith.patterns.contraction.proposals import BYTES_PER_SECOND
 from cutesmith.patterns.graph.attributes import Input
 from cutesmith.patterns.graph.dtypes import ITEM_BYTES
 from cutesmith.patterns.scans.analysis import ScanProblem
+from cutesmith.patterns.scans.configuration import ScansConfiguration
 from cutesmith.runtime.tiling import power_of_two
 
 BLOCK_WARPS = 4

@@ -14,7 +14,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from cutesmith.devices import parse_arch
-from cutesmith.patterns.configurations import AtomicsConfiguration
 from cutesmith.patterns.contraction.epilogue import Epilogue, FunctionWriter, Given, Operand
 from cutesmith.patterns.contraction.proposals import SM_COUNT
 from cutesmith.patterns.graph.attributes import Constant, Iota
@@ -23,6 +22,7 @@ from cutesmith.patterns.graph.nodes import Node, nodes_of
 from cutesmith.patterns.pattern_plan import GraphPlan
 from cutesmith.patterns.scans.operations import combined, neutral
 from cutesmith.patterns.scatters.analysis import ScatterProblem, function_writer
+from cutesmith.patterns.scatters.configurations import AtomicsConfiguration
 from cutesmith.patterns.scatters.host_code import Passed, coordinates
 from cutesmith.patterns.scatters.sums import JOINED, Sum, sums_of
 from cutesmith.patterns.writing.expressions import convert, literal

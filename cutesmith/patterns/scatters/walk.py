@@ -11,13 +11,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from cutesmith.patterns.configurations import ScattersConfiguration
 from cutesmith.patterns.contraction.epilogue import Epilogue, Given
 from cutesmith.patterns.contraction.proposals import SM_COUNT
 from cutesmith.patterns.graph.dtypes import ITEM_BYTES
 from cutesmith.patterns.pattern_plan import GraphPlan
 from cutesmith.patterns.scans.operations import combined, neutral
 from cutesmith.patterns.scatters.analysis import Combined, ScatterProblem, function_writer
+from cutesmith.patterns.scatters.configurations import ScattersConfiguration
 from cutesmith.patterns.scatters.host_code import Passed, coordinates
 from cutesmith.patterns.writing.expressions import literal
 from cutesmith.patterns.writing.naming import SHARED_NAMES, safe_names

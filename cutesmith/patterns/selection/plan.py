@@ -14,12 +14,12 @@ from dataclasses import dataclass
 
 from cutesmith.devices import parse_arch
 from cutesmith.errors import UnmatchedError
-from cutesmith.patterns.configurations import SelectionConfiguration
 from cutesmith.patterns.graph.attributes import Input, Sort
 from cutesmith.patterns.graph.dtypes import ITEM_BYTES, STORAGE_TYPE, is_float, stored_dtype, stored_types
 from cutesmith.patterns.graph.nodes import Graph, Node
 from cutesmith.patterns.graph.size_laws import size_code
 from cutesmith.patterns.pattern_plan import GraphPlan
+from cutesmith.patterns.selection.configuration import SelectionConfiguration
 from cutesmith.patterns.writing.naming import SHARED_NAMES, ViewNames, as_stored, safe_names
 from cutesmith.patterns.writing.templating import first_checks, launcher_key, render_template, returned, size_checks
 from cutesmith.runtime.tiling import TiledShape, Tiling

@@ -14,7 +14,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from cutesmith.devices import parse_arch
-from cutesmith.patterns.configurations import TransformsConfiguration
 from cutesmith.patterns.contraction.epilogue import Epilogue
 from cutesmith.patterns.graph.dtypes import ITEM_BYTES, stored_types
 from cutesmith.patterns.graph.instructions import WHERE_ROUNDED, more_instructions
@@ -24,6 +23,7 @@ from cutesmith.patterns.graph.shapes import broadcast
 from cutesmith.patterns.graph.size_laws import size_code
 from cutesmith.patterns.pattern_plan import GraphPlan
 from cutesmith.patterns.transforms.analysis import TransformProblem, analyse
+from cutesmith.patterns.transforms.configuration import TransformsConfiguration
 from cutesmith.patterns.transforms.radices import best_gap, conflicts, stages, ways
 from cutesmith.patterns.writing.expressions import is_fast
 from cutesmith.patterns.writing.naming import SHARED_NAMES, ViewNames

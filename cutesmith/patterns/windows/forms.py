@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Literal
 
-from cutesmith.patterns.configurations import WindowsConfiguration
 from cutesmith.patterns.graph.windows import Samples
 from cutesmith.patterns.windows.analysis import WindowsProblem
+from cutesmith.patterns.windows.configuration import WindowsConfiguration
 from cutesmith.patterns.windows.repetition import Repetition
 
 Form = Literal["lines", "channels", "repeated"]

@@ -12,7 +12,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from cutesmith.errors import UnmatchedError
-from cutesmith.patterns.configurations import WindowsConfiguration
 from cutesmith.patterns.graph.dtypes import ITEM_BYTES, stored_types
 from cutesmith.patterns.graph.nodes import Graph
 from cutesmith.patterns.graph.operations import POINTWISE
@@ -20,6 +19,7 @@ from cutesmith.patterns.graph.shapes import Shape
 from cutesmith.patterns.graph.windows import Samples, Share, Span
 from cutesmith.patterns.pattern_plan import GraphPlan
 from cutesmith.patterns.windows.analysis import WindowsProblem, analyse
+from cutesmith.patterns.windows.configuration import WindowsConfiguration
 from cutesmith.patterns.windows.forms import Form, form_of, repetitions
 from cutesmith.patterns.windows.proposals import (
     MOST_SEEN,

@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from cutesmith.patterns.configurations import WindowsConfiguration
 from cutesmith.patterns.contraction.epilogue import Operand
 from cutesmith.patterns.contraction.proposals import BYTES_PER_SECOND
 from cutesmith.patterns.graph.attributes import Input
@@ -14,6 +13,7 @@ from cutesmith.patterns.graph.dtypes import ITEM_BYTES
 from cutesmith.patterns.graph.shapes import Shape
 from cutesmith.patterns.graph.windows import Samples, Share, Span
 from cutesmith.patterns.windows.analysis import WindowsProblem
+from cutesmith.patterns.windows.configuration import WindowsConfiguration
 from cutesmith.patterns.windows.forms import form_of, repetitions
 
 MOST_SEEN = 64

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from cutesmith.patterns.configurations import BlackwellConfiguration
 from cutesmith.patterns.contraction.analysis import ContractionProblem
 from cutesmith.patterns.contraction.arithmetic import Arithmetic, arithmetic_of
+from cutesmith.patterns.contraction.blackwell.configuration import BlackwellConfiguration
 from cutesmith.patterns.contraction.blackwell.legality import needs_launches
 from cutesmith.patterns.contraction.im2col import im2col_context, lies_in_place
 from cutesmith.patterns.contraction.tma import lie_along_k, tma_context

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from cutesmith.devices import RESERVED_SMEM_PER_BLOCK, SmVersion
-from cutesmith.patterns.configurations import BlackwellConfiguration
 from cutesmith.patterns.contraction.analysis import ContractionProblem, Matrix, Seen
 from cutesmith.patterns.contraction.arithmetic import Arithmetic, arithmetic_of
+from cutesmith.patterns.contraction.blackwell.configuration import BlackwellConfiguration
 from cutesmith.patterns.contraction.epilogue import Output
 from cutesmith.patterns.contraction.im2col import can_join, copied_of_windows, obstacles_of_windows
 from cutesmith.patterns.contraction.tma import (

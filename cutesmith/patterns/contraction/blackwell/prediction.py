@@ -10,8 +10,8 @@ import math
 from collections.abc import Iterator
 
 from cutesmith.devices import parse_arch
-from cutesmith.patterns.configurations import BlackwellConfiguration as Tiles
 from cutesmith.patterns.contraction.analysis import ContractionProblem
+from cutesmith.patterns.contraction.blackwell.configuration import BlackwellConfiguration as Tiles
 from cutesmith.patterns.contraction.blackwell.legality import copied_factors, moved_outputs, stage_bytes
 from cutesmith.patterns.contraction.tma import Prediction
 from cutesmith.patterns.graph.dtypes import ITEM_BYTES

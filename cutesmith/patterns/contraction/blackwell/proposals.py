@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from cutesmith.devices import SmVersion
-from cutesmith.patterns.configurations import BlackwellConfiguration as Tiles
 from cutesmith.patterns.contraction.analysis import ContractionProblem, Seen
 from cutesmith.patterns.contraction.arithmetic import Arithmetic, arithmetic_of
+from cutesmith.patterns.contraction.blackwell.configuration import BlackwellConfiguration as Tiles
 from cutesmith.patterns.contraction.blackwell.legality import (
     REGISTERS_FOR_STRIP,
     STRIPS,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from cutesmith.patterns.configurations import HopperConfiguration
 from cutesmith.patterns.contraction.analysis import ContractionProblem
 from cutesmith.patterns.contraction.epilogue import Operand, Output
+from cutesmith.patterns.contraction.hopper.configuration import HopperConfiguration
 from cutesmith.patterns.contraction.hopper.legality import (
     SPLIT_STAGES,
     copied_factors,

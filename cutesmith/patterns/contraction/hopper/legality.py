@@ -6,10 +6,10 @@ import math
 from collections.abc import Iterator
 
 from cutesmith.devices import RESERVED_SMEM_PER_BLOCK, SmVersion
-from cutesmith.patterns.configurations import HopperConfiguration
 from cutesmith.patterns.contraction.analysis import ContractionProblem, Matrix, Seen
 from cutesmith.patterns.contraction.arithmetic import Arithmetic, arithmetic_of
 from cutesmith.patterns.contraction.epilogue import Output
+from cutesmith.patterns.contraction.hopper.configuration import HopperConfiguration
 from cutesmith.patterns.contraction.hopper.scales import tile_scales
 from cutesmith.patterns.contraction.im2col import can_join, copied_of_windows, obstacles_of_windows
 from cutesmith.patterns.contraction.tma import (

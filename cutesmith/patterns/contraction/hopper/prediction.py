@@ -6,9 +6,9 @@ import math
 from collections.abc import Iterable, Iterator
 
 from cutesmith.devices import RESERVED_SMEM_PER_BLOCK, parse_arch
-from cutesmith.patterns.configurations import HopperConfiguration as Tiles
 from cutesmith.patterns.contraction.analysis import ContractionProblem, Matrix, Right, Seen
 from cutesmith.patterns.contraction.arithmetic import Arithmetic, arithmetic_of
+from cutesmith.patterns.contraction.hopper.configuration import HopperConfiguration as Tiles
 from cutesmith.patterns.contraction.hopper.legality import (
     INSTRUCTION_BYTES,
     LONGEST_CODE,

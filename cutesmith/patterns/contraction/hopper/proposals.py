@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from cutesmith.devices import RESERVED_SMEM_PER_BLOCK, SmVersion
-from cutesmith.patterns.configurations import HopperConfiguration as Tiles
 from cutesmith.patterns.contraction.analysis import ContractionProblem, Seen
 from cutesmith.patterns.contraction.arithmetic import Arithmetic, arithmetic_of
+from cutesmith.patterns.contraction.hopper.configuration import HopperConfiguration as Tiles
 from cutesmith.patterns.contraction.hopper.legality import (
     from_registers,
     operand_registers,

@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from cutesmith.patterns.configurations import HopperConfiguration
 from cutesmith.patterns.contraction.analysis import ContractionProblem
+from cutesmith.patterns.contraction.hopper.configuration import HopperConfiguration
 
 
 @dataclass(frozen=True)
