@@ -51,6 +51,12 @@ def turned(x):
     return x.softmax(-1), x > x.amax(-1, keepdim=True) * 0.5, x.float() * 2
 
 
+def sum_beside_its_last_row(x):
+    last = torch.zeros_like(x[0])
+    last[..., -1] = 1
+    return x.sum(0), last
+
+
 CASES = {
     "sum": (lambda x: x.sum(1), [X], "columns"),
     "softmax": (softmax, [HALVES], "columns"),
@@ -65,6 +71,7 @@ CASES = {
     "not adjacent": (lambda x, w: (x - x.mean((0, 2), keepdim=True)) * w[None, :, None], [X, normal(33)], "rows"),
     "transposed": (lambda x: x.transpose(0, 1).var(0), [normal(16, 24)], "rows"),
     "moved statistics": (moved_statistics, [IMAGES, *CHANNELS], "rows"),
+    "rows are counted": (sum_beside_its_last_row, [normal(9, 13)], "columns"),
     "reduced twice": (lambda x: x.amax(3).sum(1), [IMAGES], "cut"),
     "different shapes": (lambda x: (x.sum(1), x.amax(-1)), [X], "cut"),
 }

@@ -300,6 +300,7 @@ def test_rows_that_are_as_long_for_all_sizes_have_slices_for_all_sizes(tmp_path)
         (lambda x, y: (x - x.mean(-1, keepdim=True), y.reshape(()) * 2), [normal(5, 16), normal(1)]),
         (lambda x: (torch.cat((x[:, :1], x[:, :4]), -1), x.prod(-1)), [normal(8, 5)]),
         (lambda x: (x.logsumexp(-1), x[:, 1:]), [normal(8, 0)]),
+        (lambda x: x.sum(-1, keepdim=True).view(1, 40).tril(), [normal(40, 16)]),
     ],
 )
 def test_elements_that_meet_others_elsewhere_are_not_slices(function, inputs):

@@ -43,13 +43,15 @@ class Visit:
     """How a thread goes along its row: code for what depends on the direction in which vectors lie.
 
     A step is a vector of the row's columns, or one column of a vector of rows. `steps` is their number, `width` the
-    elements of one, `sharers` the threads that take turns; `column` is that of an element in step `{index}`.
+    elements of one, `sharers` the threads that take turns; `column` is that of an element in step `{index}`. `rows` is
+    how many rows there are.
     """
 
     steps: str
     width: str
     sharers: str
     column: str
+    rows: str
     vectors_along_rows: bool
 
     def stored(self, name: str, *, is_last: bool) -> str:
@@ -57,8 +59,17 @@ class Visit:
         return f"f_{name}[v]" if self.vectors_along_rows or is_last else f"f_{name}[v, c]"
 
 
-ALONG_ROWS = Visit("plan.vectors", "plan.vector", "(plan.threads * plan.cluster)", "{index} * plan.vector + v", True)
-ACROSS_ROWS = Visit("plan.columns", "1", "plan.parts", "{index}", False)
+ALONG_ROWS = Visit(
+    "plan.vectors", "plan.vector", "(plan.threads * plan.cluster)", "{index} * plan.vector + v", "rows", True
+)
+ACROSS_ROWS = Visit(
+    "plan.columns",
+    "1",
+    "plan.parts",
+    "{index}",
+    "(cute.arch.grid_dim()[0] // plan.tiles * plan.neighbours * plan.vector)",
+    False,
+)
 
 
 @dataclass(frozen=True)

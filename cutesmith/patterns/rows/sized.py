@@ -10,9 +10,10 @@ from cutesmith.patterns.graph.dtypes import COMPUTE_TYPE
 from cutesmith.patterns.graph.nodes import Node
 from cutesmith.patterns.graph.size_laws import size_value
 from cutesmith.patterns.rows.analysis import RowsAnalysis
+from cutesmith.patterns.rows.parts import Visit
 
 
-def sized_code(analysis: RowsAnalysis, node: Node) -> str:
+def sized_code(analysis: RowsAnalysis, node: Node, visit: Visit) -> str:
     """The DSL scalar of a `sized` node. Raises UnmatchedError for sizes that are neither all columns nor all rows."""
     law, kind = Sized.of(node).law, COMPUTE_TYPE[node.dtype]
     rows, columns = _follows(analysis, node)
@@ -20,7 +21,7 @@ def sized_code(analysis: RowsAnalysis, node: Node) -> str:
         raise UnmatchedError(f"{node.origin or 'a constant'} is not an integer for all sizes", operation="sized")
     if not rows:
         return f"{kind}({law.code(analysis.row_code)})"
-    product = f"rows.to({kind})" + (f" * {kind}({analysis.row_code})" if columns else "")
+    product = f"{visit.rows}.to({kind})" + (f" * {kind}({analysis.row_code})" if columns else "")
     if law.power in (0.5, -0.5):
         product = f"cute.math.sqrt({product})"
     offset, factor = (f"{kind}({int(n) if kind.startswith('Int') else n!r})" for n in (law.offset, law.factor))

@@ -220,13 +220,13 @@ class _Slices:
             return self._taken(node, number)
         if node.op == "where" and _is_counted(node.inputs[0]):
             return self._chosen(node, number)
+        if not self._is_wide(node) and any(map(self._is_wide, node.inputs)):
+            raise _NotInSlicesError  # values of rows lie along the columns
         inputs = [self.of(child, number) for child in node.inputs]
         if self._is_wide(node) and any(each.shape[-1:] not in ((), (1,), (self.width,)) for each in inputs):
             raise _NotInSlicesError
         if node.is_pointwise:
             return self.build(node.op, *inputs, dtype=node.dtype)
-        if any(map(self._is_wide, node.inputs)):
-            raise _NotInSlicesError
         return replace(node, inputs=tuple(inputs))
 
     def _is_wide(self, node: Node) -> bool:

@@ -49,7 +49,7 @@ class StageWriter:
         self._counter = 0
         self.accumulators = Accumulators(self._new, fast=fast)
         self._unpacks: list[str] = []  # of the phase being written
-        self.places = PlaceWriter(analysis, scalars, fast=fast, helpers=self.helpers)
+        self.places = PlaceWriter(analysis, visit, scalars, fast=fast, helpers=self.helpers)
         for use in (use for use in analysis.uses if use.role == "row"):
             self.prologue.append(f"{use.name}_row = {_computed(f'm_{use.name}[read_row]', use.node)}")
             self._row_names[use.space][id(use.node)] = f"{use.name}_row"
@@ -90,7 +90,7 @@ class StageWriter:
         if node.op == "scalar":
             return self.scalars[Scalar.of(node).index]
         if node.op == "sized":
-            return sized_code(self.analysis, node)
+            return sized_code(self.analysis, node, self.visit)
         if node.is_reduction:
             raise AssertionError(f"{node.op} is read before its stage")
         if node.op == "degrees":

@@ -9,7 +9,7 @@ from cutesmith.patterns.graph.attributes import Iota, Scalar, Sized
 from cutesmith.patterns.graph.dtypes import COMPUTE_TYPE, STORAGE_TYPE
 from cutesmith.patterns.graph.nodes import Node
 from cutesmith.patterns.rows.analysis import RowsAnalysis, TensorUse
-from cutesmith.patterns.rows.parts import Places
+from cutesmith.patterns.rows.parts import Places, Visit
 from cutesmith.patterns.rows.sized import sized_code
 from cutesmith.patterns.rows.taken import TakenInput, nodes_of_places
 from cutesmith.patterns.writing.expressions import Emitter, convert
@@ -23,8 +23,10 @@ class PlaceWriter:
     rows that they follow. `scalars` names the numbers that the kernel takes.
     """
 
-    def __init__(self, analysis: RowsAnalysis, scalars: dict[int, str], *, fast: bool, helpers: set[str]) -> None:
-        self.analysis, self.scalars, self.fast, self.helpers = analysis, scalars, fast, helpers
+    def __init__(
+        self, analysis: RowsAnalysis, visit: Visit, scalars: dict[int, str], *, fast: bool, helpers: set[str]
+    ) -> None:
+        self.analysis, self.visit, self.scalars, self.fast, self.helpers = analysis, visit, scalars, fast, helpers
         self.written: dict[str, Places] = {}
         self.read: list[TensorUse] = []
         self.coordinates: set[int] = set()
@@ -62,7 +64,7 @@ class PlaceWriter:
             return self._coordinate(use, node)
         if node.op == "sized":
             dim = TakenInput.of(use.node).dim_of(Sized.of(node).law)
-            return sized_code(self.analysis, node) if dim is None else f"Int64(m_{use.name}.shape[{dim}])"
+            return sized_code(self.analysis, node, self.visit) if dim is None else f"Int64(m_{use.name}.shape[{dim}])"
         return self._named(self.scalars[Scalar.of(node).index]) if node.op == "scalar" else None
 
     def _coordinate(self, use: TensorUse, node: Node) -> str:
