@@ -56,6 +56,14 @@ def in_float32(x, w, cos, sin):
     return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1).to(x.dtype)
 
 
+def moved_rows(x, w):
+    """A product with a vector, of which elements are taken from the row before."""
+    y = x @ w
+    z = y.clone()
+    z[1:] = y[:-1]
+    return z
+
+
 def sized(rows, heads, columns, *, depth=64, tables=1, norm=True, dtype=BF16):
     """Rows, a projection, the weight of a norm, and both tables for each row."""
     rows = (rows,) if isinstance(rows, int) else rows
@@ -170,10 +178,11 @@ def test_a_rotation_takes_no_launch_of_its_own(function, inputs):
         (first_columns, (empty(8192, 4096), WEIGHT, *HALF_ANGLES)),
         (pairs, (empty(8192, 4096), WEIGHT, *HALF_ANGLES)),
         (normed_and_rotated, (empty(8192, 4096), WEIGHT, empty(512), empty(8192, 512), empty(8192, 512))),
+        (moved_rows, (empty(129, 64), empty(64))),
     ],
 )
 def test_other_rotations_are_left_as_they_are(function, inputs):
-    """Angles that rows of two sequences share, parts of a head, neighbours, and heads that no tile is as wide as."""
+    """Angles that rows of two sequences share, parts of a head, neighbours, heads too wide for a tile, or no heads."""
     graph = traced(function, inputs)
     assert with_rotated_heads(graph) is graph
 

@@ -106,7 +106,7 @@ def _made_of(graph: Graph, product: Node, count: int | None) -> tuple[dict[int, 
 
 def has_heads(view: Node, product: Node, count: int | None) -> bool:
     """Whether a reshape of a product has heads, so many where their columns do not tell."""
-    if not view.shape:
+    if len(view.shape) < 2:
         return False
     return view.shape[-1] != product.shape[-1] if count is None else view.shape[-2:-1] == (count,)
 
