@@ -7,8 +7,10 @@ import itertools
 import pytest
 import torch
 
+from cutesmith.patterns.graph.dtypes import dtype_name
 from cutesmith.patterns.tracing import meta_results
 from cutesmith.patterns.tracing.meta_results import result_of
+from cutesmith.patterns.tracing.trace import trace_function
 
 aten = torch.ops.aten
 
@@ -67,6 +69,15 @@ def test_the_second_answer_is_the_first(func, args, named):
     expected = likeness(func(*args, **named))
     for _ in range(2):
         assert likeness(result_of(func, args, named)) == expected
+
+
+@pytest.mark.parametrize("first, second", [*itertools.permutations((torch.float64, torch.float32, torch.bfloat16), 2)])
+@pytest.mark.parametrize("name", ["huber_loss", "soft_margin_loss", "binary_cross_entropy_with_logits", "mse_loss"])
+def test_a_loss_of_two_types_has_the_type_that_it_has_with_values(name, first, second):
+    loss = getattr(torch.nn.functional, name)
+    inputs = torch.rand(5, dtype=first), torch.rand(5, dtype=second)
+    (output,) = trace_function(loss, inputs).outputs
+    assert output.dtype == dtype_name(loss(*inputs).dtype)
 
 
 def test_contiguous_operands_of_other_sizes_need_no_answer():

@@ -56,11 +56,6 @@ def _counted_from_the_first(x: torch.Tensor, order: float = 2, dims: Any = None,
     return x, order, dims and [dim % max(1, x.dim()) for dim in dims], *more
 
 
-def _of_one_type(x: torch.Tensor, target: torch.Tensor, *more: Any) -> tuple[Any, ...]:
-    """The kernels of some losses give the type of `x`; their decompositions promote it with that of `target`."""
-    return x, target.to(x.dtype), *more
-
-
 def _lstm(x: torch.Tensor, states: list[torch.Tensor], *args: Any) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """PyTorch 2.11's decomposition leaves a dimension of 1 in the last states: they have the shapes of the first."""
     out, *last = _LSTM.decompose(x, states, *args)
@@ -207,8 +202,6 @@ def _mvlgamma(x: torch.Tensor, order: int) -> torch.Tensor:
 _LSTM = torch.ops.aten.lstm.input
 _ARGUMENTS: dict[Any, Callable[..., tuple[Any, ...]]] = {
     torch.ops.aten.linalg_vector_norm.default: _counted_from_the_first,
-    torch.ops.aten.huber_loss.default: _of_one_type,
-    torch.ops.aten.soft_margin_loss.default: _of_one_type,
 }
 _OURS: dict[Any, Callable[..., Any]] = {
     **indexing.DECOMPOSITIONS,

@@ -7,10 +7,12 @@ most operations were seen before, and those on each element of contiguous tensor
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from contextlib import suppress
 from functools import cache
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import _disable_current_modes
 
 from cutesmith.patterns.graph.shapes import Shape, broadcast
 
@@ -38,7 +40,7 @@ def result_of(func: Any, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
     if shape is None and key in _known:
         known = _known[key]
         return tuple(map(_made, known)) if isinstance(known, list) else _made(known)
-    result = func(*args, **named)
+    result = _typed(func(*args, **named), func, args, named)
     if shape is None:
         _remember(key, result, tensors)
     elif (
@@ -48,6 +50,29 @@ def result_of(func: Any, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
     ):
         _types[key] = result.dtype
     return result
+
+
+def _typed(result: Any, func: Any, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
+    """The result with the type that the operation gives it, asked of single numbers where operands' types differ.
+
+    What stands for an operation without storage is other code: `huber_loss` of float32 and float64 is float32 on a CPU
+    and a GPU, and so is `binary_cross_entropy_with_logits` of float64 and float32, which PyTorch 2.11 calls float64.
+    """
+    floats = {each.dtype for each in _tensors((*args, *named.values())) if each.is_floating_point()}
+    if len(floats) < 2 or not isinstance(result, torch.Tensor):
+        return result
+    with _disable_current_modes(), suppress(RuntimeError):
+        found = func(*map(_single, args), **{name: _single(value) for name, value in named.items()})
+        if found.dtype != result.dtype:
+            return torch.empty_strided(result.shape, result.stride(), dtype=found.dtype, device="meta")
+    return result
+
+
+def _single(value: Any) -> Any:
+    """A tensor of one number on the CPU in place of each tensor."""
+    if isinstance(value, (list, tuple)):
+        return type(value)(map(_single, value))
+    return torch.ones([1] * value.dim(), dtype=value.dtype) if isinstance(value, torch.Tensor) else value
 
 
 @cache
