@@ -40,6 +40,7 @@ from cutesmith.patterns.cutting.rewriting import (
     with_vectors_as_rows,
 )
 from cutesmith.patterns.cutting.rotated_heads import with_rotated_heads
+from cutesmith.patterns.cutting.rounded_decisions import with_rounded_decisions
 from cutesmith.patterns.cutting.row_reductions import with_row_reductions
 from cutesmith.patterns.cutting.runners_up import runners_up
 from cutesmith.patterns.cutting.scores import with_joined_factors, with_plain_scores
@@ -139,7 +140,7 @@ def plan_covers(graph: Graph, arch: str, *, free_sizes: bool = False, raced: boo
         if eighths:
             wrong = f"{eighths[0].dtype} at {eighths[0].where}: {arch} cannot convert it, sm_89 and later can"
             raise UnmatchedError(wrong, operation=eighths[0].where)
-    plan, *others = ways_to_launch(graph, arch, free_sizes=free_sizes)
+    plan, *others = ways_to_launch(with_rounded_decisions(graph), arch, free_sizes=free_sizes)
     if not plan.configurations(arch):
         raise UnmatchedError(f"the pattern {plan.pattern} has no configuration for {arch}", operation=plan.pattern)
     beside = runners_up(plan, [*others, *_unfused(plan)], arch) if raced else []

@@ -19,6 +19,7 @@ from cutesmith.patterns.cutting.attended import Attended, attended_products
 from cutesmith.patterns.cutting.machine import H200
 from cutesmith.patterns.cutting.pieces import Matcher, Matches, Piece, Plan, has_order, without_unread
 from cutesmith.patterns.cutting.regions import MOST_OUTPUTS, Regions, base_of, is_pointwise_on_arguments, names_of
+from cutesmith.patterns.cutting.rounded_decisions import computed_twice, with_rounded
 from cutesmith.patterns.cutting.sharing import CUT
 from cutesmith.patterns.cutting.stored_values import first_stored, is_among, nodes_between, reading, seen_from
 from cutesmith.patterns.elementwise.plan import ElementwisePlan
@@ -55,14 +56,17 @@ def covers(graph: Graph, matchers: Sequence[Matcher], known: Matches | None = No
         ways.insert(0, Regions(graph, fused=True, taken=taken))
     known = known or Matches()
     ways_to_cut = [_Cover(graph, regions, matchers, known, attended if regions.taken else []) for regions in ways]
-    plans, refusals = list[ChainPlan](), list[UnmatchedError]()
+    plans, refusals, again = list[ChainPlan](), list[UnmatchedError](), set[int]()
     for cover in ways_to_cut:
         try:
             plans.append(cover.plan())
+            again |= cover.computed_twice()
         except UnmatchedError as refusal:
             refusals.append(refusal)
     if not plans:
         raise refusals[0]
+    if again:
+        return covers(with_rounded(graph, again), matchers, known)
     return sorted(plans, key=H200.seconds)
 
 
@@ -112,6 +116,11 @@ class _Cover:
         self._sort_once()
         self._results_together()
         return self._chain()
+
+    def computed_twice(self) -> set[int]:
+        """The ids of values of 16 bits that a launch computes again, not rounded as others read them."""
+        read = {id(node): node for piece in self.pieces for node in self.stored.values() if id(node) in piece.inputs}
+        return computed_twice(self.regions.places, self.pieces, read)
 
     def _needed(self) -> Iterator[Node]:
         """What must lie in memory between launches or at the end, in the graph's order."""

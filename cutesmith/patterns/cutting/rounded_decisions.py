@@ -1,0 +1,99 @@
+"""Values of 16 bits that decide something, rounded as PyTorch rounds them.
+
+A kernel computes them in float32 and rounds what it stores. That is closer to the exact result, but for steps: where
+one launch stores a quotient's dividend and another computes the divisor again, `x // x` is 0 or 1. So what a
+comparison, a rounding to whole numbers or the place of an extreme reads is rounded in each launch, and so is what that
+is made of.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from cutesmith.patterns.cutting.pieces import Piece
+from cutesmith.patterns.cutting.stored_values import nodes_between
+from cutesmith.patterns.graph.dtypes import HALVES, is_float
+from cutesmith.patterns.graph.nodes import Graph, Node, with_some
+from cutesmith.patterns.graph.operations import POINTWISE, Kind
+from cutesmith.patterns.graph.simplification import constant_value
+
+STEPS = frozenset({"floor_div", "trunc_div", "fmod", "remainder", "argmax", "argmin"})
+"""Operations that have steps, beside comparisons, roundings and conversions to integers."""
+
+CONTINUOUS = frozenset({"softplus", "smooth_l1_loss", "huber_loss"})
+"""Functions of PyTorch that compare numbers where both of their branches have one value."""
+
+NO_STEP = (0, math.inf, -math.inf)
+"""Numbers that a value is on the same side of when it is rounded, but for the last of its exponents."""
+
+EXACT = frozenset({"abs", "neg", "minimum", "maximum", "where", "max", "min"})
+"""Operations that make no digits: of rounded values their results are rounded."""
+
+
+def with_rounded_decisions(graph: Graph) -> Graph:
+    """The graph in which what steps are decided by has the digits of its type; itself where that is stored anyway."""
+    return with_rounded(
+        graph, {id(node) for node in graph.nodes() for each in _decisive(node) for node in _made_of(each)}
+    )
+
+
+def with_rounded(graph: Graph, ids: set[int]) -> Graph:
+    """The graph in which the values of these ids have the digits of their types for all who read them."""
+    return with_some(graph, ids, rounded) if ids else graph
+
+
+def computed_twice(places: Mapping[int, int], pieces: Sequence[Piece], read: Mapping[int, Node]) -> set[int]:
+    """The ids of values of 16 bits that one launch computes with more digits than another one reads of them."""
+    stored = {_function_of(node): piece for piece in pieces for node in piece.outputs if id(node) in read}
+    found = set[int]()
+    for piece in pieces:
+        given = {key: node for key, node in read.items() if key in piece.inputs}
+        for node in nodes_between(places, piece.outputs, given):
+            if is_unrounded(node) and stored.get(_function_of(node), piece) is not piece:
+                found.add(id(node))
+    return found
+
+
+def _function_of(node: Node) -> tuple[object, ...]:
+    """What a value is in whichever shape."""
+    return node.op, *map(id, node.inputs), node.dtype, node.attrs
+
+
+def rounded(node: Node) -> Node:
+    """The value, computed in float32 as always, with the digits of its type."""
+    wide = replace(node, dtype="float32")
+    return Node("cast", (wide,), node.shape, node.dtype, origin=node.origin, sizes=node.sizes)
+
+
+def is_unrounded(node: Node) -> bool:
+    """Whether a value of 16 bits has the digits of float32 where it is computed."""
+    if node.dtype not in HALVES or node.op == "cast" or not (node.is_pointwise or node.is_reduction):
+        return False
+    wide = any(each.dtype == "float32" and each.op != "constant" for each in node.inputs)
+    return node.op not in EXACT or wide
+
+
+def _decisive(node: Node) -> tuple[Node, ...]:
+    """The inputs of a node on both sides of whose steps values lie."""
+    kind = POINTWISE[node.op].kind if node.is_pointwise else None
+    if kind is Kind.COMPARISON:
+        is_same = any(constant_value(each) in NO_STEP for each in node.inputs)
+        return () if is_same or node.origin.operation in CONTINUOUS else node.inputs
+    to_integer = kind is Kind.CONVERSION and not is_float(node.dtype) and node.dtype != "bool"
+    return node.inputs if to_integer or kind is Kind.ROUNDING or node.op in STEPS else ()
+
+
+def _made_of(node: Node) -> Iterator[Node]:
+    """The values without their digits that a value is made of element by element, and it itself, perhaps."""
+    seen, stack = set[int](), [node]
+    while stack:
+        each = stack.pop()
+        if id(each) in seen or not is_float(each.dtype):
+            continue
+        seen.add(id(each))
+        if is_unrounded(each):
+            yield each
+        if each.is_pointwise or each.op in ("reshape", "max", "min"):
+            stack.extend(each.inputs)

@@ -1,0 +1,89 @@
+"""Values of 16 bits on which steps depend: every launch sees the digits that PyTorch gives them."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from cutesmith.patterns.cutting.rounded_decisions import with_rounded_decisions
+from cutesmith.patterns.match import plan_kernel
+from cutesmith.patterns.tracing.trace import trace_function
+from tests.patterns.running import as_list, emulated_hopper, first_kernel, move, normal
+
+HALF, BRAIN = torch.float16, torch.bfloat16
+
+
+def deviation_by_itself(x):
+    deviation = x.std(0)
+    chosen = deviation.masked_fill(deviation > 1, -1.0)
+    return F.layer_norm(chosen, chosen.shape[-1:]), chosen // deviation
+
+
+def normed_beside_its_square(x, w, b):
+    several = x.expand(2, *x.shape) * 2
+    several = several * several - 1
+    return several[1:], F.batch_norm(several, None, None, w, b, True)
+
+
+def quantised(x):
+    scale = x.abs().amax(-1, keepdim=True) / 127
+    return (x / scale).round().clamp(-128, 127).to(torch.int8), scale
+
+
+def place_of_the_largest(x, y):
+    return (x * y).argmax(-1)
+
+
+def whole_part(x):
+    return (x * 1.5).to(torch.int32)
+
+
+def chosen_by_a_product(x, y):
+    return torch.where(x * y > 0.5, x, y)
+
+
+def softplus_of_double(x):
+    return F.softplus(x * 2)
+
+
+CASES = {
+    "floor of a quotient": (deviation_by_itself, [normal(4, 257, dtype=HALF)]),
+    "a difference of equals": (
+        normed_beside_its_square,
+        [normal(16, 1, dtype=BRAIN), normal(16, dtype=BRAIN, seed=1), normal(16, dtype=BRAIN, seed=2)],
+    ),
+    "round": (quantised, [normal(8, 200, dtype=BRAIN)]),
+    "argmax": (place_of_the_largest, [normal(32, 300, dtype=BRAIN), normal(32, 300, dtype=BRAIN, seed=1)]),
+    "to integers": (whole_part, [normal(1000, dtype=BRAIN) * 8]),
+    "comparison": (chosen_by_a_product, [normal(30000, dtype=BRAIN), normal(30000, dtype=BRAIN, seed=1)]),
+}
+
+
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("name", CASES)
+def test_steps_are_where_pytorch_has_them(name, tmp_path):
+    function, inputs = CASES[name]
+    kernel = first_kernel(plan_kernel(trace_function(function, inputs), "sm_90a"), tmp_path)
+    with emulated_hopper():
+        found = [out.cpu() for out in as_list(kernel.kernel_fn(*map(move, inputs)))]
+    for ours, theirs in zip(found, as_list(function(*inputs)), strict=True):
+        tolerance = 2**-6 if theirs.is_floating_point() else 0
+        torch.testing.assert_close(ours, theirs, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        F.relu,
+        F.leaky_relu,
+        F.elu,
+        softplus_of_double,
+        lambda x: x.clamp(-1, 1),
+        lambda x: x.abs() > 0.5,
+        lambda x: x.softmax(-1),
+    ],
+)
+def test_values_that_no_step_depends_on_keep_their_digits(function):
+    graph = trace_function(function, [normal(8, 64, dtype=BRAIN)])
+    assert with_rounded_decisions(graph) is graph
