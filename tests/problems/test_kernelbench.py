@@ -101,6 +101,18 @@ def test_inputs_are_drawn_on_cuda(loaded):
     assert 'with torch.device("cuda"):' in loaded.source and 'value.detach().to("cuda")' in loaded.source
 
 
+def test_a_model_that_is_made_on_a_cpu_alone_is_drawn_there(write_file):
+    """One that is seeded by numpy's numbers cannot be made on CUDA; here a device refuses it instead."""
+    refusing = "if torch.empty(0).is_meta:\n            raise TypeError('no numpy array')\n        self.layers ="
+    text = MODEL.replace("self.layers =", refusing)
+    assert text != MODEL
+    source = load_file(write_file(text)).source
+    first, *others = source.partition("def drawn_model")
+    adapted = first + "".join(others).replace('with torch.device("cuda")', 'with torch.device("meta")', 1)
+    values = load_file(write_file(on_cpu(adapted), "problem.py")).get_inputs()
+    assert not any(value.is_meta for value in values if isinstance(value, torch.Tensor))
+
+
 def test_stripping_the_reference_leaves_no_adapter(write_file):
     text = MODEL.replace("example = get_inputs()\n", "def kernel_fn(x): return x\n")
     loaded = load_file(write_file(text), strip=contract.PROBLEM_NAMES)

@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
+from cutesmith.sandbox.dispatch_modes import LightMode
+
 MOST_NUMBERS = 8
 IGNORE_INDEX = -100  # of cross_entropy and nll_loss, where nothing else is asked for
 _COMPARING = frozenset(
@@ -37,6 +39,24 @@ _EXPONENTIALS = frozenset(
 )
 _SORTED_INPUTS = frozenset("bucketize searchsorted".split())
 _CASTING = frozenset("to int long short char byte type type_as".split())
+# Operations (of aten, in place or not) that refuse no values, neither on a CPU nor by an assertion of a GPU's kernel.
+_TAKES_ANY_VALUE = frozenset(
+    "_adaptive_avg_pool2d _adaptive_avg_pool3d _batch_norm_impl_index _batch_norm_no_update _log_softmax "
+    "_native_batch_norm_legit_no_training _reshape_alias _scaled_dot_product_cudnn_attention "
+    "_scaled_dot_product_efficient_attention _scaled_dot_product_flash_attention "
+    "_scaled_dot_product_flash_attention_for_cpu _softmax _to_copy _unsafe_view abs add addcdiv addcmul addmm "
+    "alias amax amin arange as_strided avg_pool1d avg_pool2d avg_pool3d baddbmm bmm cat chunk clamp clamp_max "
+    "clamp_min clone constant_pad_nd convolution copy cos cudnn_batch_norm cudnn_convolution cumsum detach elu "
+    "empty empty_like empty_strided eq erf exp exp2 expand expm1 fill flip full full_like ge gelu gt hardsigmoid "
+    "hardswish hardtanh le leaky_relu lift_fresh linear log log1p logical_and logical_not logical_or lt "
+    "masked_fill max_pool2d_with_indices max_pool3d_with_indices maximum mean minimum mish mm mul "
+    "native_batch_norm native_group_norm native_layer_norm ne neg new_empty new_full new_zeros ones ones_like "
+    "permute pow reciprocal reflection_pad2d relu repeat replication_pad2d roll rsqrt rsub scalar_tensor select "
+    "sigmoid silu sin slice softplus split split_with_sizes sqrt squeeze stack std sub sum t tanh transpose tril "
+    "triu unbind unfold unsqueeze upsample_bilinear2d upsample_nearest2d var var_mean view where zero zeros "
+    "zeros_like".split()
+)
+_DIVIDES = frozenset("div floor_divide fmod remainder".split())  # a CPU refuses to divide integers by 0
 
 
 @dataclass
@@ -46,7 +66,7 @@ class Seen:
     `open_ties`: any of equal elements may come first. `open_repeats`: any of the elements for one place may stay.
     `sorted_inputs`: a function takes sorted values only. `exponentials`: of differences, perhaps. `undefined_cast`:
     NaN, or more than an integer type holds, was cast to it; there the CPU and a GPU differ. `largest`: bytes of the
-    largest tensor that a function returned.
+    largest tensor that a function returned. `may_refuse`: an operation looks at values, and may refuse some.
     """
 
     floats: set[float] = field(default_factory=set)
@@ -57,6 +77,7 @@ class Seen:
     exponentials: bool = False
     undefined_cast: bool = False
     largest: int = 0
+    may_refuse: bool = True
 
 
 class TooLargeError(Exception):
@@ -114,10 +135,29 @@ def leaves_ties_open(name: str, named: Mapping[str, Any]) -> bool:
 
 def watch(reference_fn: Callable[..., Any], values: Sequence[Any]) -> Seen:
     """What is seen while the reference computes with copies of the inputs; it may raise what it likes."""
-    with torch.no_grad(), Watching() as watching:
+    with torch.no_grad(), Watching() as watching, Operations() as operations:
         reference_fn(*[value.clone() if isinstance(value, torch.Tensor) else value for value in values])
     seen: Seen = watching.seen
+    seen.may_refuse = operations.may_refuse
     return seen
+
+
+class Operations(LightMode):
+    """Within it, operations are looked at: whether one of them may refuse values, or decides by them what comes next.
+
+    Whatever its name, a function of torch is made of these; reading a number on the host is one, too.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call,unused-ignore]
+        self.may_refuse = False
+
+    def dispatched(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The operation's own result."""
+        result, name = func(*args, **kwargs), func.overloadpacket.__name__.rstrip("_")
+        divides = name in _DIVIDES and isinstance(result, torch.Tensor) and result.is_floating_point()
+        self.may_refuse |= not (func.namespace == "aten" and (divides or name in _TAKES_ANY_VALUE))
+        return result
 
 
 def _is_undefined(value: torch.Tensor, cast: torch.Tensor) -> bool:

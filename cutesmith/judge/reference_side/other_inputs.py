@@ -11,7 +11,7 @@ import torch
 
 from cutesmith.judge.draws.cases import ANY_INTEGER, NEGATIVE_INDICES, SAFE_FIRST, Drawing, Way, is_free
 from cutesmith.judge.draws.domains import declared
-from cutesmith.judge.draws.kinds import kinds_of
+from cutesmith.judge.draws.kinds import Role, kinds_of
 from cutesmith.judge.draws.watching import Seen, TooLargeError, Watching, watch
 from cutesmith.judge.reference_side.cases import Values, distinct_sizes, resize, smaller_sizes
 from cutesmith.judge.reference_side.open_ties import undecided_orders
@@ -166,10 +166,11 @@ class OtherInputs:
     def _trial_of(self, name: str, inputs: Values) -> Trial:
         """A trial of ways to make a draw: the share of NaN among the results, and why the reference refuses it.
 
-        On a GPU few elements are tried on the CPU first.
+        On a GPU few elements are tried on the CPU first, where an operation may refuse values.
         """
-        ranges = self.gpu and not self._refused_on_the_cpu(Way(), inputs, drawn=inputs)  # not of borders of rows
-        tried_first = self.gpu and (ranges or name in SAFE_FIRST or self._runs_on_the_cpu(inputs))
+        asserts = self._may_assert
+        ranges = asserts and not self._refused_on_the_cpu(Way(), inputs, drawn=inputs)  # not of borders of rows
+        tried_first = asserts and (ranges or name in SAFE_FIRST or self._runs_on_the_cpu(inputs))
 
         def trial(way: Way, values: Values) -> Tried:
             refused = ""
@@ -258,6 +259,12 @@ class OtherInputs:
         """Of a tensor that the reference makes where there is no GPU; a state of few inputs may have many elements."""
         return None if self.gpu else max(LARGEST_VALUE, 2 * self.drawing.seen.largest)
 
+    @property
+    def _may_assert(self) -> bool:
+        """Whether a draw may end the process of a GPU: another scalar may choose other operations than were seen."""
+        scalars = any(kind.role is Role.SCALAR for kind in self.drawing.kinds)
+        return self.gpu and (scalars or self.drawing.seen.may_refuse)
+
     def _runs_on_the_cpu(self, inputs: Values) -> bool:
         """Whether the reference takes inputs on the CPU; one that makes tensors on the GPU itself does not."""
         return not self._refused_on_the_cpu(Way(), inputs)
@@ -311,7 +318,8 @@ class OtherInputs:
 
         An input that is resized `alone` may lack what indices name: one too large to be tried stays as it is.
         """
-        if not (self.gpu and any(map(_is_integer, values)) and (alone or _elements(values) <= ALL_ELEMENTS)):
+        few = alone or _elements(values) <= ALL_ELEMENTS
+        if not (self._may_assert and few and any(map(_is_integer, values))):
             return ""
         if not self._runs_on_the_cpu(inputs):
             return ""

@@ -197,7 +197,7 @@ class OtherShapes:
 
         def derive(inputs: Sequence[Any], rules: SizeRules) -> Values:
             values = self._small(inputs, rules)
-            wanted = [isinstance(v, Tensor) and (not places or place in places) for place, v in enumerate(values)]
+            wanted = [place in (places or self._tensors) for place in range(len(values))]
             return [_by_bytes(_LAYOUTS[layout], value) if move else value for move, value in zip(wanted, values)]
 
         return ShapeDraw(name, derive, places, all_stay=True)
