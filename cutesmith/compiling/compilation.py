@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from queue import SimpleQueue
 
+from cutesmith.compiling.narrowing import Compiled, described, narrow_instructions
 from cutesmith.compiling.requests import CompiledFile, CompileFile
 from cutesmith.compiling.sass import HOW_TO_GET_IT, disassembled, disassembler
 from cutesmith.compiling.shares import COMPILED, NONE, Share, may_be_shared, merged, shares_of
@@ -92,7 +93,9 @@ def compile_siblings(
                 yield _verdict(path, reports, time.perf_counter() - started, compilations.narrow)
 
 
-def _verdict(path: str | Path, reports: tuple[ArchReport, ...], seconds: float, narrow: str) -> CompileVerdict:
+def _verdict(
+    path: str | Path, reports: tuple[ArchReport, ...], seconds: float, narrow: dict[str, int]
+) -> CompileVerdict:
     failed = next((report for report in reports if report.exit_code != ExitCode.PASSED), None)
     return CompileVerdict(
         exit_code=failed.exit_code if failed else ExitCode.PASSED,
@@ -172,7 +175,7 @@ class _Compilations:
         self._worker: Worker | None = None
         self._asked: Pending[CompiledFile] | CandidateError = CandidateError("ask() comes first", ExitCode.INTERNAL)
         self.on_compiled: Callable[[], object] = lambda: None  # called after each function of a share
-        self.narrow = ""  # what the kernel compiled last narrows, see compiling.narrowing
+        self.narrow = dict[str, int]()  # of the file that was compiled last
 
     def __enter__(self) -> _Compilations:
         return self
@@ -209,7 +212,7 @@ class _Compilations:
             text = f"{error.message}\n{error.log_tail[-4000:]}".strip()
             code = {ExitCode.TIMED_OUT: "TIMED_OUT", ExitCode.REJECTED: "REJECTED"}.get(error.exit_code, "CRASHED")
             failed = ArchReport(arch=arch, exit_code=error.exit_code, compile_seconds=0.0, error_code=code, error=text)
-            return CompiledFile(failed, "")
+            return CompiledFile(failed, {})
 
     def kept(self, reply: CompiledFile, arch: str, keep_dir: str | Path | None) -> ArchReport:
         """The report of a reply, its artefacts written to `keep_dir`."""
@@ -269,7 +272,7 @@ def _write_artifacts(folder: Path, arch: str, contents: Mapping[str, Sequence[by
     return written
 
 
-def _summary(reports: Sequence[ArchReport], failed: ArchReport | None, narrow: str) -> str:
+def _summary(reports: Sequence[ArchReport], failed: ArchReport | None, narrow: dict[str, int]) -> str:
     names = ", ".join(report.arch for report in reports if report.exit_code == ExitCode.PASSED)
     if failed is None:
         kernels = len({kernel.name for report in reports for kernel in report.kernels})
@@ -278,12 +281,10 @@ def _summary(reports: Sequence[ArchReport], failed: ArchReport | None, narrow: s
             done += f"; {found} finding{'s' * (found != 1)} on TMA, mbarriers, tensor cores or registers"
         if wrong := {kernel.name for report in reports for kernel in report.kernels if kernel.undefined_registers}:
             done += f"; ptxas may have compiled {len(wrong)} of them wrongly: see notes"
-        # Parts of a number, multiplied and summed, may be as exact as the whole: `verify` measures that (rule O9).
-        return (
-            f"{done}; it uses {narrow}, less than any type of the problem has: verify measures the error"
-            if narrow
-            else done
-        )
+        if narrow:  # parts of a number, multiplied and summed, may be as exact as the whole: `verify` measures it (O9)
+            told = described(narrow_instructions(narrow), Compiled(narrow, {}))
+            done += f"; it uses {told}, less than any type of the problem has: verify measures the error"
+        return done
     what = "the hardware would refuse the launch" if failed.error_code == "LAUNCH_REFUSED" else failed.error_code
     line = f" (line {failed.error_line})" if failed.error_line else ""
     return f"{failed.arch}: {what}{line}: {_headline(failed)}" + (f"; compiled for {names}" if names else "")

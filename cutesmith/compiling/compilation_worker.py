@@ -19,7 +19,7 @@ import torch
 from cutesmith.compiling.compile_errors import CompileError, describe_error
 from cutesmith.compiling.inner_loops import inner_loops
 from cutesmith.compiling.kernel_notes import kernel_notes
-from cutesmith.compiling.narrowing import Compiled, described, narrow_instructions, opcodes_in, unexplained
+from cutesmith.compiling.narrowing import narrow_instructions, opcodes_in, unexplained
 from cutesmith.compiling.requests import CompiledFile, CompileFile
 from cutesmith.compiling.shares import COMPILED, NONE, Share
 from cutesmith.compiling.types_seen import types_seen
@@ -79,13 +79,13 @@ def _compile(request: CompileFile, types: list[str]) -> CompiledFile:
         recorded, error = _record(path, problem, arch, types, fake=fake, sets=sets, share=share)
     if error is None and share == NONE:
         return CompiledFile(
-            ArchReport(arch=arch, exit_code=ExitCode.PASSED, compile_seconds=0.0), "", calls=recorded.calls
+            ArchReport(arch=arch, exit_code=ExitCode.PASSED, compile_seconds=0.0), {}, calls=recorded.calls
         )
     report = _report(recorded, error, arch, time.perf_counter() - started, path.name)
-    narrow = ""
+    narrow = dict[str, int]()
     if error is None:  # what the kernel narrows though the problem's types do not ask for it
         counts = Counter(_opcodes(recorded))
-        narrow = described(unexplained(narrow_instructions(counts), types), Compiled(counts, {}))
+        narrow = {opcode: counts[opcode] for opcode in unexplained(narrow_instructions(counts), types)}
     full = {kernel.name for kernel in report.kernels if kernel.registers >= FEWEST_REGISTERS}
     modules = [module for module in recorded.modules if request.keep or not full.isdisjoint(module.kernels)]
     return CompiledFile(report, narrow, tuple(m.ptx for m in modules), tuple(m.cubin for m in modules), recorded.calls)

@@ -10,14 +10,15 @@ from cutesmith.verdicts import ArchReport
 
 @dataclass(frozen=True)
 class CompiledFile:
-    """The report of one architecture, what the kernel narrows (`compiling.narrowing`), and its machine code.
+    """The report of one architecture, and its machine code.
 
-    `cubin`: of all modules where they are kept, else of those whose machine code is looked at
-    (`compiling.undefined_registers`). `calls`: how often the host code called `cute.compile`.
+    `narrow`: how often each opcode stands in it that narrows without need (`compiling.narrowing`). `cubin`: of all
+    modules where they are kept, else of those whose machine code is looked at (`compiling.undefined_registers`).
+    `calls`: how often the host code called `cute.compile`.
     """
 
     report: ArchReport
-    narrow: str
+    narrow: dict[str, int]
     ptx: tuple[str, ...] = ()
     cubin: tuple[bytes, ...] = ()
     calls: int = 0

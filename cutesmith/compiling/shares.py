@@ -7,6 +7,7 @@ process leaves to others do nothing, as nothing is executed anyway.
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -51,6 +52,6 @@ def merged(replies: Sequence[CompiledFile]) -> CompiledFile:
         kernels[identity] = kernel if known is None else replace(known, launches=known.launches + kernel.launches)
     seconds = round(sum(reply.report.compile_seconds for reply in replies), 3)
     report = replace(first.report, compile_seconds=seconds, kernels=tuple(kernels.values()))
-    narrow = "; ".join(reply.narrow for reply in replies if reply.narrow)
+    narrow = dict(sum((Counter(reply.narrow) for reply in replies), Counter[str]()))
     ptx, cubin = (tuple(each for reply in replies for each in getattr(reply, part)) for part in ("ptx", "cubin"))
     return CompiledFile(report, narrow, ptx, cubin, first.calls)

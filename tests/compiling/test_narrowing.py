@@ -8,7 +8,10 @@ import torch
 
 from cutesmith.compiling.compilation import compile_kernel
 from cutesmith.compiling.narrowing import Compiled, described, narrow_instructions, opcodes_in, unexplained
+from cutesmith.compiling.requests import CompiledFile
+from cutesmith.compiling.shares import merged
 from cutesmith.compiling.types_seen import types_seen
+from cutesmith.verdicts import ArchReport, ExitCode
 
 ADVERSARIAL = Path(__file__).parents[2] / "evals" / "adversarial"
 NARROWING = {
@@ -61,3 +64,10 @@ def test_compiling_says_what_is_narrower_than_the_problem():
     )
     asked = compile_kernel(ADVERSARIAL / "o9_honest_half_asked_for.py", ("sm_90a",))
     assert asked.passed and "less than any type" not in asked.summary
+
+
+def test_shares_of_one_file_say_once_what_they_narrow():
+    report = ArchReport(arch="sm_90a", exit_code=ExitCode.PASSED, compile_seconds=1.0)
+    shares = [CompiledFile(report, {"cvt.rna.tf32.f32": 3}), CompiledFile(report, {})]
+    shares.append(CompiledFile(report, {"cvt.rna.tf32.f32": 4, "cvt.rn.f16.f32": 1}))
+    assert merged(shares).narrow == {"cvt.rna.tf32.f32": 7, "cvt.rn.f16.f32": 1}

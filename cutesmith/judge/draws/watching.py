@@ -42,19 +42,19 @@ _CASTING = frozenset("to int long short char byte type type_as".split())
 # Operations (of aten, in place or not) that refuse no values, neither on a CPU nor by an assertion of a GPU's kernel.
 _TAKES_ANY_VALUE = frozenset(
     "_adaptive_avg_pool2d _adaptive_avg_pool3d _batch_norm_impl_index _batch_norm_no_update _log_softmax "
-    "_native_batch_norm_legit_no_training _reshape_alias _scaled_dot_product_cudnn_attention "
+    "_native_batch_norm_legit_no_training _reshape_alias _safe_softmax _scaled_dot_product_cudnn_attention "
     "_scaled_dot_product_efficient_attention _scaled_dot_product_flash_attention "
     "_scaled_dot_product_flash_attention_for_cpu _softmax _to_copy _unsafe_view abs add addcdiv addcmul addmm "
-    "alias amax amin arange as_strided avg_pool1d avg_pool2d avg_pool3d baddbmm bmm cat chunk clamp clamp_max "
-    "clamp_min clone constant_pad_nd convolution copy cos cudnn_batch_norm cudnn_convolution cumsum detach elu "
-    "empty empty_like empty_strided eq erf exp exp2 expand expm1 fill flip full full_like ge gelu gt hardsigmoid "
-    "hardswish hardtanh le leaky_relu lift_fresh linear log log1p logical_and logical_not logical_or lt "
-    "masked_fill max_pool2d_with_indices max_pool3d_with_indices maximum mean minimum mish mm mul "
-    "native_batch_norm native_group_norm native_layer_norm ne neg new_empty new_full new_zeros ones ones_like "
-    "permute pow reciprocal reflection_pad2d relu repeat replication_pad2d roll rsqrt rsub scalar_tensor select "
-    "sigmoid silu sin slice softplus split split_with_sizes sqrt squeeze stack std sub sum t tanh transpose tril "
-    "triu unbind unfold unsqueeze upsample_bilinear2d upsample_nearest2d var var_mean view where zero zeros "
-    "zeros_like".split()
+    "alias amax amin arange as_strided avg_pool1d avg_pool2d avg_pool3d baddbmm bitwise_not bmm cat chunk clamp "
+    "clamp_max clamp_min clone constant_pad_nd convolution copy cos cudnn_batch_norm cudnn_convolution cumsum "
+    "detach elu empty empty_like empty_strided eq erf exp exp2 expand expm1 fill flip full full_like ge gelu gt "
+    "hardsigmoid hardswish hardtanh le leaky_relu lift_fresh linalg_vector_norm linear linspace log log1p log2 "
+    "logical_and logical_not logical_or lt masked_fill max_pool2d_with_indices max_pool3d_with_indices maximum "
+    "mean minimum mish mm mul native_batch_norm native_group_norm native_layer_norm ne neg new_empty new_full "
+    "new_zeros ones ones_like permute pow rand randn reciprocal reflection_pad2d relu repeat replication_pad2d "
+    "roll rsqrt rsub scalar_tensor select sigmoid sign silu sin slice softplus split split_with_sizes sqrt "
+    "squeeze stack std sub sum t tanh transpose tril triu unbind unfold uniform unsafe_split unsqueeze "
+    "upsample_bilinear2d upsample_nearest2d var var_mean view where zero zeros zeros_like".split()
 )
 _DIVIDES = frozenset("div floor_divide fmod remainder".split())  # a CPU refuses to divide integers by 0
 
