@@ -45,6 +45,7 @@ from cutesmith.patterns.cutting.row_reductions import with_row_reductions
 from cutesmith.patterns.cutting.runners_up import runners_up
 from cutesmith.patterns.cutting.scores import with_joined_factors, with_plain_scores
 from cutesmith.patterns.cutting.sharing import with_shared_kernels
+from cutesmith.patterns.cutting.short_lines import with_short_lines
 from cutesmith.patterns.cutting.short_reductions import with_short_reductions, with_taken_reductions
 from cutesmith.patterns.cutting.small_products import with_small_products
 from cutesmith.patterns.cutting.stored_reductions import with_stored_reductions
@@ -169,7 +170,7 @@ def whole_or_cut(graph: Graph, arch: str = "sm_90a", *, free_sizes: bool = False
 def ways_to_launch(graph: Graph, arch: str, *, free_sizes: bool) -> list[SinglePlan | ChainPlan]:
     """The plan that `whole_or_cut` takes, and behind it the others that were compared with it."""
     graph = replace(graph if free_sizes else with_scales(graph), free_sizes=free_sizes)
-    graph = with_reductions_in_place(graph)
+    graph = with_short_lines(with_reductions_in_place(graph))
     others, known = [other for change in SAID_OTHERWISE if (other := change(graph)) is not graph], Matches()
     plans = _one_or_cut(graph, known)
     if not any(node.op == "contract" for node in graph.nodes()):
@@ -231,6 +232,7 @@ def _one_or_cut(graph: Graph, known: Matches) -> list[SinglePlan | ChainPlan]:
     try:
         plan = first_match(graph, SINGLE)
         long = isinstance(plan, contraction.ContractionPlan) and plan.problem.epilogue_instructions > LONG_EPILOGUE
+        long |= isinstance(plan, transforms.TransformsPlan) and bool(plan.problem.spectra)
         return sorted([plan, *covers(graph, AROUND_PRODUCTS, known)], key=H200.seconds) if long else [plan]
     except UnmatchedError as refusal:
         try:

@@ -53,6 +53,11 @@ class GraphPlan:
         """Those of the first configuration, where they are far more than bytes and operations let expect; else 0."""
         return 0
 
+    @property
+    def shared_bytes(self) -> int:
+        """What the first configuration writes to shared memory and reads there, where barriers lie between; else 0."""
+        return 0
+
 
 def bytes_of_reads(graph: Graph, reads: Iterable[tuple[Node, Shape]]) -> int:
     """Bytes that must cross device memory once: what is read of arguments in these shapes, and all outputs.

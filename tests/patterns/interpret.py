@@ -169,11 +169,12 @@ def _evaluate(node: Node, operands: list[torch.Tensor], inputs: Sequence[Any], p
 
 def _transformed(transform: Transform, parts: list[torch.Tensor], wanted: int) -> torch.Tensor:
     """A part of PyTorch's own transform."""
+    length, kept = transform.length, slice(transform.start, transform.start + wanted)
     if transform.of_half:
-        return torch.fft.irfft(torch.complex(*parts), n=transform.length, norm="forward")
+        return torch.fft.irfft(torch.complex(*parts), n=length, norm="forward")[..., kept]
     z = torch.complex(*parts) if len(parts) > 1 else parts[0]
-    z = torch.fft.fft(z) if transform.sign < 0 else torch.fft.ifft(z, norm="forward")
-    return (z.imag if transform.imag else z.real)[..., :wanted]
+    z = torch.fft.fft(z, n=length) if transform.sign < 0 else torch.fft.ifft(z, n=length, norm="forward")
+    return (z.imag if transform.imag else z.real)[..., kept]
 
 
 def _repeated(scales: torch.Tensor, blocks: tuple[int, int], shape: Dims) -> torch.Tensor:

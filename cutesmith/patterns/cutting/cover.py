@@ -17,13 +17,14 @@ from cutesmith.patterns.chains.chain import Chain, ChainPlan, Result, returning,
 from cutesmith.patterns.contraction.plan import match as contraction
 from cutesmith.patterns.cutting.attended import Attended, attended_products
 from cutesmith.patterns.cutting.machine import H200
+from cutesmith.patterns.cutting.nested_transforms import transformed_again, transforms_inside, whole_transform
 from cutesmith.patterns.cutting.pieces import Matcher, Matches, Piece, Plan, has_order, without_unread
 from cutesmith.patterns.cutting.regions import MOST_OUTPUTS, Regions, base_of, is_pointwise_on_arguments, names_of
 from cutesmith.patterns.cutting.rounded_decisions import computed_twice, with_rounded
 from cutesmith.patterns.cutting.sharing import CUT
 from cutesmith.patterns.cutting.stored_values import first_stored, is_among, nodes_between, reading, seen_from
 from cutesmith.patterns.elementwise.plan import ElementwisePlan
-from cutesmith.patterns.graph.attributes import Input, Reduction, Sort, Transform
+from cutesmith.patterns.graph.attributes import Input, Reduction, Sort
 from cutesmith.patterns.graph.builder import GraphBuilder
 from cutesmith.patterns.graph.dtypes import ITEM_BYTES
 from cutesmith.patterns.graph.nodes import LEAVES, Graph, Node, nodes_of
@@ -55,7 +56,11 @@ def covers(graph: Graph, matchers: Sequence[Matcher], known: Matches | None = No
         taken = [product for each in attended for product in (each.first, each.last)]
         ways.insert(0, Regions(graph, fused=True, taken=taken))
     known = known or Matches()
-    ways_to_cut = [_Cover(graph, regions, matchers, known, attended if regions.taken else []) for regions in ways]
+    ways_to_cut = [
+        _Cover(graph, regions, matchers, known, attended if regions.taken else [], inside)
+        for inside in transforms_inside(fused.order)
+        for regions in ways
+    ]
     plans, refusals, again = list[ChainPlan](), list[UnmatchedError](), set[int]()
     for cover in ways_to_cut:
         try:
@@ -91,6 +96,8 @@ class _Cover:
     known: Matches
     attended: Sequence[Attended]
     """Pairs of products that one pattern takes: what it leaves in memory, and what it reads from there."""
+    inside: frozenset[int] = frozenset()
+    """The ids of transforms that may be part of the launch of another one."""
     stored: dict[int, Node] = field(default_factory=dict)
     pieces: list[Piece] = field(default_factory=list)
     refused: list[Node] = field(default_factory=list)
@@ -132,7 +139,7 @@ class _Cover:
         inside = {id(node) for each in self.attended for node in each.inside}
         inside |= {id(base_of(node)) for region in self.regions.found for node in region.turned if node.op == "stored"}
         needed |= {id(base): base for base in bases if id(base) not in inside}
-        needed |= {id(node): node for node in _transformed_again(self.regions.order)}
+        needed |= {id(node): node for node in transformed_again(self.regions.order) if id(node) not in self.inside}
         wholes = (node for each in self.attended for node in (each.end, *each.operands, *each.beside))
         for node in (*self.graph.outputs, *wholes):
             needed[id(base_of(node))] = base_of(node)
@@ -328,30 +335,13 @@ def _launches_before(order: Sequence[Node]) -> dict[int, frozenset[object]]:
     for node in order:
         of_inputs = frozenset[object]().union(*(behind[id(child)] for child in node.inputs))
         if node.op == "transform":
-            of_inputs |= {_whole_transform(node)}
+            of_inputs |= {whole_transform(node)}
         elif node.op == "stored" and base_of(node).op == "transform":
-            of_inputs |= {("stored", _whole_transform(base_of(node)))}
+            of_inputs |= {("stored", whole_transform(base_of(node)))}
         before[id(node)] = of_inputs | {id(node)} if node.op == "contract" else of_inputs
         sums = {node.inputs[0].shape} if node.op == "partial_sums" else set[object]()
         behind[id(node)] = before[id(node)] | sums
     return before
-
-
-def _whole_transform(node: Node) -> tuple[object, ...]:
-    """What both parts of a transform have in common."""
-    return (*map(id, node.inputs), replace(Transform.of(node), imag=False))
-
-
-def _transformed_again(order: Sequence[Node]) -> list[Node]:
-    """The transforms that others are made of: a launch makes one."""
-    found = dict[int, Node]()
-    behind = dict[int, dict[int, Node]]()  # by the id of each node the transforms that it is made of
-    for node in order:
-        of_inputs = {key: each for child in node.inputs for key, each in behind[id(child)].items()}
-        is_transform = node.op == "transform"
-        found |= of_inputs if is_transform else {}
-        behind[id(node)] = {id(node): node} if is_transform else of_inputs
-    return list(found.values())
 
 
 def _of_same_rows(targets: Sequence[Node]) -> list[list[Node]]:

@@ -27,10 +27,13 @@ class Machine:
     launch_seconds: float
     block_bytes_per_second: float
     """Of a block alone on its multiprocessor."""
+    shared_bytes_per_second: float
+    """Of the shared memory of all multiprocessors."""
 
     def seconds(self, plan: SinglePlan | ChainPlan, arch: str = "sm_90a") -> float:
         """The predicted time of all launches: each waits for the slowest of memory, arithmetic, instructions.
 
+        Rounds through shared memory, with barriers, overlap with these in part: the root of the sum of squares.
         Products have the form that `arch` gives them; infinite where it gives them none.
         """
         if isinstance(plan, ChainPlan):
@@ -42,11 +45,13 @@ class Machine:
         rate = self.rounding_instructions_per_second if rounds else self.instructions_per_second
         arithmetic = (plan.computed.flops + more_instructions(plan.computed, fast=rounds)) / rate
         moved = plan.algorithmic_bytes + plan.repeated_bytes
-        return self.launch_seconds + max(
-            moved / min(self.bytes_per_second, self.block_bytes_per_second * plan.blocks),
+        memory = moved / min(self.bytes_per_second, self.block_bytes_per_second * plan.blocks)
+        work = max(
             plan.seconds(arch) if isinstance(plan, AttentionPlan | AttentionGradientPlan) else arithmetic,
             32 * plan.warp_instructions / self.rounding_instructions_per_second,
         )
+        shared = plan.shared_bytes / self.shared_bytes_per_second
+        return self.launch_seconds + (math.hypot(memory, work, shared) if shared else max(memory, work))
 
     def prediction(self, plan: SinglePlan | ChainPlan) -> str:
         """A sentence: what the plan moves and computes at the traced shapes, and the time that is predicted for it."""
@@ -65,4 +70,5 @@ H200 = Machine(
     rounding_instructions_per_second=ISSUED_PER_SECOND * WHERE_ROUNDED,
     launch_seconds=2e-6,
     block_bytes_per_second=58e9,  # a layer norm of 16 rows of 4 million floats
+    shared_bytes_per_second=132 * 128 * 1.755e9,  # 32 banks of 4 bytes a cycle
 )

@@ -245,15 +245,17 @@ class Sort(Attributes):
 class Transform(Attributes):
     """Which part of a Fourier transform along the last dimension: sums of z[j] * exp(sign * 2πi * j * k / length).
 
-    The inputs are the real parts of z, and the imaginary ones where they are not 0. The result has the first sums, as
-    many as its shape says. `of_half`: z[j] are given up to the middle alone; the others are their conjugates, in
-    reverse, and the sums are real. Imaginary parts of the first and the middle number count as 0 then.
+    The inputs are the real parts of z, and the imaginary ones where they are not 0; zeros are behind those that are
+    given. The result has the sums from `start` on, as many as its shape says. `of_half`: z[j] are given up to the
+    middle alone; the others are their conjugates, in reverse, and the sums are real. Imaginary parts of the first and
+    the middle number count as 0 then.
     """
 
     length: int
     sign: int
     imag: bool = False
     of_half: bool = False
+    start: int = 0
 
 
 @dataclass(frozen=True)

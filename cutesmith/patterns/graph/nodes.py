@@ -57,6 +57,7 @@ from cutesmith.patterns.graph.attributes import (
     Number,
     Reshaping,
     Sized,
+    Transform,
     View,
     Viewed,
 )
@@ -269,7 +270,8 @@ def _flops(node: Node) -> int:
     if node.op == "pool":
         return math.prod(node.inputs[0].shape)
     if node.op == "transform":  # 5 n log2(n) for both parts
-        return int(2.5 * math.prod(node.inputs[0].shape) * math.log2(max(2, node.inputs[0].shape[-1])))
+        length = Transform.of(node).length
+        return int(2.5 * math.prod(node.shape[:-1]) * length * math.log2(max(2, length)))
     if node.is_reduction or node.op in ("scan", "sort", "scatter", "partial_sums"):
         return max(math.prod(each.shape) for each in node.inputs)
     return math.prod(node.shape) if node.is_pointwise else 0

@@ -63,15 +63,10 @@ def real_sums(real: torch.Tensor, imag: torch.Tensor, length: int) -> torch.Tens
     Imaginary parts of the first and of the middle number are taken for 0.
     """
     count = real.shape[-1]
+    if real.dtype == torch.float32 and count == length // 2 + 1 and is_taken(length, is_real=True):
+        return torch.ops.cutesmith.fourier_of_half(real, imag, length)  # type: ignore[no-any-return]
     place = torch.arange(count, device=real.device)
     once = (place == 0) | (2 * place == length)
-    if real.dtype == torch.float32 and count == length // 2 + 1 and is_taken(length, is_real=True):
-        if length % 2 == 0:
-            return torch.ops.cutesmith.fourier_of_half(real, imag, length)  # type: ignore[no-any-return]
-        place = torch.arange(length, device=real.device)
-        nearest = torch.minimum(place, length - place)
-        imag = torch.where(once, 0.0, imag)[..., nearest]
-        return transform((real[..., nearest], torch.where(place < count, imag, -imag)), length, 1, length)[0]
     counted = torch.where(once, 1.0, 2.0).to(real.dtype)
     return transform((real * counted, torch.where(once, 0.0, imag * counted)), length, 1, length, only_real=True)[0]
 
