@@ -51,6 +51,10 @@ def blurred(x):
     return F.conv1d(x, (taps / taps.sum()).expand(x.shape[1], 1, 3), groups=x.shape[1])
 
 
+def means_of_a_box(x):
+    return F.conv2d(x, x.new_ones(3, 1, 3, 3) / 9, groups=3)
+
+
 def recurrent(kind, x, state, *weights):
     settings = (weights, True, 1, 0.0, False, False, False)  # biases, layers, dropout, training, both ways, batch first
     return kind(x, state, *settings)
@@ -82,6 +86,7 @@ CASES = {
     "rnn": (partial(recurrent, torch.rnn_tanh), (normal(2, 2, 3), normal(1, 2, 4), *weights_of(1))),
     "expanded": (scanned_and_pooled, (normal(3, 6, 8),)),
     "taps_of_numbers": (sobel, (normal(2, 1, 5, 6),)),
+    "taps_of_one_number": (means_of_a_box, (normal(2, 3, 5, 6),)),
     "taps_that_are_computed": (blurred, (normal(2, 3, 9),)),
     "nothing_before": (lambda x: x.new_zeros(3, 2) @ x, (normal(2, 3),)),
     "three_factors": (F.bilinear, (normal(6, 5), normal(6, 7), normal(4, 5, 7), normal(4))),

@@ -41,7 +41,9 @@ def contract(
 
 
 def _with_one_number(build: GraphBuilder, a: Node, b: Node, dtype: str) -> Node | None:
-    """The product where a factor is one number everywhere, None where neither is."""
+    """The product where a factor is one number everywhere, None where neither is; windows are read by products only."""
+    if "windows" in (a.op, b.op):
+        return None
     wide, shape = compute_dtype(dtype), _product_shape(a, b)
     for factor, other, dim in ((b, a, -1), (a, b, -2)):
         if (number := _one_number(factor)) is not None and _one_number(other) is None:
