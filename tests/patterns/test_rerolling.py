@@ -187,6 +187,23 @@ def test_other_steps_stay_steps(step):
     torch.testing.assert_close(interpret(graph, (X,))[0], function(X))
 
 
+def test_places_of_the_best_states_before_are_those_of_steps():
+    """As in Viterbi's algorithm: a step is a maximum over the state before, whose places alone are put side by side."""
+
+    def function(scores, changes):
+        best, places = scores[:, 0], []
+        for t in range(1, 6):
+            top, place = (best[:, :, None] + changes[None]).max(1)
+            best = top + scores[:, t]
+            places.append(place)
+        return torch.stack(places, 1)
+
+    inputs = normal(2, 6, 5), normal(5, 5, seed=1)
+    graph = trace_function(function, inputs)
+    assert not any(node.op in ("scan", "carried") for node in graph.nodes())
+    assert torch.equal(interpret(graph, inputs)[0], function(*inputs))
+
+
 @pytest.mark.slow
 def test_what_is_read_between_writes_is_what_was_written():
     def function(x):

@@ -94,12 +94,14 @@ class _Rolling:
             if recurrence.carries(steps, at):
                 return recurrence.carried
         ways = (self._sliced, self._counted, self._seen_otherwise, self._stepwise)
-        used = [recurrence.used for recurrence in self.open]
+        used, found_before = [recurrence.used for recurrence in self.open], dict(self.found)
         for way in (*ways, self._odd_at_an_end, self._one_step_off):
             try:
                 if (found := way(steps, at)) is not None:
                     return found
             except Unlike:
+                if any(each.used != before for each, before in zip(self.open, used, strict=True)):
+                    self.found = dict(found_before)  # what was found since may be made of a state before
                 for recurrence, before in zip(self.open, used, strict=True):
                     recurrence.used = before
         raise Unlike
