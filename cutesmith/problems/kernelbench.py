@@ -33,6 +33,7 @@ import torch  # noqa: E402
 from torch.utils._pytree import tree_map_only  # noqa: E402 - inputs may be lists of tensors
 
 STATE_NAMES = {names}
+FORWARD_COUNT = {count}  # inputs of forward, which come first
 
 
 def new_model():
@@ -175,6 +176,7 @@ def adapter_source(forward: list[str], state: list[str], draws: int = 0) -> str:
     first = len(names) - draws
     text = ADAPTER.format(
         names=_tuple(map(repr, state)),
+        count=len(forward),
         parameters=", ".join(names),
         state=_tuple(names[len(forward) : first]),
         forward=_tuple(names[: len(forward)]),

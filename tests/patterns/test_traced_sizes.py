@@ -9,7 +9,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from cutesmith.patterns.tracing.trace import trace_function
+from cutesmith.patterns.tracing.trace import trace_function, trace_problem
+from cutesmith.problems.loading import load_file
 from tests.patterns.row_cases import integers
 from tests.patterns.running import normal
 from tests.patterns.test_trace import check
@@ -76,3 +77,34 @@ def test_the_length_of_a_sorted_line_is_told_apart_from_an_equal_size():
 def test_an_integer_that_is_a_size_alone_is_followed():
     graph = trace_function(lambda x, n: x[:, : n - 1] * 2, (normal(4, 6), 3))
     assert graph.holds_for_other_sizes
+
+
+NETWORK = """
+import torch
+
+
+class Model(torch.nn.Module):
+    def __init__(self, layers):
+        super().__init__()
+        self.layers = torch.nn.Sequential(*(torch.nn.Linear(6, 6) for _ in range(layers)))
+
+    def forward(self, x, scale):
+        return (self.layers(x) * scale + torch.rand(6, device=x.device)).softmax(-1)
+
+
+def get_inputs():
+    return [torch.randn(4, 6), torch.randn(4, 1)]
+
+
+def get_init_inputs():
+    return [LAYERS]
+"""
+
+
+@pytest.mark.parametrize("layers", [3, 32])
+def test_a_network_of_many_parameters_holds_their_sizes_alone(write_file, layers):
+    loaded = load_file(write_file(NETWORK.replace("LAYERS", str(layers)), "problem.py"))
+    graph = trace_problem(loaded)
+    own = {(at, dim) for at in range(2, 2 + 2 * layers) for dim in range(2 - at % 2)}  # weights and biases in turns
+    assert graph.holds_for_other_sizes
+    assert graph.held & own == (own if layers == 32 else set()) and (0, 0) not in graph.held

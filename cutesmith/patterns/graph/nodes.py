@@ -48,6 +48,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from cutesmith.patterns.graph.attributes import (
     NONE,
@@ -178,7 +179,11 @@ class Graph:
 
     def nodes(self) -> Iterator[Node]:
         """Every node once, inputs before users."""
-        return nodes_of(self.outputs)
+        return iter(self._order)
+
+    @cached_property
+    def _order(self) -> tuple[Node, ...]:
+        return tuple(nodes_of(self.outputs))
 
     @property
     def holds_for_other_sizes(self) -> bool:
@@ -283,17 +288,16 @@ def nodes_of(outputs: tuple[Node, ...], known: Iterable[int] = ()) -> Iterator[N
     Those whose id is in `known`, and what they alone are made of, are left out.
     """
     seen = set(known)
-    stack: list[tuple[Node, bool]] = [(node, False) for node in reversed(outputs)]
+    stack = list(reversed(outputs))
     while stack:
-        node, ready = stack.pop()
-        if id(node) in seen:
+        node = stack[-1]
+        if id(node) not in seen and (left := [child for child in node.inputs if id(child) not in seen]):
+            stack.extend(reversed(left))
             continue
-        if ready:
+        stack.pop()
+        if id(node) not in seen:
             seen.add(id(node))
             yield node
-        else:
-            stack.append((node, True))
-            stack.extend((child, False) for child in reversed(node.inputs))
 
 
 def places_of(order: Iterable[Node]) -> dict[int, int]:
@@ -328,7 +332,7 @@ def with_values(graph: Graph, values: Mapping[int, Node]) -> Graph:
 
 def _rebuilt(graph: Graph, change: Callable[[Node], Node], known: Mapping[int, Node]) -> Graph:
     done = dict(known)
-    for node in nodes_of(graph.outputs, known):
+    for node in nodes_of(graph.outputs, known) if known else graph.nodes():
         inputs = tuple(done[id(child)] for child in node.inputs)
         same = all(new is old for new, old in zip(inputs, node.inputs, strict=True))
         done[id(node)] = change(node if same else replace(node, inputs=inputs))

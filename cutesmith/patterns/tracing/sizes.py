@@ -25,14 +25,14 @@ from cutesmith.patterns.tracing.scalars import untraceable
 from cutesmith.patterns.tracing.study import Series, Study, Trace, changes, kept_places
 
 
-def follow_sizes(graph: Graph, trace: Trace, numbers: Sequence[int] = ()) -> Graph:
+def follow_sizes(graph: Graph, trace: Trace, numbers: Sequence[int] = (), model: frozenset[str] = frozenset()) -> Graph:
     """The graph with laws in place of numbers that follow sizes, or marked as one of fixed shapes.
 
     `trace` runs the function again on arguments of other shapes. It raises what the function raises for them, or
     TooManyOperations. `numbers` are the places of integers among the arguments that are followed as sizes are;
-    UnmatchedError where one has no law.
+    UnmatchedError where one has no law. The sizes of the arguments of a `model` are held.
     """
-    study = Study(graph, trace, tuple(numbers))
+    study = Study(graph, trace, tuple(numbers), model)
     followed, followed_groups = replace(graph, fixed_shapes=True), tuple[Group, ...]()
     for groups in study.ways():
         found, finer = _following(study, groups)
@@ -43,7 +43,7 @@ def follow_sizes(graph: Graph, trace: Trace, numbers: Sequence[int] = ()) -> Gra
     grown_numbers = {index for group in followed_groups for index, dim in group if dim < 0}
     if numbers and (grown_numbers != set(numbers) or not followed.holds_for_other_sizes):
         raise untraceable(" or ".join(graph.arguments[index].name for index in numbers))
-    held = followed.held.union(kept_places(graph), study.other_sizes(followed_groups))
+    held = followed.held.union(kept_places(graph), study.of_model, study.other_sizes(followed_groups))
     if not followed.holds_for_other_sizes:
         return replace(followed, held=held)
     together = SizesTogether(study, followed_groups)

@@ -44,6 +44,8 @@ class Study:
     graph: Graph
     trace: Trace
     numbers: tuple[int, ...] = ()
+    model: frozenset[str] = frozenset()
+    """Arguments whose sizes a model has fixed."""
     known: dict[Grown, Graph | None] = field(default_factory=dict)
     numbers_of: dict[Grown, dict[Slot, float] | None] = field(default_factory=dict)
 
@@ -225,12 +227,18 @@ class Study:
 
     def places(self) -> Iterator[tuple[Place, int]]:
         """Every size and number that may be another in another call."""
-        kept = set(kept_places(self.graph))
+        kept = {*kept_places(self.graph), *self.of_model}
         for index, argument in enumerate(self.graph.arguments):
             for dim, size in enumerate(argument.shape):
                 if (index, dim) not in kept:
                     yield (index, dim), size
         yield from (((index, -1), self.graph.arguments[index].sizes[-1]) for index in self.numbers)
+
+    @cached_property
+    def of_model(self) -> frozenset[Place]:
+        """The dimensions of a model's own tensors."""
+        own = (at for at, argument in enumerate(self.graph.arguments) if argument.name in self.model)
+        return frozenset((at, dim) for at in own for dim in range(len(self.graph.arguments[at].shape)))
 
     def _beside(self, growth: Growth) -> dict[Slot, float] | None:
         """The numbers of a trace on larger arguments; None where the function refuses them or does something else."""

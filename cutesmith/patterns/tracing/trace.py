@@ -41,6 +41,9 @@ if TYPE_CHECKING:
 MOST_OPERATIONS = 6000
 """Of a trace on larger arguments, where a loop has more steps then: two seconds."""
 
+FEWEST_PARAMETERS = 64
+"""Parameters and buffers of a model from which on their sizes are held: of DenseNet-121 they took 118 of 137 traces."""
+
 MOST_FREED = 8
 """Numbers that are tried one by one, whether the kernel has to hold them: each takes a trace."""
 
@@ -59,7 +62,15 @@ def trace_problem(loaded: LoadedFile) -> Graph:
     inputs = contract.listed(drawn(loaded.get_inputs))
     with cuda_as_cpu(fake=True):
         contract.check_arity(loaded.reference_fn, "reference_fn", inputs)
-        return _trace(loaded.reference_fn, inputs, str(loaded.contract.path))
+        return _trace(loaded.reference_fn, inputs, str(loaded.contract.path), _sized_by_model(loaded, inputs))
+
+
+def _sized_by_model(loaded: LoadedFile, inputs: Sequence[Any]) -> frozenset[str]:
+    """The parameters and buffers of a network of many: it has each of them in one size, and none of another model."""
+    if not loaded.contract.wraps_model or len(loaded.module.STATE_NAMES) < FEWEST_PARAMETERS:
+        return frozenset()
+    first, count = loaded.module.FORWARD_COUNT, len(loaded.module.STATE_NAMES)
+    return frozenset(names_of(loaded.reference_fn, inputs, unnamed="x")[first : first + count])
 
 
 def drawn(draw: Callable[[], Any]) -> Any:
@@ -105,12 +116,14 @@ def _integers(arguments: Sequence[Argument]) -> tuple[int, ...]:
     return tuple(i for i, each in enumerate(arguments) if each.kind == "scalar" and each.dtype == "int")
 
 
-def _trace(function: Callable[..., Any], inputs: Sequence[Any], path: str) -> Graph:
+def _trace(
+    function: Callable[..., Any], inputs: Sequence[Any], path: str, model: frozenset[str] = frozenset()
+) -> Graph:
     """The graph of the function, options held; where that cannot be, with as few numbers held as can be found."""
 
     def holding(places: Collection[int]) -> Graph:
         special = specialised(function, inputs, places)
-        return replace(_trace_free(special.function, special.inputs, path), call=special.call)
+        return replace(_trace_free(special.function, special.inputs, path, model), call=special.call)
 
     numbers = numbers_of(inputs)
     try:
@@ -125,17 +138,17 @@ def _trace(function: Callable[..., Any], inputs: Sequence[Any], path: str) -> Gr
     return graph
 
 
-def _trace_free(function: Callable[..., Any], inputs: Sequence[Any], path: str) -> Graph:
+def _trace_free(function: Callable[..., Any], inputs: Sequence[Any], path: str, model: frozenset[str]) -> Graph:
     """The graph of a function of tensors and numbers, which stay free."""
     arguments = arguments_of(function, inputs)
     integers = _integers(arguments)
     try:
-        return _traced(function, arguments, path, ())
+        return _traced(function, arguments, path, (), model=model)
     except UnmatchedError as refusal:
         try:
             if not integers or not all(arguments[index].sizes for index in integers):
                 raise
-            return _traced(function, arguments, path, integers)
+            return _traced(function, arguments, path, integers, model=model)
         except UnmatchedError:
             raise refusal from None
 
@@ -147,10 +160,11 @@ def _traced(
     sizes: tuple[int, ...],
     *,
     known: tuple[int, ...] = (),
+    model: frozenset[str] = frozenset(),
 ) -> Graph:
     """The graph where the integers in the places `sizes` decide shapes: they are followed as sizes are.
 
-    Those in the places `known` are what they are.
+    Those in the places `known` are what they are. The sizes of the arguments of a `model` are held.
     """
     with _facade():  # one for all traces
         followed = {i: each.value for i, each in enumerate(arguments) if each.value is not None}
@@ -166,7 +180,7 @@ def _traced(
         def larger(grown: tuple[Argument, ...]) -> Graph:
             return _Run(function, grown, path, follow=True, sizes=sizes, known=known, most=most).graph()
 
-        return follow_sizes(graph, larger, numbers=sizes)
+        return follow_sizes(graph, larger, numbers=sizes, model=model)
 
 
 def _most_operations(run: _Run) -> int:
