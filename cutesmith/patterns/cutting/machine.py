@@ -33,7 +33,8 @@ class Machine:
     def seconds(self, plan: SinglePlan | ChainPlan, arch: str = "sm_90a") -> float:
         """The predicted time of all launches: each waits for the slowest of memory, arithmetic, instructions.
 
-        Rounds through shared memory, with barriers, overlap with these in part: the root of the sum of squares.
+        Rounds through shared memory, with barriers, overlap with memory and instructions in part: the root of the sum
+        of squares of the three.
         Products have the form that `arch` gives them; infinite where it gives them none.
         """
         if isinstance(plan, ChainPlan):
@@ -46,12 +47,12 @@ class Machine:
         arithmetic = (plan.computed.flops + more_instructions(plan.computed, fast=rounds)) / rate
         moved = plan.algorithmic_bytes + plan.repeated_bytes
         memory = moved / min(self.bytes_per_second, self.block_bytes_per_second * plan.blocks)
-        work = max(
-            plan.seconds(arch) if isinstance(plan, AttentionPlan | AttentionGradientPlan) else arithmetic,
-            32 * plan.warp_instructions / self.rounding_instructions_per_second,
-        )
-        shared = plan.shared_bytes / self.shared_bytes_per_second
-        return self.launch_seconds + (math.hypot(memory, work, shared) if shared else max(memory, work))
+        instructions = 32 * plan.warp_instructions / self.rounding_instructions_per_second
+        if plan.shared_bytes:
+            shared = plan.shared_bytes / self.shared_bytes_per_second
+            return self.launch_seconds + math.hypot(memory, instructions, shared)
+        own = plan.seconds(arch) if isinstance(plan, AttentionPlan | AttentionGradientPlan) else arithmetic
+        return self.launch_seconds + max(memory, own, instructions)
 
     def prediction(self, plan: SinglePlan | ChainPlan) -> str:
         """A sentence: what the plan moves and computes at the traced shapes, and the time that is predicted for it."""
