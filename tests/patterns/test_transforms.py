@@ -7,6 +7,7 @@ import math
 import pytest
 import torch
 
+from cutesmith.patterns.cutting.machine import H200
 from cutesmith.patterns.graph.line_lengths import is_taken
 from cutesmith.patterns.match import plan_kernel
 from cutesmith.patterns.tracing.trace import trace_function
@@ -87,6 +88,11 @@ FUSED = {
     "both halves": lambda x, y: torch.fft.fft(x).real.contiguous(),
     "inverse": lambda x, y: torch.fft.ifft(torch.complex(x, y), norm="ortho").imag.contiguous(),
     "longer": lambda x, y: torch.fft.rfft(x, n=32).abs(),
+    "longer, odd": lambda x, y: torch.fft.rfft(x[:, :15] * y[:, :15], n=32).abs(),
+    "longer, complex": lambda x, y: torch.fft.fft(torch.complex(x, y), n=40).real.contiguous(),
+    "a part": lambda x, y: torch.fft.rfft(x)[:, 3:9].abs(),
+    "a part, complex": lambda x, y: torch.fft.fft(torch.complex(x, y))[:, 5:19].imag.contiguous(),
+    "a part of a real line": lambda x, y: torch.fft.irfft(torch.complex(x, y)[:, :21], n=40)[:, 7:20] * y[:, :13],
     "shorter": lambda x, y: torch.fft.rfft(x, n=20).abs(),
     "filtered": lambda x, y: torch.fft.irfft(torch.complex(x, y)[:, :21] * torch.complex(y[0], x[0])[:21]),
     "hermitian": lambda x, y: torch.fft.hfft(torch.complex(x, y)[:, :21], norm="ortho"),
@@ -166,6 +172,28 @@ def test_kernels_serve_other_numbers_of_lines(name, tmp_path):
             other = normal(count, 3, 24, seed=2)
             ours = kernel_fn(move(other), move(y)).cpu()
             assert relative(ours, function(other.double(), y.double())) < 1e-6
+
+
+def of_frames(x, window):
+    return torch.log1p(torch.fft.rfft(x.unfold(-1, 512, 128) * window).abs())
+
+
+MEASURED = {
+    "magnitudes": (lambda x: torch.fft.rfft(x).abs(), [(10000, 1024)], 29.1),
+    "parts": (rfft, [(10000, 1024)], 28.1),
+    "magnitudes of 480": (lambda x: torch.fft.rfft(x).abs(), [(20000, 480)], 27.2),
+    "complex": (fft, [(10000, 1024)] * 2, 49.0),
+    "complex of 480": (fft, [(20000, 480)] * 2, 45.9),
+    "spectrogram": (of_frames, [(16, 160000), (512,)], 24.7),
+}
+"""Functions, shapes, and what an H200 took in µs (evals/results/h200/patterns/transforms_and_heads.json)."""
+
+
+@pytest.mark.parametrize("name", MEASURED)
+def test_predicted_times_are_near_those_that_were_measured(name):
+    function, shapes, measured = MEASURED[name]
+    plan = plan_kernel(trace_function(function, [torch.empty(shape) for shape in shapes]), "sm_90a")
+    assert H200.seconds(plan) * 1e6 == pytest.approx(measured, rel=0.16)
 
 
 @SLOW
