@@ -20,7 +20,7 @@ from cutesmith.patterns.graph.attributes import (
     Reshaping,
 )
 from cutesmith.patterns.graph.dtypes import FLOATS8, PROMOTION, compute_dtype, is_float, same_class, widens
-from cutesmith.patterns.graph.node_table import IN_MEMORY, NodeTable
+from cutesmith.patterns.graph.node_table import IN_MEMORY, PRODUCTS, NodeTable, is_made_of
 from cutesmith.patterns.graph.nodes import Node
 from cutesmith.patterns.graph.operations import POINTWISE
 from cutesmith.patterns.graph.reshape_views import reshape_view
@@ -42,6 +42,9 @@ MOST_VIEWED = 48
 """Operations that are computed where a view of their result is read; of more the result is stored."""
 
 MAX_POWER = 16  # up to here an integer exponent becomes multiplications
+
+WIDEST_HEAD = 256
+"""Columns of a head whose norm or rotation a product's kernel may compute: `contraction/row_values.py` has as many."""
 
 HALVES = (1.5, -1.5, 2.5, -2.5)
 """Exponents that become multiplications of a root: 3 to 20 instructions, where `pow` takes 88."""
@@ -296,8 +299,8 @@ class GraphBuilder(NodeTable):
             places = [self._reshape_broadcast(place, node.shape, shape) for place in node.inputs[1:]]
             known = [self.materialise(place) for place in places if place is not None]
             return self.node("take", (node.inputs[0], *known), shape, node.dtype) if len(known) == len(places) else None
-        if not node.is_pointwise:
-            return None
+        if not node.is_pointwise or (_only_adds_ones(node.shape, shape) and is_made_of(node, PRODUCTS)):
+            return None  # a product's kernel has values of its own shape, without ones of a batch or of a token
         pushed = [self._reshape_broadcast(each, node.shape, shape) for each in node.inputs]
         inputs = [each for each in pushed if each is not None]
         if len(inputs) < len(pushed):
@@ -334,6 +337,12 @@ class GraphBuilder(NodeTable):
         if along != before[-1]:
             place = self("floor_div", place, math.prod(node.shape[dim] for dim in before if dim > along))
         return place if along == before[0] else self("remainder", place, node.shape[along])
+
+
+def _only_adds_ones(old: Shape, new: Shape) -> bool:
+    """Whether a reshape adds those of one sequence, or of one token of each; columns as few as a head's may be one."""
+    is_wide = old[-1:] > (WIDEST_HEAD,)
+    return is_squeeze(new, old) and (is_wide or new == (1,) * (len(new) - len(old)) + old)
 
 
 def is_long(node: Node, joined: Container[int] = ()) -> bool:

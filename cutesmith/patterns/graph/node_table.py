@@ -20,6 +20,8 @@ from cutesmith.patterns.graph.shapes import Shape
 IN_MEMORY = frozenset({"input", "stored"})
 """Operations whose values lie in device memory, and can be seen through views."""
 
+PRODUCTS = frozenset({"contract"})
+
 
 class NodeTable:
     """Makes nodes and rewrites nothing; equal requests return the same one (hash-consing).
@@ -148,6 +150,20 @@ class NodeTable:
         return UnmatchedError(
             f"{self.origin}: {message}", operation=str(self.origin), hint="a model is needed for this function"
         )
+
+
+def is_made_of(node: Node, operations: frozenset[str]) -> bool:
+    """Whether one of these operations is part of the value, of what is computed after the launches before it."""
+    seen: set[int] = set()
+    stack = [node]
+    while stack:
+        each = stack.pop()
+        if each.op in operations:
+            return True
+        if id(each) not in seen and each.op not in IN_MEMORY:
+            seen.add(id(each))
+            stack.extend(each.inputs)
+    return False
 
 
 def _node_key(op: str, inputs: Sequence[Node], shape: Shape, dtype: str, attrs: Attributes) -> tuple[object, ...]:

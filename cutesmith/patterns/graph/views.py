@@ -11,11 +11,9 @@ from dataclasses import replace
 
 from cutesmith.patterns.graph.attributes import TRANSPOSED, Gather, Iota, Reduction, View
 from cutesmith.patterns.graph.builder import GraphBuilder
-from cutesmith.patterns.graph.node_table import IN_MEMORY
+from cutesmith.patterns.graph.node_table import IN_MEMORY, PRODUCTS, is_made_of
 from cutesmith.patterns.graph.nodes import REDUCTIONS, Node
 from cutesmith.patterns.graph.shapes import Shape, common_parts, is_squeeze, kept_positions, same_last
-
-PRODUCTS = frozenset({"contract"})
 
 # Permute
 
@@ -56,7 +54,7 @@ def _turned(build: GraphBuilder, node: Node, dims: Sequence[int]) -> Node:
         return viewed
     if node.op == "expand":
         return build.expand(_permute_broadcast(build, node.inputs[0], dims), shape)
-    if _is_made_of(node, PRODUCTS):
+    if is_made_of(node, PRODUCTS):
         return push_permute(build, build.stored(node), dims)
     return _permute_node(build, node, dims, shape)
 
@@ -116,7 +114,7 @@ def _permute_broadcast(build: GraphBuilder, node: Node, dims: Sequence[int]) -> 
     if all(size == 1 for size in node.shape):
         return node if not node.shape else build.reshape(node, ())
     padded = build.reshape(node, (1,) * (len(dims) - len(node.shape)) + node.shape)
-    if _keeps_order(padded, dims) and _is_made_of(padded, REDUCTIONS) and not _is_made_of(padded, PRODUCTS):
+    if _keeps_order(padded, dims) and is_made_of(padded, REDUCTIONS) and not is_made_of(padded, PRODUCTS):
         # What it is made of is turned, as its other operands are: a reshape would hide that it is a value of rows.
         return build.viewed_once(("turn", *dims), padded, lambda: _turned(build, padded, dims))
     return push_permute(build, padded, dims)
@@ -164,7 +162,7 @@ def _sliced(build: GraphBuilder, node: Node, dim: int, span: tuple[int, int, int
         return _slice_input(build, node, dim, *span)
     if node.op == "expand":
         return build.expand(_slice_broadcast(build, node.inputs[0], node.shape, dim, span), shape)
-    if _is_made_of(node, PRODUCTS):
+    if is_made_of(node, PRODUCTS):
         return push_slice(build, build.stored(node), dim, *span)
     if node.op == "iota":
         along = Iota.of(node).dim
@@ -204,17 +202,3 @@ def _slice_node(build: GraphBuilder, node: Node, dim: int, span: tuple[int, int,
         at = kept_positions(node.inputs[0].shape, node.shape)[dim]
         return build.reshape(push_slice(build, node.inputs[0], at, *span), shape)
     return push_slice(build, build.stored(node), dim, *span)
-
-
-def _is_made_of(node: Node, operations: frozenset[str]) -> bool:
-    """Whether one of these operations is part of the value, of what is computed after the launches before it."""
-    seen: set[int] = set()
-    stack = [node]
-    while stack:
-        each = stack.pop()
-        if each.op in operations:
-            return True
-        if id(each) not in seen and each.op not in IN_MEMORY:
-            seen.add(id(each))
-            stack.extend(each.inputs)
-    return False
