@@ -15,6 +15,7 @@ from cutesmith.patterns.chains.chain import ChainPlan, SinglePlan
 from cutesmith.patterns.columns import plan as columns
 from cutesmith.patterns.contraction import plan as contraction
 from cutesmith.patterns.cutting.attention_gradients import with_attention_gradients
+from cutesmith.patterns.cutting.column_halves import with_column_halves
 from cutesmith.patterns.cutting.counts import with_counts
 from cutesmith.patterns.cutting.cover import covers
 from cutesmith.patterns.cutting.dual_products import with_dual_products
@@ -51,6 +52,7 @@ from cutesmith.patterns.cutting.small_products import with_small_products
 from cutesmith.patterns.cutting.stored_reductions import with_stored_reductions
 from cutesmith.patterns.cutting.tables import with_tables
 from cutesmith.patterns.cutting.transformed_pairs import with_transformed_pairs
+from cutesmith.patterns.cutting.viewed_functions import with_views_of_products
 from cutesmith.patterns.cutting.viewed_reductions import with_viewed_reductions
 from cutesmith.patterns.elementwise import plan as elementwise
 from cutesmith.patterns.graph.block_scales import with_block_scales
@@ -175,8 +177,10 @@ def ways_to_launch(graph: Graph, arch: str, *, free_sizes: bool) -> list[SingleP
     plans = _one_or_cut(graph, known)
     if not any(node.op == "contract" for node in graph.nodes()):
         return _fastest(plans, others, known)
-    sm, dual = parse_arch(arch).sm, with_dual_products(graph)
-    duals = [] if dual is graph else [dual]
+    sm, duals = parse_arch(arch).sm, list[Graph]()
+    for way in dict.fromkeys((graph, with_column_halves(graph))):
+        if (dual := with_dual_products(way)) is not way:
+            duals.append(dual)
     # Kernels of architectures differ in the room for sums of both, and for whole rows.
     plans = _fastest(plans, [*duals, *_with_rows_reduced(graph)], known, arch)
     phases = [with_phases(graph)]
@@ -190,7 +194,8 @@ def ways_to_launch(graph: Graph, arch: str, *, free_sizes: bool) -> list[SingleP
     parts = with_long_sums_in_parts(graph), with_long_sums_in_parts(graph, many=True)
     others += [with_chosen_factors(graph), *parts, *phases]
     others += [each for each in reduced if each not in phases]
-    others += [with_computed_factors(graph), with_functions_behind_reshapes(graph)]
+    behind = with_functions_behind_reshapes(graph)
+    others += [with_computed_factors(graph), behind, with_views_of_products(behind)]
     small = with_small_products(graph)
     others += [small, with_tables(small)] if small is not graph else []
     if {"wgmma", "tcgen05.mma"} & {*sm.tensor_cores}:

@@ -71,7 +71,7 @@ CASES = {
     "one_head": (rms_norms, (*sized(37, 1, 64), *vectors(64))),
     "heads_of_128": (rms_norms, (*sized(131, 3, 128), *vectors(128))),
     "32_heads": (rms_norms, (*sized(17, 32, 64), *vectors(64))),
-    "heads_of_256": (rms_norms, (*sized(19, 2, 256), *vectors(256))),
+    "heads_of_256": (rms_norms, (*sized(67, 2, 256), *vectors(256))),
     "heads_of_80": (rms_norms, (*sized(13, 3, 80, dtype=HALF), *vectors(80, dtype=HALF))),
     "layer_norm": (biased_layer_norms, (*sized((2, 35), 3, 64, linear=True), *vectors(192, 64, 64))),
     "turned": (turned_norms, (*sized((2, 17), 3, 32, linear=True), *vectors(96, 32))),

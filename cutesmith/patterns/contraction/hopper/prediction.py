@@ -22,7 +22,7 @@ from cutesmith.patterns.contraction.hopper.legality import (
     shared_bytes,
     turned_factors,
 )
-from cutesmith.patterns.contraction.tma import Prediction
+from cutesmith.patterns.contraction.tma import Prediction, varies_over
 from cutesmith.patterns.graph.dtypes import ITEM_BYTES
 
 CLUSTERS_AT_ONCE = {1: 132, 2: 66, 4: 30, 8: 13}
@@ -87,6 +87,9 @@ DUAL_CYCLES = 0.95
 DUAL_POWER, LONG_FLOPS = {False: 0.10, True: 0.02}, 4e11
 """More than that of one product, by whether warpgroups take turns, of a launch that lasts long: 128 x 128 shared took
 1349 us at 4096 x 14336 x 4096 where 128 x 80 in turns took 1257, and 30.4 at 256 x 8192 x 2048 where that took 34.6."""
+LATE_CYCLES = {True: 25.0, False: 64.0}
+"""Of each sum and each operand of a tile of two products, by whether warpgroups take turns: no register is left to load
+them early. Rotated heads of 8192 x 4096 x 4096 took 403 us on an H200 where 356 were predicted without."""
 COPIED_AT_ONCE = 256
 """Elements of a line that a warp copies."""
 COPY_SECONDS = 3e-6
@@ -166,6 +169,7 @@ def predict(problem: ContractionProblem, c: Tiles) -> Prediction:
         step += CLUSTER_CYCLES["n" if c.cluster_n > 1 else "m"]
     sums = _steps(problem, c) / c.split * step + TILE_CYCLES + SPLIT_CYCLES * math.log2(c.split)
     own = _with_epilogue(problem, c, sums, columns) * (DUAL_CYCLES if c.dual and not c.swapped else 1.0)
+    own += _late_cycles(problem, c)
     alone = ALONE_SHARE * _leaving_cycles(problem, c, columns) if c.pingpong and waves == 1 else 0.0
     within = "its epilogue" if own > 2 * sums else "loads from L2" if load > multiply else "multiplications"
     products = problem.batches * len(problem.right) * len(c.products)
@@ -209,6 +213,14 @@ def _leaving_cycles(problem: ContractionProblem, c: Tiles, columns: int) -> floa
         return min(c.tile_n, columns) * stored + _instruction_cycles(problem, c, count + SUM_INSTRUCTIONS)
     rounds = ROUND_CYCLES * c.tile_n / c.columns
     return rounds + (c.tile_n - c.columns) * stored + _instruction_cycles(problem, c, max(0, count - SUM_INSTRUCTIONS))
+
+
+def _late_cycles(problem: ContractionProblem, c: Tiles) -> float:
+    """Of a tile of two products: what it waits for operands that have a number for each sum."""
+    if not c.dual:
+        return 0.0
+    late = [operand for operand in problem.epilogue.operands if varies_over(operand, swapped=c.swapped) == "mn"]
+    return LATE_CYCLES[c.pingpong] * len(late) * (c.rows * c.tile_n // 128)
 
 
 def _instruction_cycles(problem: ContractionProblem, c: Tiles, count: int) -> float:
