@@ -46,8 +46,11 @@ def launcher_key(tensors: Sequence[str], sized: Sequence[str] = ()) -> list[str]
     `sized` are outputs whose shapes do not follow from those of the inputs.
     """
     parts = [f"{name}.{part}" for name in tensors for part in ("shape", "stride()", "dtype")]
-    pointers = " | ".join(f"{name}.data_ptr()" for name in tensors)
-    return [*parts, *(f"{name}.shape" for name in sized), *([f"({pointers}) & 15"] if tensors else [])]
+    pointers = [f"{name}.data_ptr()" for name in tensors]
+    aligned = [f"({' | '.join(pointers)}) & 15"] if tensors else []
+    if len(tensors) > 1:  # where one is not aligned it counts which one
+        aligned = [f"{aligned[0]} and ({', '.join(f'{pointer} & 15' for pointer in pointers)})"]
+    return [*parts, *(f"{name}.shape" for name in sized), *aligned]
 
 
 def size_checks(names: Sequence[str], graph: Graph, places: Collection[Place]) -> list[str]:
