@@ -49,7 +49,7 @@ def check(function, *inputs, arch: str = "sm_90a", kind=TransformsPlan, tmp_path
     return source
 
 
-REAL_LENGTHS = (480, 4, 6, 8, 9, 14, 15, 22, 60, 75, 128, 1000, 1024, 1320, 4096)
+REAL_LENGTHS = (60, 4, 6, 8, 9, 14, 15, 22, 75, 480, 128, 1000, 1024, 1320, 4096)
 COMPLEX_LENGTHS = (243, 2, 3, 13, 49, 60, 81, 512, 1000, 1024)
 HALVES = (60, 4, 6, 8, 20, 100, 480, 1024, 2048)
 
@@ -60,13 +60,13 @@ def test_spectra_of_real_lines(length, tmp_path):
     check(rfft, normal(3, length), tmp_path=tmp_path)
 
 
-@pytest.mark.sampled(10)
+@SLOW
 @pytest.mark.parametrize("length", COMPLEX_LENGTHS)
 def test_spectra_of_complex_lines(length, tmp_path):
     check(fft, normal(3, length), normal(3, length, seed=1), tmp_path=tmp_path)
 
 
-@pytest.mark.sampled(9)
+@SLOW
 @pytest.mark.parametrize("length", HALVES)
 def test_real_lines_of_half_a_spectrum(length, tmp_path):
     x, y = normal(3, length // 2 + 1), normal(3, length // 2 + 1, seed=1)
@@ -112,12 +112,13 @@ def test_what_lies_around_a_transform_is_part_of_its_launch(name):
     assert relative(actual, FUSED[name](REAL.double(), IMAG.double())) < (1e-3 if name == "halves" else 1e-6)
 
 
-@pytest.mark.sampled(20)
+@SLOW
 @pytest.mark.parametrize("name", [name for name in FUSED if name != "halves"])
 def test_fused_kernels(name, tmp_path):
     check(FUSED[name], REAL, IMAG, tmp_path=tmp_path)
 
 
+@SLOW
 def test_lines_with_nan_leave_others_alone_and_blocks_go_along_lines(tmp_path):
     """More lines of 8 numbers than a block has at once, then none, then one."""
     function = lambda x: torch.fft.irfft(torch.fft.rfft(x))  # noqa: E731
@@ -161,17 +162,50 @@ def test_chains_of_transforms(name, tmp_path):
 
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", ["long", "convolution"])
-def test_kernels_serve_other_numbers_of_lines(name, tmp_path):
-    """Lines that zeros are put behind are read at computed places: how many there are follows from the argument."""
+def test_one_compiled_kernel_serves_all_numbers_of_lines(name, tmp_path):
+    """Of two dimensions, which are merged or are not; of more lines than a block has at once, too."""
     function = {"long": lambda x, y: torch.fft.rfft(x, n=32).abs(), "convolution": CHAINS["convolution"][0]}[name]
     x, y = normal(2, 3, 24), normal(3, 24, seed=1)
     plan = plan_kernel(trace_function(function, (x, y)), "sm_90a", free_sizes=True)
     with emulated("sm_90a"):
-        kernel_fn = load(plan.render(plan.configurations("sm_90a")[0]), tmp_path).kernel_fn
-        for count in (2, 5):
+        module = load(plan.render(plan.configurations("sm_90a")[0]), tmp_path)
+        for count in (2, 5, 100):
             other = normal(count, 3, 24, seed=2)
-            ours = kernel_fn(move(other), move(y)).cpu()
+            ours = module.kernel_fn(move(other), move(y)).cpu()
             assert relative(ours, function(other.double(), y.double())) < 1e-6
+    assert module.compile_transform.cache_info().misses == 1
+
+
+@SLOW
+@pytest.mark.parametrize("shape", [(3, 1, 24), (1, 5, 24), (1, 1, 24), (24,), (2, 0, 24)])
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_batches_of_lines(shape, order, tmp_path):
+    """Dimensions of one line or none, and dimensions that lie in memory the other way round."""
+    function = lambda x, y: torch.fft.irfft(torch.fft.rfft(x) * torch.fft.rfft(y))  # noqa: E731
+    x, y = normal(*shape), normal(24, seed=1)
+    if len(shape) > 1:
+        x = x.permute(*order, 2).contiguous().permute(*order, 2)
+    usual = normal(*(max(2, size) for size in shape))
+    plan = plan_kernel(trace_function(function, (usual, y)), "sm_90a", free_sizes=True)
+    with emulated("sm_90a"):
+        kernel_fn = load(plan.render(plan.configurations("sm_90a")[0]), tmp_path).kernel_fn
+        ours = kernel_fn(move(x), move(y)).cpu()
+    assert ours.shape == x.shape
+    assert ours.numel() == 0 or relative(ours, function(x.double(), y.double())) < 1e-6
+
+
+@SLOW
+def test_each_argument_may_be_one_element_past_an_aligned_address(tmp_path):
+    """One after the other, in one process: a kernel that was compiled for the first is not called for the second."""
+    function = lambda x, y: torch.fft.irfft(torch.fft.rfft(x) * torch.fft.rfft(y))  # noqa: E731
+    lines = normal(4, 24), normal(4, 24, seed=1)
+    plan = plan_kernel(trace_function(function, lines), "sm_90a")
+    with emulated("sm_90a"):
+        kernel_fn = load(plan.render(plan.configurations("sm_90a")[0]), tmp_path).kernel_fn
+        for moved in range(2):
+            past = [move(torch.cat((torch.zeros(1), each.flatten())))[1:].view(4, 24) for each in lines]
+            ours = kernel_fn(*(past[at] if at == moved else move(each) for at, each in enumerate(lines))).cpu()
+            assert relative(ours, function(*(each.double() for each in lines))) < 1e-6
 
 
 def of_frames(x, window):

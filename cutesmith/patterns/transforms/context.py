@@ -28,7 +28,8 @@ _OWN = (
     "apart step real imag real_0 imag_0 real_1 imag_1 other_real other_imag other_real_0 other_imag_0 other_real_1 "
     "other_imag_1 re im x y s is_there number near access merge_dimensions transform_kernel launch_transform "
     "compile_transform tensors sizes seen lines widths i k other size extent index described parts half mine count "
-    "start span both mirrored p q a b angle rest quarters part spectrum_of_real pairs_of_real odd even at unit fill"
+    "start span both mirrored p q a b angle rest quarters part spectrum_of_real pairs_of_real odd even at unit fill "
+    "line_sizes as_lines merged blocks each shape stride strides"
 )
 RESERVED = SHARED_NAMES | set(_OWN.split())
 """Names that an argument of the problem may not have in the generated kernel."""
