@@ -32,9 +32,9 @@ def of_complex(function):
 
 
 FILTERED = {
+    "filter": (lambda x, taps: irfft(rfft(x) * taps), X, TAPS),
     "convolution": (convolution, X, Y, SKIP),
     "shared taps": (lambda x, y, s: convolution(x, y[0], s), X, Y, SKIP),
-    "filter": (lambda x, taps: irfft(rfft(x) * taps), X, TAPS),
     "numbers of the spectrum": (lambda x: irfft(rfft(x) * torch.arange(13, device=x.device)), X),
     "autocorrelation": (lambda x: irfft(rfft(x).abs() ** 2), X),
     "cross correlation": (lambda x, y: irfft(rfft(x) * rfft(y).conj()), X, Y),
@@ -70,6 +70,7 @@ def check(name: str, folder, configuration: int = 0) -> None:
     assert relative(ours.cpu(), theirs) < 1e-6
 
 
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize("name", FILTERED)
 def test_what_lies_between_two_transforms_is_part_of_their_launch(name):
     function, *inputs = FILTERED[name]
@@ -81,7 +82,7 @@ def test_what_lies_between_two_transforms_is_part_of_their_launch(name):
     assert relative(actual, function(*(x.double() for x in inputs))) < 1e-6
 
 
-@pytest.mark.sampled(10)
+@pytest.mark.sampled(20)
 @pytest.mark.parametrize("name", FILTERED)
 def test_filtered_lines(name, tmp_path):
     check(name, tmp_path)
@@ -102,6 +103,7 @@ def test_a_long_line_of_many_rounds(tmp_path):
     assert relative(ours.cpu(), convolution(*(x.double() for x in inputs))) < 1e-6
 
 
+@SLOW
 def test_nan_and_inf_stay_in_their_lines_and_nothing_behind_a_line_is_read(tmp_path):
     """More lines than a block has at once, of a tensor whose next numbers are NaN; then none, then one."""
     wide = torch.full((150, 10), math.nan)
@@ -127,12 +129,14 @@ def launches(function, *shapes) -> list[str]:
     return [each.plan.pattern for each in plan.launches] if isinstance(plan, ChainPlan) else [plan.pattern]
 
 
+@SLOW
 def test_taps_of_a_large_batch_are_transformed_once():
     """By a launch of their own where that is predicted to be faster than once more for each line of the batch."""
     assert launches(convolution, (16, 768, 4096), (768, 4096), (768, 1)) == ["transforms"] * 2
     assert launches(convolution, (1, 768, 4096), (768, 4096), (768, 1)) == ["transforms"]
 
 
+@SLOW
 def test_lines_that_no_block_holds_take_launches_of_their_own():
     """Two lines of 8192 complex numbers do not fit, nor do transforms of different lengths."""
     correlation = lambda x, y: irfft(rfft(x) * rfft(y).conj(), n=16384)  # noqa: E731
@@ -141,6 +145,7 @@ def test_lines_that_no_block_holds_take_launches_of_their_own():
     assert "transforms" in launches(resampled, (4, 24))
 
 
+@SLOW
 def test_one_launch_is_predicted_to_take_less_time_than_three():
     graph = trace_function(lambda x, y: irfft(rfft(x) * rfft(y).conj()), (torch.empty(4096, 4096),) * 2)
     plan = plan_kernel(graph, "sm_90a")
