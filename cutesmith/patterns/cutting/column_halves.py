@@ -13,7 +13,7 @@ from cutesmith.patterns.contraction.analysis import is_plain
 from cutesmith.patterns.graph.attributes import Stored, View
 from cutesmith.patterns.graph.builder import GraphBuilder
 from cutesmith.patterns.graph.node_table import IN_MEMORY
-from cutesmith.patterns.graph.nodes import Graph, Node, users_of, with_nodes
+from cutesmith.patterns.graph.nodes import Graph, Node, users_of, with_changes
 from cutesmith.patterns.graph.size_laws import Size
 
 
@@ -53,10 +53,9 @@ def with_column_halves(graph: Graph) -> Graph:
     halves = {key: columns for each in products for key, columns in _halves_of(graph, each, users).items()}
     if not halves:
         return graph
-    build, originals = GraphBuilder(), iter(list(graph.nodes()))  # with_nodes changes them in the same order
+    build = GraphBuilder()
 
-    def change(node: Node) -> Node:
-        original = next(originals)
+    def change(original: Node, node: Node) -> Node:
         build.origin = node.origin
         if id(original) in halves:
             return halves[id(original)].of(build, node.inputs[0])
@@ -66,7 +65,7 @@ def with_column_halves(graph: Graph) -> Graph:
             return build.materialise(build.expand(build(node.op, *node.inputs, dtype=node.dtype), node.shape))
         return build.reshape(node.inputs[0], node.shape) if node.op == "reshape" else node
 
-    return with_nodes(graph, change)
+    return with_changes(graph, change)
 
 
 def _halves_of(graph: Graph, product: Node, users: Mapping[int, Sequence[Node]]) -> dict[int, Columns]:

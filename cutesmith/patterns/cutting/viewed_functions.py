@@ -14,7 +14,7 @@ from cutesmith.patterns.cutting.own_places import with_reductions_in_place
 from cutesmith.patterns.graph.attributes import Reshaping, Stored, View, Viewed
 from cutesmith.patterns.graph.builder import GraphBuilder
 from cutesmith.patterns.graph.node_table import IN_MEMORY
-from cutesmith.patterns.graph.nodes import LEAVES, Graph, Node, with_nodes
+from cutesmith.patterns.graph.nodes import LEAVES, Graph, Node, with_changes, with_nodes
 from cutesmith.patterns.graph.size_laws import Size
 from cutesmith.patterns.graph.takes import take
 from cutesmith.patterns.graph.views import push_permute, push_slice
@@ -25,10 +25,9 @@ def with_views_of_products(graph: Graph) -> Graph:
     products = {id(node) for view in graph.nodes() if view.op == "stored" for node in _products_of(view)}
     if not products:
         return graph
-    build, originals = GraphBuilder(), iter(list(graph.nodes()))  # with_nodes changes them in the same order
+    build = GraphBuilder()
 
-    def change(node: Node) -> Node:
-        original = next(originals)
+    def change(original: Node, node: Node) -> Node:
         build.origin = node.origin
         if id(original) in products:
             return build.stored(node)
@@ -41,7 +40,7 @@ def with_views_of_products(graph: Graph) -> Graph:
             return take(build, node.inputs[0], node.inputs[1:], node.shape)
         return _seen(build, node) if node.op == "stored" else node
 
-    return with_reductions_in_place(_with_laws(with_nodes(graph, change), graph))
+    return with_reductions_in_place(_with_laws(with_changes(graph, change), graph))
 
 
 def _with_laws(graph: Graph, before: Graph) -> Graph:

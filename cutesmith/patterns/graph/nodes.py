@@ -321,8 +321,13 @@ def with_nodes(graph: Graph, change: Callable[[Node], Node]) -> Graph:
 
 def with_some(graph: Graph, ids: Container[int], change: Callable[[Node], Node]) -> Graph:
     """The graph with `change` of the nodes of these ids alone, whose inputs are changed already."""
+    return with_changes(graph, lambda original, node: change(node) if id(original) in ids else node)
+
+
+def with_changes(graph: Graph, change: Callable[[Node, Node], Node]) -> Graph:
+    """The graph with `change` of each node as it was, and as it is with inputs that are changed already."""
     originals = iter(list(graph.nodes()))  # with_nodes changes them in the same order
-    return with_nodes(graph, lambda node: change(node) if id(next(originals)) in ids else node)
+    return with_nodes(graph, lambda node: change(next(originals), node))
 
 
 def with_values(graph: Graph, values: Mapping[int, Node]) -> Graph:
