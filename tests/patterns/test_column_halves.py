@@ -96,3 +96,15 @@ def reduced(x, w):
 def test_other_parts_are_left_as_they_are(function):
     graph = traced(function, (empty(64, 32), empty(96, 32)))
     assert with_column_halves(graph) is graph
+
+
+def network(x, w, down):
+    """What the next product reads as a matrix."""
+    gate, up = F.linear(x, w).chunk(2, dim=-1)
+    return F.linear(F.silu(gate) * up, down)
+
+
+@pytest.mark.parametrize("rows", [(1, 2048), (4, 512)])
+def test_the_next_product_reads_what_the_gate_lets_through(rows):
+    plan = plan_kernel(traced(network, (empty(*rows, 4096), empty(28672, 4096), empty(4096, 14336))), "sm_90a")
+    assert [launch.plan.problem.n for launch in plan.launches] == [14336, 4096]

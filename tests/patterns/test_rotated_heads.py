@@ -193,3 +193,21 @@ def test_both_halves_of_a_head_are_stored_into_one_tensor():
     first, second = launch.plan.problem.epilogue.outputs
     assert (first.half, second.half) == (("out", 0), ("out", 1))
     assert "out.chunk(2, -1)" in plan.render(plan.configurations("sm_90a")[0])
+
+
+def shared_keys(x, w, wk, cos, sin):
+    """Queries and keys of fewer heads, which attention reads in another order once more."""
+    (q, k), cos, sin = ((heads_of(x, each, 64).transpose(1, 2) for each in (w, wk)), cos[:, None], sin[:, None])
+    q, k = q * cos + rotate_half(q) * sin, k * cos + rotate_half(k) * sin
+    return F.scaled_dot_product_attention(q, k, k, is_causal=True, enable_gqa=True)
+
+
+def test_rotated_keys_are_read_in_yet_another_order(tmp_path):
+    tokens = normal(2, 17, 64, dtype=BF16)
+    weights = normal(256, 64, dtype=BF16, seed=1), normal(128, 64, dtype=BF16, seed=2)
+    inputs = (tokens, *weights, normal(2, 17, 64, dtype=BF16, seed=3), normal(2, 17, 64, dtype=BF16, seed=4))
+    graph = with_rotated_heads(traced(shared_keys, inputs))
+    assert not any(node.op == "stored" and node.inputs[0].op == "stored" for node in graph.nodes())
+    plan = plan_kernel(graph, "sm_90a")
+    assert patterns(plan)[-1] == "attention"
+    check_product(plan, plan.configurations("sm_90a")[0], shared_keys, inputs, tmp_path)

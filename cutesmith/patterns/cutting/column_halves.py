@@ -6,6 +6,7 @@ their own.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -14,6 +15,7 @@ from cutesmith.patterns.graph.attributes import Stored, View
 from cutesmith.patterns.graph.builder import GraphBuilder
 from cutesmith.patterns.graph.node_table import IN_MEMORY
 from cutesmith.patterns.graph.nodes import Graph, Node, users_of, with_changes
+from cutesmith.patterns.graph.shapes import dense_strides, without_ones
 from cutesmith.patterns.graph.size_laws import Size
 
 
@@ -58,7 +60,7 @@ def with_column_halves(graph: Graph) -> Graph:
     def change(original: Node, node: Node) -> Node:
         build.origin = node.origin
         if id(original) in halves:
-            return halves[id(original)].of(build, node.inputs[0])
+            return build.reshape(halves[id(original)].of(build, node.inputs[0]), node.shape)
         if node is original:
             return node
         if node.is_pointwise:
@@ -96,8 +98,12 @@ def _halves_of(graph: Graph, product: Node, users: Mapping[int, Sequence[Node]])
 
 
 def _is_half(view: Node, width: int, *, free: bool) -> bool:
-    """Whether a view is half of the columns of all rows; where sizes are free, for all of them."""
+    """Whether a view is half of the columns of all rows, in any shape; where sizes are free, for all of them."""
     seen = Stored.of(view)
-    shape, stride = seen.root
-    is_half = view.shape == (*shape[:-1], width) and seen.stride == stride and len(seen.views) == 1
-    return is_half and shape[-1] == 2 * width and (not free or seen.views[0].is_proven)
+    *rows, columns = seen.root[0]
+    if columns != 2 * width or view.shape[-1:] != (width,) or math.prod(view.shape[:-1]) != math.prod(rows):
+        return False
+    dense = dense_strides((*view.shape[:-1], columns))
+    in_order = all(size == 1 or a == b for size, a, b in zip(view.shape, seen.stride, dense, strict=True))
+    is_free = all(each.is_proven for each in seen.views) and without_ones(view.shape[:-1]) == without_ones(tuple(rows))
+    return in_order and len(seen.views[0].sizes) == 2 and (is_free or not free)

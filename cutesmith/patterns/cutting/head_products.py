@@ -14,6 +14,7 @@ from dataclasses import replace
 import torch
 
 from cutesmith.patterns.contraction.row_values import MOST_COLUMNS, reduces_rows
+from cutesmith.patterns.cutting.stored_values import seen_once
 from cutesmith.patterns.graph.attributes import Contraction, Reduction, Reshaping, View
 from cutesmith.patterns.graph.builder import GraphBuilder
 from cutesmith.patterns.graph.node_table import IN_MEMORY
@@ -49,7 +50,17 @@ def with_ends(graph: Graph, ends_of: Callable[[Graph, Node, Users], dict[int, No
     products = [node for node in graph.nodes() if node.op == "contract"]
     users = users_of(graph)
     ends = next((ends for product in products if (ends := ends_of(graph, product, users))), {})
-    return with_ends(with_values(graph, ends), ends_of) if ends else graph
+    changed = _with_views_once(with_values(graph, ends)) if ends else None
+    return with_ends(changed, ends_of) if changed else graph
+
+
+def _with_views_once(graph: Graph) -> Graph | None:
+    """The graph with one view in place of two, as of heads that are stored in another order; None where two stay."""
+    nested = [node for node in graph.nodes() if node.op == "stored" and node.inputs[0].op == "stored"]
+    once = {id(node): seen for node in nested if (seen := seen_once(node))}
+    if len(once) < len(nested):
+        return None
+    return _with_views_once(with_values(graph, once)) if once else graph
 
 
 def _ends_of(graph: Graph, product: Node, users: Users) -> dict[int, Node]:

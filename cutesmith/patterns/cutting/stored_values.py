@@ -71,3 +71,18 @@ def seen_from(base: Node, node: Node) -> Stored:
     while inner is not base:
         views, inner = (Reshaping.of(inner).view, *views), inner.inputs[0]
     return replace(given, root=whole.root, views=views)
+
+
+def seen_once(node: Node) -> Node | None:
+    """A view of what is itself a view of a stored value, as one view of that; None where dimensions were merged."""
+    (inner,) = node.inputs
+    outer, given = Stored.of(node), Stored.of(inner)
+    dims = {step: dim for dim, (size, step) in enumerate(zip(*outer.root, strict=True)) if size > 1}
+    steps = zip(node.shape, outer.stride, strict=True)
+    if outer.root[0] != inner.shape or any(size > 1 and step and step not in dims for size, step in steps):
+        return None
+    stride = tuple(given.stride[dims[step]] if step in dims else 0 for step in outer.stride)
+    starts = ((dim, outer.offset // step % inner.shape[dim]) for step, dim in dims.items())
+    offset = given.offset + sum(start * given.stride[dim] for dim, start in starts)
+    attrs = replace(given, stride=stride, views=(*given.views, *outer.views), offset=offset)
+    return replace(node, inputs=inner.inputs, attrs=attrs)
