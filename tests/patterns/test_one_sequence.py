@@ -1,4 +1,4 @@
-"""Products of one sequence, or of one token of each: what follows is part of their launch, as of many sequences."""
+"""What is part of the launch of a product: all that follows, of one sequence, too; and which results it stores."""
 
 from __future__ import annotations
 
@@ -48,3 +48,37 @@ def test_results(function, rows, arch, tmp_path):
     plan = plan_kernel(traced(function, inputs), arch)
     assert plan.pattern == "contraction"
     check_product(plan, plan.configurations(arch)[0], function, inputs, tmp_path, arch)
+
+
+def normed(x, w, g, r):
+    """A residual and the norm behind it, which squares it in float32."""
+    hidden = F.linear(x, w) + r
+    return F.rms_norm(hidden, g.shape, g, 1e-6), hidden
+
+
+def test_a_norm_squares_the_residual_that_it_reads(tmp_path):
+    """The product stores its 16-bit result alone: 387 us are predicted for 8192 x 4096 x 4096, 402 with the squares."""
+    inputs = (
+        normal(1, 33, 64, dtype=BF16),
+        normal(264, 64, dtype=BF16, seed=1),
+        normal(264, dtype=BF16, seed=2),
+        normal(1, 33, 264, dtype=BF16, seed=3),
+    )
+    plan = plan_kernel(traced(normed, inputs), "sm_90a")
+    product, rows = plan.launches
+    assert [output.dtype for output in product.plan.graph.outputs] == ["bfloat16"]
+    assert rows.plan.pattern == "rows"
+    check_product(plan, plan.configurations("sm_90a")[0], normed, inputs, tmp_path)
+
+
+def gelu_twice(x, w, v):
+    """A product's factor has to lie in memory."""
+    hidden = F.linear(x, w)
+    return F.linear(F.gelu(hidden), v) + hidden
+
+
+def test_the_factor_of_a_product_stays_in_the_launch_before():
+    inputs = empty(2048, 4096), empty(4096, 4096), empty(4096, 4096)
+    assert [launch.plan.pattern for launch in plan_kernel(traced(gelu_twice, inputs), "sm_90a").launches] == [
+        "contraction"
+    ] * 2

@@ -204,7 +204,7 @@ def shared_keys(x, w, wk, cos, sin):
 
 def test_rotated_keys_are_read_in_yet_another_order(tmp_path):
     tokens = normal(2, 17, 64, dtype=BF16)
-    weights = normal(256, 64, dtype=BF16, seed=1), normal(128, 64, dtype=BF16, seed=2)
+    weights = normal(256, 64, dtype=BF16, seed=1) / 16, normal(128, 64, dtype=BF16, seed=2) / 16
     inputs = (tokens, *weights, normal(2, 17, 64, dtype=BF16, seed=3), normal(2, 17, 64, dtype=BF16, seed=4))
     graph = with_rotated_heads(traced(shared_keys, inputs))
     assert not any(node.op == "stored" and node.inputs[0].op == "stored" for node in graph.nodes())

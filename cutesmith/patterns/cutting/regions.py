@@ -16,6 +16,7 @@ from cutesmith.patterns.contraction.epilogue import values_of
 from cutesmith.patterns.contraction.row_values import reduces_rows
 from cutesmith.patterns.cutting.dual_products import pairs_of
 from cutesmith.patterns.graph.attributes import Contraction
+from cutesmith.patterns.graph.dtypes import ITEM_BYTES
 from cutesmith.patterns.graph.node_table import IN_MEMORY
 from cutesmith.patterns.graph.nodes import LEAVES, Graph, Node, in_memory, nodes_of, places_of, users_of
 from cutesmith.patterns.graph.results import last_view
@@ -74,7 +75,47 @@ class Regions:
                 self.owners[id(node)] = region
         while len(self.outputs_of(region)) > MOST_OUTPUTS:
             del self.owners[id(region.nodes.pop())]
+        for output in reversed(self.outputs_of(region)):
+            self._leave_to_readers(output, region)
         self._end_in_order(region)
+
+    def _leave_to_readers(self, output: Node, region: Region) -> None:
+        """A result that other results alone make is computed where it is read: the square of a residual, for a norm.
+
+        Its readers compute it of fewer bytes, and have it in no other way, as the factor of a product has to lie in
+        memory.
+        """
+        made = self._made_of_results(output, region)
+        if made and not any(node is output for node in self.graph.outputs) and self._is_computed_by_all(output, region):
+            region.nodes = [node for node in region.nodes if id(node) not in made]
+            for key in made:
+                del self.owners[key]
+
+    def _made_of_results(self, output: Node, region: Region) -> dict[int, Node]:
+        """What of a region makes an output of others that have no more bytes, and nothing else in it; or nothing."""
+        others = {id(node) for node in self.outputs_of(region) if node is not output}
+        made, stack = dict[int, Node](), [output]
+        while stack:
+            node = stack.pop()
+            if id(node) in others and ITEM_BYTES[node.dtype] <= ITEM_BYTES[output.dtype]:
+                continue
+            if node.op == "contract" or (node.shape and self.owners.get(id(node)) is not region):
+                return {}
+            made[id(node)] = node
+            stack += [child for child in node.inputs if id(child) not in made]
+        own = {key: node for key, node in made.items() if self.owners.get(key) is region}
+        users = (user for key, node in own.items() if node is not output for user in self.users[key])
+        return {} if any(id(user) not in own for user in users) else own
+
+    def _is_computed_by_all(self, output: Node, region: Region) -> bool:
+        """Whether all that reads a value, or another shape of it, is pointwise or a reduction."""
+        readers = list(self.users[id(output)])
+        for reader in readers:
+            if reader.op == "reshape":
+                readers += self.users[id(reader)]
+            elif self.owners.get(id(reader)) is region or not (reader.is_pointwise or reader.is_reduction):
+                return False
+        return bool(readers)
 
     def _end_in_order(self, region: Region) -> None:
         """A result that is read in another order of its batches and rows alone is stored in that."""
