@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from cutesmith.patterns.cutting.stored_values import slices_of
 from cutesmith.patterns.graph.attributes import Constant, Iota, Stored, Transform
 from cutesmith.patterns.graph.builder import GraphBuilder
 from cutesmith.patterns.graph.node_table import IN_MEMORY
 from cutesmith.patterns.graph.nodes import Graph, Node, users_of, with_nodes, with_some
-from cutesmith.patterns.graph.shapes import Shape, dense_strides
+from cutesmith.patterns.graph.shapes import Shape
 from cutesmith.patterns.graph.size_laws import SizeLaw
 from cutesmith.patterns.graph.takes import is_own_place, whole_number
 
@@ -46,17 +47,14 @@ def _with_less_wanted(graph: Graph) -> Graph:
 
 def _slice_of(node: Node, read: Node) -> tuple[int, int] | None:
     """The first number and how many there are where a value is seen as a slice of its lines; None for other views."""
-    if read.op != "stored" or len(read.shape) != len(node.shape) or read.shape[:-1] != node.shape[:-1]:
+    if read.op != "stored" or Stored.of(read).root[0] != node.shape or read.shape[:-1] != node.shape[:-1]:
         return None
-    seen, size = Stored.of(read), read.shape[-1]
-    is_plain = all(view.source.startswith("{0}.narrow(") for view in seen.views) and seen.root[0] == node.shape
-    laws = [law for view in seen.views for law in view.sizes]
-    is_plain &= all(isinstance(law, SizeLaw) and not law.terms for law in laws)
-    kept, whole = (
-        [step for step, full in zip(strides, node.shape, strict=True) if full > 1]
-        for strides in (seen.stride, dense_strides(node.shape))
-    )
-    return (seen.offset, size) if is_plain and kept == whole and seen.offset + size <= node.shape[-1] else None
+    laws = [law for view in Stored.of(read).views for law in view.sizes]
+    if not all(isinstance(law, SizeLaw) and not law.terms for law in laws):
+        return None
+    found = slices_of(read) or []
+    in_order = [dim for dim, *_ in found] == list(range(len(node.shape)))
+    return found[-1][1:] if in_order else None
 
 
 def _with_less_given(graph: Graph) -> Graph:

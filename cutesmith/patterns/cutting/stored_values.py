@@ -86,3 +86,20 @@ def seen_once(node: Node) -> Node | None:
     offset = given.offset + sum(start * given.stride[dim] for dim, start in starts)
     attrs = replace(given, stride=stride, views=(*given.views, *outer.views), offset=offset)
     return replace(node, inputs=inner.inputs, attrs=attrs)
+
+
+def slices_of(view: Node) -> list[tuple[int, int, int]] | None:
+    """For each dimension of a view that of the value, the first element and their number; None of any other view."""
+    seen = Stored.of(view)
+    shape, strides = seen.root
+    if len(shape) != len(view.shape) or 0 in shape:
+        return None
+    starts = [seen.offset // stride % size for size, stride in zip(shape, strides, strict=True)]
+    left, found = dict(enumerate(strides)), list[int]()
+    for size, stride in zip(view.shape, seen.stride, strict=True):
+        fitting = [dim for dim, own in left.items() if own == stride and starts[dim] + size <= shape[dim]]
+        if not fitting:
+            return None
+        found.append(min(fitting, key=lambda dim: (shape[dim] == 1) != (size == 1)))
+        del left[found[-1]]
+    return [(dim, starts[dim], size) for dim, size in zip(found, view.shape, strict=True)]

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from cutesmith.patterns.cutting.own_places import with_reductions_in_place
+from cutesmith.patterns.cutting.stored_values import slices_of
 from cutesmith.patterns.graph.attributes import Reshaping, Stored, View, Viewed
 from cutesmith.patterns.graph.builder import GraphBuilder
 from cutesmith.patterns.graph.node_table import IN_MEMORY
@@ -62,7 +63,7 @@ def _with_laws(graph: Graph, before: Graph) -> Graph:
 def _laws_of(view: Node) -> Iterator[tuple[tuple[Size, ...], tuple[Size, ...]]]:
     """The first element and the number of a view that is one slice, as traced, and as they follow from sizes."""
     shape, _ = Stored.of(view).root
-    sliced = [(start, size) for dim, start, size in _slices(view) or () if size != shape[dim]]
+    sliced = [(start, size) for dim, start, size in slices_of(view) or () if size != shape[dim]]
     spans = [each.sizes for each in Stored.of(view).views if each.sizes]
     if len(sliced) == len(spans) == 1:
         yield sliced[0], spans[0]
@@ -70,7 +71,7 @@ def _laws_of(view: Node) -> Iterator[tuple[tuple[Size, ...], tuple[Size, ...]]]:
 
 def _products_of(view: Node) -> list[Node]:
     """The products that a view of a function with reductions is made of; none where other operations are part of it."""
-    if not Stored.of(view).views or _slices(view) is None:
+    if not Stored.of(view).views or slices_of(view) is None:
         return []
     made, stack, products = dict[int, Node](), list(view.inputs), list[Node]()
     while stack:
@@ -89,27 +90,10 @@ def _products_of(view: Node) -> list[Node]:
 
 def _seen(build: GraphBuilder, view: Node) -> Node:
     """The view of a value, made on what this is computed from."""
-    slices = _slices(view)
+    slices = slices_of(view)
     if slices is None:
         return view
     value = push_permute(build, view.inputs[0], [dim for dim, *_ in slices])
     for dim, (_, start, length) in enumerate(slices):  # behind the transpose, as a row's slices are found
         value = push_slice(build, value, dim, start, length)
     return value
-
-
-def _slices(view: Node) -> list[tuple[int, int, int]] | None:
-    """For each dimension of a view that of the value, the first element and their number; None of any other view."""
-    seen = Stored.of(view)
-    shape, strides = seen.root
-    if len(shape) != len(view.shape) or 0 in shape:
-        return None
-    starts = [seen.offset // stride % size for size, stride in zip(shape, strides, strict=True)]
-    left, found = dict(enumerate(strides)), list[int]()
-    for size, stride in zip(view.shape, seen.stride, strict=True):
-        fitting = [dim for dim, own in left.items() if own == stride and starts[dim] + size <= shape[dim]]
-        if not fitting:
-            return None
-        found.append(min(fitting, key=lambda dim: (shape[dim] == 1) != (size == 1)))
-        del left[found[-1]]
-    return [(dim, starts[dim], size) for dim, size in zip(found, view.shape, strict=True)]
