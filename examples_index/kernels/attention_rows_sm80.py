@@ -313,7 +313,7 @@ def kernel_fn(q, k, v_in):
         v_in.shape,
         v_in.stride(),
         v_in.dtype,
-        (q.data_ptr() | k_view.data_ptr() | v_in.data_ptr()) & 15,
+        (q.data_ptr() & 15, k_view.data_ptr() & 15, v_in.data_ptr() & 15),
     )
     launch = LAUNCHERS.get(key)
     if launch is None:

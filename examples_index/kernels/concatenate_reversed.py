@@ -184,7 +184,7 @@ def kernel_fn(x, y):
         y.stride(),
         y.dtype,
         out.shape,
-        (x.data_ptr() | y.data_ptr()) & 15,
+        (x.data_ptr() & 15, y.data_ptr() & 15),
         size_0,
         size_1,
     )

@@ -323,7 +323,7 @@ def kernel_fn(x, weight, bias):
         bias_view.shape,
         bias_view.stride(),
         bias_view.dtype,
-        (weight_view.data_ptr() | x.data_ptr() | bias_view.data_ptr()) & 15,
+        (weight_view.data_ptr() & 15, x.data_ptr() & 15, bias_view.data_ptr() & 15),
     )
     launch = LAUNCHERS.get(key)
     if launch is None:

@@ -363,7 +363,7 @@ def kernel_fn(x_in, window):
         window.shape,
         window.stride(),
         window.dtype,
-        (x_in.data_ptr() | window.data_ptr()) & 15,
+        (x_in.data_ptr() & 15, window.data_ptr() & 15),
     )
     launch = LAUNCHERS.get(key)
     if launch is None:

@@ -313,7 +313,7 @@ def kernel_fn(x_in, weight, bias, residual):
     if out.numel() == 0:
         return out
     tensors = (x_in, weight_view, bias, residual)
-    odd = (x_in.data_ptr() | weight_view.data_ptr() | bias.data_ptr() | residual.data_ptr()) & 15
+    odd = (x_in.data_ptr() & 15, weight_view.data_ptr() & 15, bias.data_ptr() & 15, residual.data_ptr() & 15)
     key = (*((t.shape, t.stride(), t.dtype) for t in tensors), odd)
     launch = LAUNCHERS.get(key)
     if launch is None:

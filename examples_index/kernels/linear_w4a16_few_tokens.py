@@ -412,8 +412,13 @@ def kernel_fn(x_in, packed, scales_in, zeros, bias):
         bias.shape,
         bias.stride(),
         bias.dtype,
-        (x_in.data_ptr() | packed.data_ptr() | zeros_view.data_ptr() | scales_in_view.data_ptr() | bias.data_ptr())
-        & 15,
+        (
+            x_in.data_ptr() & 15,
+            packed.data_ptr() & 15,
+            zeros_view.data_ptr() & 15,
+            scales_in_view.data_ptr() & 15,
+            bias.data_ptr() & 15,
+        ),
     )
     launch = LAUNCHERS.get(key)
     if launch is None:

@@ -287,7 +287,7 @@ def kernel_fn(x, mask):
         mask_view.shape,
         mask_view.stride(),
         mask_view.dtype,
-        (x.data_ptr() | mask_view.data_ptr()) & 15,
+        (x.data_ptr() & 15, mask_view.data_ptr() & 15),
     )
     launch = LAUNCHERS.get(key)
     if launch is None:

@@ -239,7 +239,7 @@ def kernel_fn(x, scale, shift):
         shift.shape,
         shift.stride(),
         shift.dtype,
-        (x.data_ptr() | scale.data_ptr() | shift.data_ptr()) & 15,
+        (x.data_ptr() & 15, scale.data_ptr() & 15, shift.data_ptr() & 15),
     )
     launch = LAUNCHERS.get(key)
     if launch is None:
