@@ -2,7 +2,7 @@
 #
 #   make demo       five PyTorch functions become kernels, in cutesmith-out/demo/
 #   make test       ruff, mypy and the tests that are fast
-#   make test-all   the other tests
+#   make test-all   the other tests; PART=2/3 takes every third case of a test that has many, from the second on
 #   make selftest   the judge against kernels that cheat and honest ones that resemble them
 #   make gpu-test   the tests that need an NVIDIA GPU
 #   make live       Claude solves three small problems, for dollars: says how many first; needs ANTHROPIC_API_KEY
@@ -17,6 +17,7 @@ PYTHON ?= python3
 PIP_ARGS ?=
 # On two cores: tests that wait for a process leave a core to the third. 314 s with 3 where 2 took 388.
 JOBS ?= 3
+PART ?= 1/1
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
@@ -53,7 +54,7 @@ test: $(READY)
 	wait $$lint && exit $$tests
 
 test-all: $(READY)
-	$(PYTEST) -m slow
+	$(PYTEST) -m slow --part $(PART)
 
 selftest: $(READY)
 	$(BIN)/cutesmith eval selftest --jobs $(JOBS)

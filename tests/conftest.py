@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import warnings
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -65,6 +66,21 @@ examples/test_fetch_http.py
 """.split()
 
 
+LEAST_CASES = 4  # of a test function that --part leaves cases out of
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    about = f"of each test function with {LEAST_CASES} or more slow cases every Nth alone, from the Kth on: 1/3, 2/3, 3/3"
+    parser.addoption("--part", metavar="K/N", default="1/1", type=_read_part, help=about)
+
+
+def _read_part(text: str) -> tuple[int, int]:
+    part, parts = map(int, text.split("/"))
+    if not 1 <= part <= parts:
+        raise ValueError(text)  # argparse says which option has an invalid value
+    return part, parts
+
+
 def pytest_configure(config: pytest.Config) -> None:
     if hasattr(config.option, "loadscopereorder"):  # of pytest-xdist: files by the number of their tests, not by time
         config.option.loadscopereorder = False
@@ -82,8 +98,9 @@ def _begin_at_another_part(config: pytest.Config) -> None:
         config.args[:] = files[begin:] + files[:begin]
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     _leave_out_of_samples(items)
+    _keep_part(config, items)
     places = {name: place for place, name in enumerate(LONGEST)}
     files = {item: item.nodeid.partition("::")[0] for item in items}
     items.sort(key=lambda item: (places.get(files[item].removeprefix("tests/"), len(LONGEST)), files[item]))
@@ -103,6 +120,19 @@ def _leave_out_of_samples(items: list[pytest.Item]) -> None:
             count = counts[function] = counts.get(function, -1) + 1
             if count % mark.args[0]:
                 item.add_marker(pytest.mark.slow)
+
+
+def _keep_part(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Deselect the slow cases that are of other parts."""
+    part, parts = config.getoption("--part")
+    slow = defaultdict[str, list[pytest.Item]](list)
+    for item in items:
+        if item.get_closest_marker("slow"):
+            slow[item.nodeid.partition("[")[0]].append(item)
+    many = [cases for cases in slow.values() if len(cases) >= LEAST_CASES]
+    others = {id(case) for cases in many for place, case in enumerate(cases) if place % parts != part - 1}
+    config.hook.pytest_deselected(items=[item for item in items if id(item) in others])
+    items[:] = [item for item in items if id(item) not in others]
 
 
 @pytest.hookimpl(wrapper=True)
