@@ -61,6 +61,7 @@ from cutesmith.patterns.graph.joined import with_parts_of_joined, with_parts_of_
 from cutesmith.patterns.graph.nodes import Graph
 from cutesmith.patterns.interleaving import plan as interleaving
 from cutesmith.patterns.pattern_plan import PatternPlan
+from cutesmith.patterns.recurrences import plan as recurrences
 from cutesmith.patterns.rows import plan as rows
 from cutesmith.patterns.scans import plan as scans
 from cutesmith.patterns.scatters import plan as scatters
@@ -93,6 +94,7 @@ AROUND_PRODUCTS: tuple[LaunchMatcher, ...] = (
     scatters.match,
     selection.match,
     transforms.match,
+    recurrences.match,
     totals.match,
     split_rows.match,
     columns.match,

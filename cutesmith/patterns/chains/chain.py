@@ -20,6 +20,7 @@ from cutesmith.patterns.graph.shapes import Shape, broadcast, dense_strides
 from cutesmith.patterns.graph.size_laws import PassedSize, Place, Size, SizeLaw
 from cutesmith.patterns.graph.takes import READ_ANYWHERE, aligned_inputs
 from cutesmith.patterns.interleaving.plan import InterleavingPlan
+from cutesmith.patterns.recurrences.plan import RecurrencesPlan
 from cutesmith.patterns.rows.plan import RowsPlan
 from cutesmith.patterns.scans.plan import ScansPlan
 from cutesmith.patterns.scatters.plan import ScattersPlan
@@ -40,6 +41,7 @@ SinglePlan = (
     | AttentionPlan
     | AttentionGradientPlan
     | InterleavingPlan
+    | RecurrencesPlan
     | ScansPlan
     | ScattersPlan
     | SelectionPlan

@@ -339,6 +339,9 @@ def _launches_before(order: Sequence[Node]) -> dict[int, frozenset[object]]:
         elif node.op == "stored" and base_of(node).op == "transform":
             of_inputs |= {("stored", whole_transform(base_of(node)))}
         before[id(node)] = of_inputs | {id(node)} if node.op == "contract" else of_inputs
+        if node.op == "recur":  # both directions of a layer, whose products differ
+            layers = {each.inputs for each in nodes_of(node.inputs) if each.op == "recur"}
+            before[id(node)] = frozenset([node.op, *layers])
         sums = {node.inputs[0].shape} if node.op == "partial_sums" else set[object]()
         behind[id(node)] = before[id(node)] | sums
     return before
@@ -349,7 +352,8 @@ def _of_same_rows(targets: Sequence[Node]) -> list[list[Node]]:
     groups: dict[object, list[Node]] = {}
     for node in targets:
         is_first = node.is_reduction and not any(each.is_reduction for each in nodes_of(node.inputs))
-        key = (node.inputs[0].shape, Reduction.of(node).dims) if is_first else id(node)
+        key: object = (node.inputs[0].shape, Reduction.of(node).dims) if is_first else id(node)
+        key = node.inputs if node.op == "recur" else key  # states and last cells of a layer
         groups.setdefault(key, []).append(node)
     return list(groups.values())
 

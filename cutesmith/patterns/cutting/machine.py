@@ -12,6 +12,7 @@ from cutesmith.patterns.contraction.hopper.prediction import LAUNCH_SECONDS
 from cutesmith.patterns.contraction.plan import ContractionPlan
 from cutesmith.patterns.contraction.proposals import BYTES_PER_SECOND
 from cutesmith.patterns.graph.instructions import ISSUED_PER_SECOND, WHERE_ROUNDED, more_instructions
+from cutesmith.patterns.recurrences.plan import RecurrencesPlan
 from cutesmith.patterns.writing.expressions import is_fast
 
 
@@ -51,7 +52,8 @@ class Machine:
         if plan.shared_bytes:
             shared = plan.shared_bytes / self.shared_bytes_per_second
             return self.launch_seconds + math.hypot(memory, instructions, shared)
-        own = plan.seconds(arch) if isinstance(plan, AttentionPlan | AttentionGradientPlan) else arithmetic
+        has_own = isinstance(plan, AttentionPlan | AttentionGradientPlan | RecurrencesPlan)
+        own = plan.seconds(arch) if has_own else arithmetic
         return self.launch_seconds + max(memory, own, instructions)
 
     def prediction(self, plan: SinglePlan | ChainPlan) -> str:

@@ -21,6 +21,8 @@ from cutesmith.patterns.graph.equality import structure
 from cutesmith.patterns.graph.nodes import Graph
 from cutesmith.patterns.interleaving.plan import InterleavingPlan
 from cutesmith.patterns.interleaving.plan import match as interleaving
+from cutesmith.patterns.recurrences.plan import RecurrencesPlan
+from cutesmith.patterns.recurrences.plan import match as recurrences
 from cutesmith.patterns.rows.plan import RowsPlan
 from cutesmith.patterns.rows.plan import match as rows
 from cutesmith.patterns.scans.plan import ScansPlan
@@ -94,6 +96,7 @@ MATCHERS: dict[type[Any], Callable[[Graph], SinglePlan]] = {
     ScansPlan: scans,
     **dict.fromkeys(get_args(ScattersPlan), scatters),
     SelectionPlan: selection,
+    RecurrencesPlan: recurrences,
     TransformsPlan: transforms,
     WindowsPlan: windows,
 }

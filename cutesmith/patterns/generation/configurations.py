@@ -17,6 +17,7 @@ from cutesmith.patterns.contraction.configurations import (
 from cutesmith.patterns.contraction.hopper.configuration import HopperConfiguration
 from cutesmith.patterns.elementwise.configuration import ElementwiseConfiguration
 from cutesmith.patterns.interleaving.configuration import InterleavingConfiguration
+from cutesmith.patterns.recurrences.configuration import RecurrencesConfiguration
 from cutesmith.patterns.rows.configuration import RowsConfiguration
 from cutesmith.patterns.scans.configuration import ScansConfiguration
 from cutesmith.patterns.scatters.configurations import AtomicsConfiguration, ScattersConfiguration
@@ -37,6 +38,7 @@ AnyConfiguration = (
     | HopperAttentionConfiguration
     | AttentionGradientConfiguration
     | InterleavingConfiguration
+    | RecurrencesConfiguration
     | ScansConfiguration
     | ScattersConfiguration
     | AtomicsConfiguration

@@ -223,6 +223,31 @@ class Scan(Attributes):
 
 
 @dataclass(frozen=True)
+class Recurrent(Attributes):
+    """Steps of a recurrent layer: "lstm", "gru", "tanh" or "relu", the last one first where it is `reverse`.
+
+    `roles` say what the inputs are: "given" (steps, rows, gates * units), what the gates are given of each step;
+    "weights" (gates * units, units), which the state before is multiplied by; "bias", added to that product; "hidden"
+    and "cell" (rows, units), the first states, zeros where they are not there. The result has the states of all steps,
+    or of an LSTM with `cell` those cells that the last step leaves.
+    """
+
+    kind: str
+    roles: tuple[str, ...]
+    reverse: bool = False
+    cell: bool = False
+
+    @property
+    def gates(self) -> int:
+        """Numbers that each unit makes of a step."""
+        return GATES[self.kind]
+
+
+GATES = {"lstm": 4, "gru": 3, "tanh": 1, "relu": 1}
+"""The kinds of recurrent layers, and the gates of each."""
+
+
+@dataclass(frozen=True)
 class Carried(Attributes):
     """The number of a recurrence of which the node is the state before each step: only while steps are rerolled."""
 

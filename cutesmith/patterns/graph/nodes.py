@@ -26,6 +26,7 @@ The other operations are the leaves and
 - `depth_to_space`: the positions of (…, outputs * phases, places), where no other product has some (`DepthToSpace`);
 - `halves`: two values of one shape side by side along the last dimension, where the kernel that makes both stores them;
 - `scan`: what is combined of the elements up to each along a dimension (`Scan`);
+- `recur`: the states of a recurrent layer, of which each is made of the one before (`Recurrent`);
 - `sort`: the first elements along a dimension in sorted order, or their places (`Sort`);
 - `transform`: inputs (real,) or (real, imag): a part of their Fourier transform along the last dimension (`Transform`);
 - `pairs`: inputs (first, second), whose elements lie side by side in a last dimension of two: parts of a transform;
@@ -274,6 +275,8 @@ def _flops(node: Node) -> int:
         return 2 * math.prod(node.inputs[0].shape) * node.shape[-1]
     if node.op == "pool":
         return math.prod(node.inputs[0].shape)
+    if node.op == "recur":
+        return 2 * math.prod(node.inputs[0].shape) * node.shape[-1]
     if node.op == "transform":  # 5 n log2(n) for both parts
         length = Transform.of(node).length
         return int(2.5 * math.prod(node.shape[:-1]) * length * math.log2(max(2, length)))

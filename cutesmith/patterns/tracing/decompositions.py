@@ -11,6 +11,7 @@ import torch
 
 from cutesmith.patterns.tracing import (
     indexing,
+    recurrent,
     resampling,
     signals,
     small_matrices,
@@ -205,12 +206,12 @@ _ARGUMENTS: dict[Any, Callable[..., tuple[Any, ...]]] = {
 }
 _OURS: dict[Any, Callable[..., Any]] = {
     **indexing.DECOMPOSITIONS,
+    **recurrent.decompositions(_lstm),
     **resampling.DECOMPOSITIONS,
     **signals.DECOMPOSITIONS,
     **small_matrices.DECOMPOSITIONS,
     **special_functions.DECOMPOSITIONS,
     **window_gradients.DECOMPOSITIONS,
-    _LSTM: _lstm,
     torch.ops.aten._cdist_forward.default: _cdist,
     torch.ops.aten.cov.default: _cov,
     torch.ops.aten.quantile.default: _quantile,

@@ -33,6 +33,7 @@ from cutesmith.patterns.tracing.lowering import (
     movement,
     normalizations,
     pointwise,
+    recurrences,
     reductions,
     scans,
     scatters,

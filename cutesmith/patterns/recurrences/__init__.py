@@ -1,0 +1,1 @@
+"""Recurrent layers: all steps of one in a launch, the weights in registers."""

@@ -1,0 +1,209 @@
+"""The pattern of recurrent layers: all steps of a layer in one launch, with the weights of the states in registers.
+
+Every row of the batch has its own steps. A cluster of blocks has some rows, and each of its blocks some units of the
+layer: several threads share a unit, whose weights they keep in registers from the first step to the last. In each step
+they multiply them by the state before, which lies in the shared memory of every block, add up by shuffles, and send the
+new state of the unit to all blocks. One barrier of the cluster ends the step. That is the idea of persistent recurrent
+networks (Diamos et al. 2016), with clusters in place of a barrier through global memory.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from cutesmith.devices import SmVersion, parse_arch
+from cutesmith.errors import UnmatchedError
+from cutesmith.patterns.graph.attributes import Input, Recurrent
+from cutesmith.patterns.graph.dtypes import ITEM_BYTES, stored_types
+from cutesmith.patterns.graph.nodes import Graph, Node
+from cutesmith.patterns.pattern_plan import GraphPlan
+from cutesmith.patterns.recurrences.analysis import Layer, RecurrenceProblem, analyse
+from cutesmith.patterns.recurrences.configuration import RecurrencesConfiguration
+from cutesmith.patterns.writing.naming import SHARED_NAMES, ViewNames
+from cutesmith.patterns.writing.special_functions import SPECIAL_FUNCTIONS
+from cutesmith.patterns.writing.templating import first_checks, launcher_key, render_template, returned, size_checks
+from cutesmith.runtime.tiling import TiledShape, Tiling
+
+CLUSTERS, LANES, ROWS = (1, 2, 4, 8), (4, 8, 16, 32), (1, 2, 4, 8)
+"""Blocks that share a layer (8 is what every GPU with clusters takes), threads of a unit, rows of a cluster."""
+
+CANDIDATES = 6
+"""Configurations that are worth trying."""
+
+OTHER_REGISTERS = 48
+"""Of a thread, beside its weights and sums."""
+
+MULTIPROCESSORS, CYCLES_PER_SECOND = 132, 1.755e9
+"""Of an H200, whose times are predicted."""
+
+STEP_CYCLES, CLUSTER_CYCLES = 550, 700
+"""From the barrier before a step to its new states, without work of many warps, and until all blocks of a cluster have
+them: estimated from latencies, not measured."""
+
+GATE_INSTRUCTIONS = 60
+"""Of a thread for each gate: two exponentials and divisions."""
+
+BYTES_A_CYCLE = 48
+"""That a block reads of weights which lie in the second-level cache."""
+
+_OWN = (
+    "SmemAllocator CLUSTER LANES ROWS COPIES GATES given weights bias hidden cell states last given_1 weights_1 bias_1 "
+    "hidden_1 cell_1 states_1 last_1 held add_up sums part lane rank first steps rows unit is_unit read row is_row "
+    "read_row smem k b g j i value now then there peer turn step ahead tensors launch_recurrence recurrence_kernel "
+    "compile_recurrence run_steps fakes units own numbers weight memory state new low high kept passed_on half upper "
+    "level slot width target is_stored reverse dtype whole groups read_now"
+)
+RESERVED = SHARED_NAMES | set(_OWN.split())
+"""Names that an argument of the problem may not have in the generated kernel."""
+
+
+@dataclass(frozen=True)
+class RecurrencesPlan(GraphPlan):
+    """A matched recurrent layer, ready to be rendered in any of its configurations."""
+
+    problem: RecurrenceProblem
+    pattern: str = "recurrences"
+
+    @property
+    def algorithmic_flops(self) -> int:
+        """Both results of a layer are made of the same products."""
+        p = self.problem
+        return 2 * len(p.layers) * p.steps * p.rows * p.said.gates * p.units**2
+
+    def configurations(self, arch: str = "sm_90a") -> list[RecurrencesConfiguration]:
+        """How units lie over threads, the best guess first."""
+        sm = parse_arch(arch).sm
+        found = [c for c in _all(arch) if self._fits(c, sm)]
+        held = [c for c in found if c.held]
+        return sorted(held or found, key=lambda c: (self.cycles(c), c.cluster))[:CANDIDATES]
+
+    def _fits(self, c: RecurrencesConfiguration, sm: SmVersion) -> bool:
+        """Whether registers and shared memory suffice, and no row is computed for nothing where fewer would do."""
+        p, threads, numbers = self.problem, self.threads(c), self.numbers(c)
+        registers = p.said.gates * (numbers * c.held + c.rows) + OTHER_REGISTERS
+        enough = threads <= 1024 and registers <= min(255, sm.registers_per_sm // threads)
+        return enough and 8 * numbers * c.lanes * c.rows <= sm.smem_per_block and c.rows < 2 * p.rows
+
+    def units(self, c: RecurrencesConfiguration) -> int:
+        """Those of a block: as many as fill whole warps."""
+        per_warp = 32 // c.lanes
+        return per_warp * math.ceil(self.problem.units / c.cluster / per_warp)
+
+    def threads(self, c: RecurrencesConfiguration) -> int:
+        """Of a block."""
+        return self.units(c) * c.lanes
+
+    def numbers(self, c: RecurrencesConfiguration) -> int:
+        """Weights of a thread for each gate, in fours."""
+        return 4 * math.ceil(self.problem.units / (4 * c.lanes))
+
+    def cycles(self, c: RecurrencesConfiguration) -> float:
+        """Predicted, of all steps."""
+        p, warps, numbers = self.problem, self.threads(c) / 32, self.numbers(c)
+        products = p.said.gates * numbers * c.rows * warps / 4
+        reads = numbers / 4 * c.rows * warps * max(2, c.lanes / 8)
+        shuffles = p.said.gates * (c.rows - 1 + math.log2(c.lanes // c.rows)) * warps
+        gates = p.said.gates * GATE_INSTRUCTIONS * warps / 4
+        step = STEP_CYCLES + max(products, reads) + shuffles + gates
+        step += CLUSTER_CYCLES if c.cluster > 1 else 0
+        if not c.held:
+            of_weights = p.said.gates * self.units(c) * p.units * ITEM_BYTES[p.node.dtype]
+            step += of_weights / BYTES_A_CYCLE
+        groups = len(p.layers) * math.ceil(p.rows / c.rows)
+        rounds = math.ceil(groups / (MULTIPROCESSORS // c.cluster))
+        return p.steps * step * rounds
+
+    def seconds(self, arch: str) -> float:
+        """The predicted time of the first configuration on an H200, without the launch."""
+        found = self.configurations(arch)
+        return self.cycles(found[0]) / CYCLES_PER_SECOND if found else math.inf
+
+    def why(self, configuration: RecurrencesConfiguration) -> str:
+        """Where the weights lie, and how long a step is expected to take."""
+        c, p = configuration, self.problem
+        blocks = f"clusters of {c.cluster} blocks" if c.cluster > 1 else "blocks"
+        told = f"{p.rows} rows by {c.rows} in {blocks}, {self.units(c)} of {p.units} units a block, {c.lanes} threads a "
+        told += f"unit: {p.said.gates * self.numbers(c)} weights of a thread "
+        told += "stay in registers. " if c.held else "are read again in each step, as no cluster holds all. "
+        return told + f"A step is expected to take {self.cycles(c) / p.steps / CYCLES_PER_SECOND * 1e6:.2g} µs."
+
+    def tiled_shape(self) -> TiledShape:
+        """The units of a layer; every edge is guarded."""
+        return TiledShape(sizes=(self.problem.units,), element_bytes=ITEM_BYTES[self.problem.node.dtype])
+
+    def tiling(self, configuration: RecurrencesConfiguration) -> Tiling:
+        """A block's units."""
+        c = configuration
+        return Tiling(threads=self.threads(c), tile=(self.units(c),), vector=1, settings=c.to_dict())
+
+    def render(self, configuration: RecurrencesConfiguration) -> str:
+        """The kernel section: imports, device functions, kernel, launch, cached compile and `kernel_fn`."""
+        return render_template("recurrences.py.j2", self._context(configuration))
+
+    def _context(self, c: RecurrencesConfiguration) -> dict[str, object]:
+        p, graph = self.problem, self.graph
+        views = ViewNames({*p.arguments, *RESERVED})
+        layers = [_written(layer, f"_{at}" if at else "", p, views) for at, layer in enumerate(p.layers)]
+        names = {id(node): name for layer in layers for name, node in layer.results.items()}
+        inputs = [name for layer in layers for name in layer.inputs.values()]
+        return {
+            "c": c,
+            "p": p,
+            "said": p.said,
+            "dtype": p.node.dtype,
+            "layers": layers,
+            "outputs": list(names.values()),
+            "helpers": [SPECIAL_FUNCTIONS["sigmoid_float32"].strip("\n")] if p.said.gates > 1 else [],
+            "types": stored_types([p.node.dtype]),
+            "views": views.lines,
+            "checks": size_checks(p.arguments, graph, graph.checked),
+            "first_checks": first_checks(p.arguments, graph),
+            "passed": [name for layer in layers for name in (*layer.inputs.values(), *layer.results)],
+            "key": launcher_key(list(dict.fromkeys(inputs))),
+            "returns": returned([names[id(node)] for node in graph.outputs], as_tuple=graph.returns_tuple),
+        }
+
+
+@dataclass(frozen=True)
+class _Written:
+    """A layer as the template writes it: the code of its inputs by what they are, and its results by their names."""
+
+    said: Recurrent
+    inputs: dict[str, str]
+    results: dict[str, Node]
+    end: str
+
+    @property
+    def tensors(self) -> tuple[str, ...]:
+        """The names of all that a launch takes of it."""
+        return (*(f"{role}{self.end}" for role in self.inputs), *self.results)
+
+    def passed(self, role: str) -> str:
+        """The tensor of that role in the kernel, None where there is none."""
+        name = f"{role}{self.end}"
+        return f"m_{name}" if name in self.tensors else "None"
+
+
+def _written(layer: Layer, end: str, problem: RecurrenceProblem, views: ViewNames) -> _Written:
+    inputs = {role: views.name(Input.of(node).code(problem.arguments)) for role, node in layer.inputs.items()}
+    results = {("last" if Recurrent.of(node).cell else "states") + end: node for node in layer.results}
+    return _Written(layer.said, inputs, results, end)
+
+
+def _all(arch: str) -> Iterator[RecurrencesConfiguration]:
+    clusters = CLUSTERS if parse_arch(arch).sm.capability >= (9, 0) else CLUSTERS[:1]
+    for cluster, lanes, rows, held in itertools.product(clusters, LANES, ROWS, (True, False)):
+        if rows <= lanes and (held or cluster == clusters[-1]):
+            yield RecurrencesConfiguration(cluster, lanes, rows, held)
+
+
+def match(graph: Graph) -> RecurrencesPlan:
+    """A plan for `graph`, or UnmatchedError naming the first operation that is not part of a recurrent layer."""
+    plan = RecurrencesPlan(graph, analyse(graph, RESERVED))
+    if not plan.configurations():
+        where = plan.problem.node.where
+        raise UnmatchedError(f"no block has room for the units of {where}", operation=where)
+    return plan
