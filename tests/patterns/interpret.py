@@ -17,6 +17,7 @@ from cutesmith.patterns.graph.attributes import (
     Input,
     Iota,
     Joined,
+    Recurrent,
     Reduction,
     Scalar,
     Scan,
@@ -109,6 +110,8 @@ def _evaluate(node: Node, operands: list[torch.Tensor], inputs: Sequence[Any], p
     kind = precision if is_float(node.dtype) else torch_dtype(node.dtype)
     if node.op in LEAVES:
         return _leaf(node, inputs, kind)
+    if node.op == "recur":
+        return _recurrent(Recurrent.of(node), [each.to(kind) for each in operands])
     if node.op == "cast":  # through the node's own dtype, so that the rounding that it asks for happens
         return operands[0].to(torch_dtype(node.dtype)).to(kind).expand(node.shape)
     if node.op == "reshape":
@@ -322,6 +325,29 @@ def _searched(line: torch.Tensor, value: torch.Tensor, right: bool) -> torch.Ten
     each = value.unsqueeze(-1)
     after = line > each if right else line >= each
     return (~after).sum(-1)
+
+
+def _recurrent(said: Recurrent, operands: list[torch.Tensor]) -> torch.Tensor:
+    """The states of a layer, or its last cells, step by step."""
+    given = dict(zip(said.roles, operands, strict=True))
+    x, weights = given["given"], given["weights"]
+    hidden = cell = x.new_zeros(x.shape[1], weights.shape[-1])
+    hidden, cell, states = given.get("hidden", hidden), given.get("cell", cell), list[torch.Tensor]()
+    for step in x.flip(0) if said.reverse else x:
+        sums = hidden @ weights.mT + given.get("bias", 0)
+        ours, theirs = step.chunk(said.gates, -1), sums.chunk(said.gates, -1)
+        if said.kind == "gru":
+            reset, update = (torch.sigmoid(a + b) for a, b in zip(ours[:2], theirs[:2], strict=True))
+            new = torch.tanh(ours[2] + reset * theirs[2])
+            hidden = (1 - update) * new + update * hidden
+        elif said.kind == "lstm":
+            taken, kept, new, shown = (a + b for a, b in zip(ours, theirs, strict=True))
+            cell = torch.sigmoid(kept) * cell + torch.sigmoid(taken) * torch.tanh(new)
+            hidden = torch.sigmoid(shown) * torch.tanh(cell)
+        else:
+            hidden = torch.tanh(step + sums) if said.kind == "tanh" else torch.relu(step + sums)
+        states.append(hidden)
+    return cell if said.cell else torch.stack(states[::-1] if said.reverse else states)
 
 
 def _windows(windows: Windows, image: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:

@@ -339,11 +339,11 @@ def _launches_before(order: Sequence[Node]) -> dict[int, frozenset[object]]:
         elif node.op == "stored" and base_of(node).op == "transform":
             of_inputs |= {("stored", whole_transform(base_of(node)))}
         before[id(node)] = of_inputs | {id(node)} if node.op == "contract" else of_inputs
-        if node.op == "recur":  # both directions of a layer, whose products differ
-            layers = {each.inputs for each in nodes_of(node.inputs) if each.op == "recur"}
-            before[id(node)] = frozenset([node.op, *layers])
         sums = {node.inputs[0].shape} if node.op == "partial_sums" else set[object]()
         behind[id(node)] = before[id(node)] | sums
+        if node.op == "recur":  # both directions of a layer together, whose products differ
+            layers = {each.inputs for each in nodes_of(node.inputs) if each.op == "recur"}
+            before[id(node)], behind[id(node)] = frozenset([node.op, *layers]), frozenset([node.inputs, *layers])
     return before
 
 

@@ -52,9 +52,9 @@ class Machine:
         if plan.shared_bytes:
             shared = plan.shared_bytes / self.shared_bytes_per_second
             return self.launch_seconds + math.hypot(memory, instructions, shared)
-        has_own = isinstance(plan, AttentionPlan | AttentionGradientPlan | RecurrencesPlan)
-        own = plan.seconds(arch) if has_own else arithmetic
-        return self.launch_seconds + max(memory, own, instructions)
+        if isinstance(plan, AttentionPlan | AttentionGradientPlan | RecurrencesPlan):
+            arithmetic = plan.seconds(arch)
+        return self.launch_seconds + max(memory, arithmetic, instructions)
 
     def prediction(self, plan: SinglePlan | ChainPlan) -> str:
         """A sentence: what the plan moves and computes at the traced shapes, and the time that is predicted for it."""

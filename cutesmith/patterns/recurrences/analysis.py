@@ -10,7 +10,6 @@ from cutesmith.patterns.graph.attributes import Recurrent
 from cutesmith.patterns.graph.nodes import Graph, Node
 from cutesmith.patterns.writing.naming import safe_names
 
-
 MOST_LAYERS = 2
 """In one launch: the two directions of a layer that goes both ways."""
 

@@ -125,7 +125,9 @@ class RecurrencesPlan(GraphPlan):
         """Where the weights lie, and how long a step is expected to take."""
         c, p = configuration, self.problem
         blocks = f"clusters of {c.cluster} blocks" if c.cluster > 1 else "blocks"
-        told = f"{p.rows} rows by {c.rows} in {blocks}, {self.units(c)} of {p.units} units a block, {c.lanes} threads a "
+        told = (
+            f"{p.rows} rows by {c.rows} in {blocks}, {self.units(c)} of {p.units} units a block, {c.lanes} threads a "
+        )
         told += f"unit: {p.said.gates * self.numbers(c)} weights of a thread "
         told += "stay in registers. " if c.held else "are read again in each step, as no cluster holds all. "
         return told + f"A step is expected to take {self.cycles(c) / p.steps / CYCLES_PER_SECOND * 1e6:.2g} µs."

@@ -61,6 +61,7 @@ FAMILIES = (
     movement,
     normalizations,
     pointwise,
+    recurrences,
     reductions,
     scans,
     scatters,

@@ -1,4 +1,4 @@
-"""Recurrent layers: a product for what all steps are given, then one operation for the steps, which only the tracer knows.
+"""Recurrent layers: a product for what all steps are given, then an operation for the steps that only the tracer knows.
 
 A layer whose weights do not fit, with one step, or with projected states is unrolled as PyTorch does it.
 """
@@ -76,7 +76,7 @@ def _network(
 def decompositions(lstm: Callable[..., Any]) -> dict[Any, Callable[..., Any]]:
     """Those of recurrent networks whose inputs are not packed; `lstm` unrolls one."""
     aten = torch.ops.aten
-    found = {aten.lstm.input: functools.partial(_network, "lstm", lstm)}
+    found: dict[Any, Callable[..., Any]] = {aten.lstm.input: functools.partial(_network, "lstm", lstm)}
     for kind, operation in (("gru", aten.gru.input), ("tanh", aten.rnn_tanh.input), ("relu", aten.rnn_relu.input)):
         found[operation] = functools.partial(_network, kind, operation.decompose)
     return found
