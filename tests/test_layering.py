@@ -34,8 +34,8 @@ SUBROOMS = {
     "evals": "selftest | suites | engines scores | running",
     "examples": "index | fetch search",
     "judge": "draws transfer | candidate_side reference_side",
-    "patterns": "graph | tracing writing | contraction elementwise rows | "
-    "attention columns interleaving scans scatters selection transforms windows | chains | cutting | generation",
+    "patterns": "graph | tracing writing | contraction elementwise rows | attention "
+    "columns interleaving recurrences scans scatters selection transforms windows | chains | cutting | generation",
     "patterns.contraction": "blackwell hopper",
     "patterns.tracing": "lowering",
     "profiling": "scripts",

@@ -10,7 +10,7 @@ import torch
 from cutesmith.patterns.cutting.machine import H200
 from cutesmith.patterns.match import plan_kernel, whole_or_cut
 from cutesmith.patterns.recurrences.plan import RecurrencesPlan
-from cutesmith.patterns.tracing.recurrent import MOST_WEIGHTS
+from cutesmith.patterns.tracing.recurrent import MOST_STEPS, MOST_WEIGHTS
 from cutesmith.patterns.tracing.trace import trace_function
 from tests.patterns.interpret import interpret
 from tests.patterns.running import as_list, emulated, exactly, load, move, normal
@@ -121,6 +121,14 @@ def test_weights_that_no_block_holds_are_read_in_each_step(tmp_path):
     assert not layer.configurations("sm_80")[0].held
     assert layer.configurations("sm_90a")[0].held
     check(function, inputs, tmp_path, arch="sm_80")
+
+
+@SLOW
+def test_a_cluster_reads_again_what_it_cannot_hold(tmp_path):
+    function, inputs = network("lstm", (MOST_STEPS + 1, 1, 6), units=316)
+    assert not launches(whole_or_cut(trace_function(function, inputs)))[0].configurations()[0].held
+    source = check(function, inputs, tmp_path)
+    assert "CLUSTER = 8" in source
 
 
 @SLOW

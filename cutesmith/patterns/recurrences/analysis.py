@@ -40,7 +40,7 @@ class Layer:
 
 @dataclass(frozen=True)
 class RecurrenceProblem:
-    """The steps of layers that are alike and do not wait for each other; sizes are the traced ones."""
+    """The steps of equal layers that do not wait for each other; sizes are the traced ones."""
 
     graph: Graph
     arguments: tuple[str, ...]

@@ -53,8 +53,8 @@ _OWN = (
     "SmemAllocator CLUSTER LANES ROWS COPIES GATES given weights bias hidden cell states last given_1 weights_1 bias_1 "
     "hidden_1 cell_1 states_1 last_1 held add_up sums part lane rank first steps rows unit is_unit read row is_row "
     "read_row smem k b g j i value now then there peer turn step ahead tensors launch_recurrence recurrence_kernel "
-    "compile_recurrence run_steps fakes units own numbers weight memory state new low high kept passed_on half upper "
-    "level slot width target is_stored reverse dtype whole groups read_now"
+    "compile_recurrence run_steps fakes units own numbers memory state new low high kept passed_on half upper "
+    "level slot width target is_stored reverse dtype whole groups read_now read_four four wide WEIGHTS align sizes"
 )
 RESERVED = SHARED_NAMES | set(_OWN.split())
 """Names that an argument of the problem may not have in the generated kernel."""

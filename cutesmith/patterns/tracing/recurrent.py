@@ -1,6 +1,6 @@
 """Recurrent layers: a product for what all steps are given, then an operation for the steps that only the tracer knows.
 
-A layer whose weights do not fit, with one step, or with projected states is unrolled as PyTorch does it.
+A layer with one step, with few steps and many weights, or with projected states is unrolled as PyTorch does it.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from cutesmith.patterns.graph.attributes import GATES
 
 MOST_WEIGHTS = 8 * 48 * 1024
 """Numbers: a cluster of 8 multiprocessors holds as many float32 in three quarters of its registers."""
+MOST_STEPS = 16
+"""That a layer of more weights is unrolled for: a step is a product of all multiprocessors then, in its own launch."""
 
 _INPUTS = "(Tensor given, Tensor weights, Tensor? bias, Tensor hidden"
 torch.library.define("cutesmith::recur", f"{_INPUTS}, str kind, bool reverse) -> Tensor")
@@ -47,11 +49,11 @@ def _network(
     batch_first: bool,
 ) -> Any:
     """What `torch.lstm` and its like return: the states of the last layer, then the last states of all layers."""
-    ways, first = 2 if both_ways else 1, starts if isinstance(starts, torch.Tensor) else starts[0]
-    each = 4 if has_biases else 2
-    is_taken = x.dtype in (torch.float32, torch.float16, torch.bfloat16) and x.shape[1 if batch_first else 0] > 1
-    is_taken &= len(weights) == layers * ways * each and GATES[kind] * first.shape[-1] ** 2 <= MOST_WEIGHTS
-    if not is_taken:
+    ways, each = 2 if both_ways else 1, 4 if has_biases else 2
+    units, steps = (starts if isinstance(starts, torch.Tensor) else starts[0]).shape[-1], x.shape[batch_first]
+    is_taken = x.dtype in (torch.float32, torch.float16, torch.bfloat16) and len(weights) == layers * ways * each
+    is_long = steps > (1 if GATES[kind] * units**2 <= MOST_WEIGHTS else MOST_STEPS)
+    if not (is_taken and is_long):
         return unrolled(x, starts, weights, has_biases, layers, dropout, train, both_ways, batch_first)
     ends = list[list[torch.Tensor]]()
     is_turned = batch_first
