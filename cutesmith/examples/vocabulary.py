@@ -39,6 +39,7 @@ OPERATIONS = _terms(
     Term("attention_backward", "gradients of attention", ("flash attention backward", "fmha bwd", "dq dk dv")),
     Term("mla", "multi-head latent attention", ("multi-head latent attention", "deepseek attention")),
     Term("ssm", "state-space model, chunked scan", ("mamba", "mamba2", "ssd", "selective scan", "linear attention")),
+    Term("rnn", "all steps of a recurrent layer", ("lstm", "gru", "recurrent layer", "recurrent neural network")),
     Term("softmax", "softmax over a row", ("log softmax", "softmax backward")),
     Term("cross_entropy", "cross entropy of logits and targets", ("nll loss", "softmax loss", "loss")),
     Term("rmsnorm", "root-mean-square normalisation", ("rms norm", "root mean square", "add rmsnorm")),

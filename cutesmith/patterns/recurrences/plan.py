@@ -84,7 +84,10 @@ class RecurrencesPlan(GraphPlan):
         """Whether registers and shared memory suffice, and no row is computed for nothing where fewer would do."""
         p, threads, numbers = self.problem, self.threads(c), self.numbers(c)
         registers = p.said.gates * (numbers * c.held + c.rows) + OTHER_REGISTERS
-        enough = threads <= 1024 and registers <= min(255, sm.registers_per_sm // threads)
+        most = 8 * (
+            sm.registers_per_sm // (128 * math.ceil(threads / 128)) // 8
+        )  # a quarter of the warps has a quarter
+        enough = threads <= 1024 and registers <= min(255, most)
         return enough and 8 * numbers * c.lanes * c.rows <= sm.smem_per_block and c.rows < 2 * p.rows
 
     def units(self, c: RecurrencesConfiguration) -> int:
@@ -113,7 +116,9 @@ class RecurrencesPlan(GraphPlan):
             of_weights = p.said.gates * self.units(c) * p.units * ITEM_BYTES[p.node.dtype]
             step += of_weights / BYTES_A_CYCLE
         groups = len(p.layers) * math.ceil(p.rows / c.rows)
-        rounds = math.ceil(groups / (MULTIPROCESSORS // c.cluster))
+        rounds = math.ceil(
+            groups / (MULTIPROCESSORS * 10 // 11 // c.cluster)
+        )  # 30 clusters of 4 fit on an H200, not 33
         return p.steps * step * rounds
 
     def seconds(self, arch: str) -> float:
