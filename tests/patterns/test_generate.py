@@ -187,5 +187,5 @@ def test_a_python_loop_that_became_launches_is_told_before_anything_is_verified(
     assert verdict.passed, verdict.summary
     (drafted,) = [text for text in said if "launches a call that move" in text]
     assert f"; {2 * rounds} launches a call that move 0.0" in drafted
-    unrolled = f"one kernel is launched {repeated} times a call: a Python loop was unrolled into launches"
+    unrolled = f"one kernel is launched {repeated} times a call, for the steps of a Python loop or for equal layers"
     assert (f"launches: {unrolled}" in said) == (unrolled in verdict.summary) == bool(repeated)

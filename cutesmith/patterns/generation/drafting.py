@@ -84,7 +84,7 @@ class Cover:
         repeated = max(Counter(self.kernels).values())
         if repeated < UNROLLED:
             return ""
-        return f"one kernel is launched {repeated} times a call: a Python loop was unrolled into launches"
+        return f"one kernel is launched {repeated} times a call, for the steps of a Python loop or for equal layers"
 
 
 @dataclass(frozen=True)

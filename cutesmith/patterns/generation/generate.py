@@ -357,7 +357,7 @@ class Generation:
         elif self.target.emulated and untried:
             parts.append(f"the most promising configuration is verified, {untried} more are drafted only")
         rounded = "factors of float32 rounded to tf32, as asked" if self.precision is Precision.TF32 else ""
-        unrolled = self._cover.unrolled and f"{self._cover.unrolled}, and a kernel that loops itself would be one"
+        unrolled = self._cover.unrolled and f"{self._cover.unrolled}; steps could be one kernel that loops itself"
         return "; ".join([*parts, *filter(None, (self._raced(), rounded, self._passed(), unrolled, self.remark))])
 
     def _raced(self) -> str:
