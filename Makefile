@@ -2,7 +2,7 @@
 #
 #   make demo       five PyTorch functions become kernels, in cutesmith-out/demo/
 #   make test       ruff, mypy and the tests that are fast
-#   make test-all   the other tests; PART=2/3 takes every third case of a test that has many, from the second on
+#   make test-all   the other tests; PART=2/4 takes every fourth case of a test that has many, from the second on
 #   make selftest   the judge against kernels that cheat and honest ones that resemble them
 #   make gpu-test   the tests that need an NVIDIA GPU
 #   make live       Claude solves three small problems, for dollars: says how many first; needs ANTHROPIC_API_KEY

@@ -66,13 +66,11 @@ examples/test_fetch_http.py
 """.split()
 
 
-LEAST_CASES = 4  # of a test function that --part leaves cases out of
+LEAST_CASES = 3  # of a test function that --part leaves cases out of
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    about = (
-        f"of each test function with {LEAST_CASES} or more slow cases every Nth alone, from the Kth on: 1/3, 2/3, 3/3"
-    )
+    about = f"of each test function with {LEAST_CASES} or more slow cases every Nth alone, from the Kth on"
     parser.addoption("--part", metavar="K/N", default="1/1", type=_read_part, help=about)
 
 

@@ -155,6 +155,7 @@ SLOW = frozenset(CASES) - {"softmax_of_17", "logsumexp_of_17"}
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(300)  # 33 s of CPU time for places, four times as much on a busy machine
 @pytest.mark.parametrize(
     ("case", "arch"),
     [
