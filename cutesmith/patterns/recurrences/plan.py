@@ -84,10 +84,10 @@ class RecurrencesPlan(GraphPlan):
         """Whether registers and shared memory suffice, and no row is computed for nothing where fewer would do."""
         p, threads, numbers = self.problem, self.threads(c), self.numbers(c)
         registers = p.said.gates * (numbers * c.held + c.rows) + OTHER_REGISTERS
-        most = 8 * (
-            sm.registers_per_sm // (128 * math.ceil(threads / 128)) // 8
-        )  # a quarter of the warps has a quarter
-        enough = threads <= 1024 and registers <= min(255, most)
+        most = sm.registers_per_sm // (
+            128 * math.ceil(threads / 128)
+        )  # each quarter of an SM has a quarter of the warps
+        enough = threads <= 1024 and registers <= min(255, most // 8 * 8)
         return enough and 8 * numbers * c.lanes * c.rows <= sm.smem_per_block and c.rows < 2 * p.rows
 
     def units(self, c: RecurrencesConfiguration) -> int:
@@ -115,11 +115,9 @@ class RecurrencesPlan(GraphPlan):
         if not c.held:
             of_weights = p.said.gates * self.units(c) * p.units * ITEM_BYTES[p.node.dtype]
             step += of_weights / BYTES_A_CYCLE
-        groups = len(p.layers) * math.ceil(p.rows / c.rows)
-        rounds = math.ceil(
-            groups / (MULTIPROCESSORS * 10 // 11 // c.cluster)
-        )  # 30 clusters of 4 fit on an H200, not 33
-        return p.steps * step * rounds
+        clusters = len(p.layers) * math.ceil(p.rows / c.rows)
+        at_once = MULTIPROCESSORS * 10 // 11 // c.cluster  # 30 clusters of 4 fit on an H200, not 33
+        return p.steps * step * math.ceil(clusters / at_once)
 
     def seconds(self, arch: str) -> float:
         """The predicted time of the first configuration on an H200, without the launch."""
@@ -130,10 +128,8 @@ class RecurrencesPlan(GraphPlan):
         """Where the weights lie, and how long a step is expected to take."""
         c, p = configuration, self.problem
         blocks = f"clusters of {c.cluster} blocks" if c.cluster > 1 else "blocks"
-        told = (
-            f"{p.rows} rows by {c.rows} in {blocks}, {self.units(c)} of {p.units} units a block, {c.lanes} threads a "
-        )
-        told += f"unit: {p.said.gates * self.numbers(c)} weights of a thread "
+        told = f"{p.rows} rows by {c.rows} in {blocks}, {self.units(c)} of {p.units} units a block, "
+        told += f"{c.lanes} threads a unit: {p.said.gates * self.numbers(c)} weights of a thread "
         told += "stay in registers. " if c.held else "are read again in each step, as no cluster holds all. "
         return told + f"A step is expected to take {self.cycles(c) / p.steps / CYCLES_PER_SECOND * 1e6:.2g} µs."
 

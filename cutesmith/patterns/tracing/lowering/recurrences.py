@@ -6,6 +6,9 @@ from cutesmith.patterns.graph.attributes import Constant, Recurrent
 from cutesmith.patterns.graph.nodes import Node
 from cutesmith.patterns.tracing.lowering.dispatch import Lowering, lowers
 
+_MAY_LACK = ("bias", "hidden", "cell")
+"""Inputs that are zeros where they are not there."""
+
 
 @lowers("cutesmith.recur")
 def _recur(
@@ -25,7 +28,8 @@ def _recur_lstm(
 def _states(low: Lowering, inputs: dict[str, Node | None], kind: str, reverse: bool) -> list[Node]:
     """The results, as they lie in memory: all states, and of an LSTM the last cells."""
     build = low.build
-    known = {role: build.stored(node) for role, node in inputs.items() if node is not None and not _is_zero(node)}
+    kept = {role: node for role, node in inputs.items() if node is not None}
+    known = {role: build.stored(node) for role, node in kept.items() if role not in _MAY_LACK or not _is_zero(node)}
     results = list[Node]()
     for at, (shape, dtype) in enumerate(zip(low.shapes, low.dtypes, strict=True)):
         attrs = Recurrent(kind, tuple(known), reverse, cell=at == 1)
