@@ -15,7 +15,8 @@ from cutesmith.patterns.graph.attributes import Carried, Constant, Contraction, 
 from cutesmith.patterns.graph.builder import GraphBuilder
 from cutesmith.patterns.graph.contractions import contract
 from cutesmith.patterns.graph.nodes import Node
-from cutesmith.patterns.graph.recurrences import Recurrence, Steps, Unlike, along, reaches, scanned, with_odd
+from cutesmith.patterns.graph.recurrences import Recurrence, Steps, Unlike, along, scanned, with_odd
+from cutesmith.patterns.graph.recurrent_steps import layer_of
 from cutesmith.patterns.graph.shapes import Shape, broadcast
 from cutesmith.patterns.graph.takes import take
 from cutesmith.patterns.graph.views import push_permute, push_slice
@@ -212,9 +213,20 @@ class _Rolling:
         said = first.op, first.dtype, first.attrs, len(first.inputs)
         if any((each.op, each.dtype, each.attrs, len(each.inputs)) != said for each in others) or not first.inputs:
             return None
-        if reaches(steps[2], steps[1]) or reaches(steps[-3], steps[-2]):
+        if self._is_made_of(steps[2], steps[1]) or self._is_made_of(steps[-3], steps[-2]):
             return self._recurrent(steps, at)
         return self._operation(steps, at)
+
+    def _is_made_of(self, node: Node | None, other: Node | None) -> bool:
+        """Whether a value is made of another one, as a whole: the functions of what was joined work on its places."""
+        stack, seen = [node] if node else [], set[int]()
+        while stack:
+            each = stack.pop()
+            if id(each) not in seen:
+                seen.add(id(each))
+                _, pieces = self.build.joined.get(id(each), (0, []))
+                stack += [piece for _, piece in pieces] or each.inputs
+        return node is not other and id(other) in seen
 
     def _unfolded(self, steps: Steps) -> Steps:
         """The steps, of which the first may be 0: a number times a state of 0, as the others are times a state."""
@@ -230,7 +242,7 @@ class _Rolling:
     def _recurrent(self, steps: Steps, at: int) -> Node:
         shape, dtype = along(_shape(steps), at, self.length), _any(steps).dtype
         carried = self.build.node("carried", (), shape, dtype, Carried(len(self.open)))
-        recurrence = Recurrence(steps, not reaches(steps[2], steps[1]), at, carried)
+        recurrence = Recurrence(steps, not self._is_made_of(steps[2], steps[1]), at, carried)
         found, failed = dict(self.found), self.failed
         self.open.append(recurrence)
         self.failed = set()  # steps that come to nothing else may be the states before
@@ -243,7 +255,7 @@ class _Rolling:
                 self.found = found
         if not recurrence.used:
             return body
-        whole = scanned(self.build, recurrence, body)
+        whole = layer_of(self.build, recurrence, body) or scanned(self.build, recurrence, body)
         self.scans[id(whole)] = whole, recurrence
         return whole
 
@@ -265,15 +277,42 @@ class _Rolling:
         if first.op == "contract" and 1 in common[-2:]:
             return self._vector_product(inputs, at, first)
         if first.op == "contract" and at <= len(common) - 2:
-            a, b = (self._aligned(each, at, len(common)) for each in inputs)
-            said = Contraction.of(first)
-            product = contract(build, a, b, first.dtype, tf32=said.tf32, short_sums=said.short_sums)
-            return build.expand(product, shape)
+            return build.expand(self._product(inputs, at, first), shape)
         if first.op == "reshape" and (found := self._reshaped(steps, inputs[0], at)) is not None:
             return found
         if first.op == "stored" and not Stored.of(first).views:
             return self.of(inputs[0], at)
         raise Unlike
+
+    def _product(self, inputs: Sequence[Steps], at: int, first: Node) -> Node:
+        """The product of all steps; of a left factor that was joined along k the sum of the products of its parts."""
+        build, said, rank = self.build, Contraction.of(first), len(first.shape)
+        total: Node | None = None
+        for left, (start, width) in self._parts_along_k(inputs[0]):
+            a, b = self._aligned(left, at, rank), self._aligned(inputs[1], at, rank)
+            if width < b.shape[-2]:
+                b = push_slice(build, b, len(b.shape) - 2, start, width)
+            product = contract(build, a, b, first.dtype, tf32=said.tf32, short_sums=said.short_sums)
+            total = product if total is None else build("add", total, product, dtype=first.dtype)
+        assert total is not None
+        return total
+
+    def _parts_along_k(self, left: Steps) -> list[tuple[Steps, tuple[int, int]]]:
+        """The parts that the left factors of products were joined of, where they lie; else the factors themselves."""
+        whole = [(left, (0, _any(left).shape[-1]))]
+        joined = [self._joined_of(step) for step in left if step is not None]
+        if None in left or any(each is None or each[0] != len(_any(left).shape) - 1 for each in joined):
+            return whole
+        parts = [[(start, part.shape[-1]) for start, part in each[1]] for each in joined if each]
+        if any(each != parts[0] for each in parts):
+            return whole
+        pieces = zip(*[[part for _, part in each[1]] for each in joined if each], strict=True)
+        return list(zip(pieces, parts[0], strict=True))
+
+    def _joined_of(self, step: Node) -> tuple[int, list[tuple[int, Node]]] | None:
+        while step.op in ("stored", "expand", "cast") and id(step) not in self.build.joined:
+            step = step.inputs[0]
+        return self.build.joined.get(id(step))
 
     def _vector_product(self, inputs: Sequence[Steps], at: int, first: Node) -> Node:
         """Sums along k of products (…, m, k, n), where one factor is a vector in each step."""

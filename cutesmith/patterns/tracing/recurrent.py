@@ -12,12 +12,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from cutesmith.patterns.graph.attributes import GATES
-
-MOST_WEIGHTS = 8 * 48 * 1024
-"""Numbers: a cluster of 8 multiprocessors holds as many float32 in three quarters of its registers."""
-MOST_STEPS = 16
-"""That a layer of more weights is unrolled for: a step is a product of all multiprocessors then, in its own launch."""
+from cutesmith.patterns.graph.recurrent_steps import is_one_launch
 
 _INPUTS = "(Tensor given, Tensor weights, Tensor? bias, Tensor hidden"
 torch.library.define("cutesmith::recur", f"{_INPUTS}, str kind, bool reverse) -> Tensor")
@@ -52,8 +47,7 @@ def _network(
     ways, each = 2 if both_ways else 1, 4 if has_biases else 2
     units, steps = (starts if isinstance(starts, torch.Tensor) else starts[0]).shape[-1], x.shape[batch_first]
     is_taken = x.dtype in (torch.float32, torch.float16, torch.bfloat16) and len(weights) == layers * ways * each
-    is_long = steps > (1 if GATES[kind] * units**2 <= MOST_WEIGHTS else MOST_STEPS)
-    if not (is_taken and is_long):
+    if not (is_taken and is_one_launch(kind, units, steps)):
         return unrolled(x, starts, weights, has_biases, layers, dropout, train, both_ways, batch_first)
     ends = list[list[torch.Tensor]]()
     is_turned = batch_first

@@ -1,0 +1,80 @@
+"""Steps that multiply the state before by a matrix, as recurrent layers do, where a function unrolled them itself."""
+
+from __future__ import annotations
+
+from cutesmith.patterns.graph.attributes import GATES, Constant, Recurrent
+from cutesmith.patterns.graph.builder import GraphBuilder
+from cutesmith.patterns.graph.nodes import Node
+from cutesmith.patterns.graph.recurrences import Recurrence, reaches
+from cutesmith.patterns.graph.views import push_permute
+
+TYPES = ("float32", "float16", "bfloat16")
+"""Of states that a recurrent layer has."""
+
+MOST_WEIGHTS = 8 * 48 * 1024
+"""Numbers: a cluster of 8 multiprocessors holds as many float32 in three quarters of its registers."""
+MOST_STEPS = 16
+"""That a layer of more weights is unrolled for: a step is a product of all multiprocessors then, in its own launch."""
+
+
+def is_one_launch(kind: str, units: int, steps: int) -> bool:
+    """Whether the steps of a layer are better in one launch than each in its own."""
+    return steps > (1 if GATES[kind] * units**2 <= MOST_WEIGHTS else MOST_STEPS)
+
+
+def layer_of(build: GraphBuilder, recurrence: Recurrence, body: Node) -> Node | None:
+    """The states of act(given + state before @ weights) as a recurrent layer; None where a step is something else."""
+    carried = recurrence.carried
+    first = recurrence.used[0] if recurrence.used else None
+    is_taken = carried.dtype in TYPES and len(carried.shape) == 3 and recurrence.at == 0 and first is not None
+    found = _activation(_plain(body, carried.dtype)) if is_taken else None
+    if found is None or first is None or not is_one_launch(found[0], carried.shape[-1], carried.shape[0]):
+        return None
+    kind, sums = found
+    terms = _terms(sums, carried.dtype)
+    products = [term for term in terms if reaches(term, carried)]
+    if len(products) != 1 or products[0].op != "contract":
+        return None
+    if _plain(products[0].inputs[0], carried.dtype) is not carried:
+        return None
+    weights = products[0].inputs[1]
+    weights = build.reshape(weights, weights.shape[-2:]) if set(weights.shape[:-2]) <= {1} else weights
+    if len(weights.shape) != 2 or reaches(weights, carried) or first.shape != carried.shape[1:]:
+        return None
+    given = build.constant(0, carried.dtype)
+    for term in terms:
+        if term is not products[0]:
+            given = build("add", given, term, dtype=carried.dtype) if given.op != "constant" else term
+    given = build.cast(build.operand(given, carried.dtype), carried.dtype)
+    inputs = {"given": build.expand(given, carried.shape), "weights": push_permute(build, weights, [1, 0])}
+    inputs["hidden"] = first
+    known = [build.stored(build.materialise(each)) for each in inputs.values()]
+    attrs = Recurrent(kind, tuple(inputs), recurrence.is_reverse)
+    return build.stored(build.node("recur", known, carried.shape, carried.dtype, attrs))
+
+
+def _plain(node: Node, dtype: str) -> Node:
+    """A value without what stretches or stores it, or rounds it to the type of states, as PyTorch does each sum."""
+    while node.op in ("expand", "stored") or (
+        node.op == "cast" and {node.dtype, node.inputs[0].dtype} <= {dtype, "float32"}
+    ):
+        node = node.inputs[0]
+    return node
+
+
+def _activation(body: Node) -> tuple[str, Node] | None:
+    """Which kind of layer a step is of, and what it is a function of."""
+    if body.op == "tanh":
+        return "tanh", body.inputs[0]
+    if body.op == "maximum":
+        zeros = [each for each in body.inputs if each.op == "constant" and Constant.of(each).value == 0]
+        others = [each for each in body.inputs if each not in zeros]
+        if len(zeros) == len(others) == 1:
+            return "relu", others[0]
+    return None
+
+
+def _terms(node: Node, dtype: str) -> list[Node]:
+    """What a value is the sum of."""
+    node = _plain(node, dtype)
+    return [term for each in node.inputs for term in _terms(each, dtype)] if node.op == "add" else [node]
