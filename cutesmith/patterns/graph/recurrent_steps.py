@@ -39,7 +39,8 @@ def layer_of(build: GraphBuilder, recurrence: Recurrence, body: Node) -> Node | 
         return None
     weights = products[0].inputs[1]
     weights = build.reshape(weights, weights.shape[-2:]) if set(weights.shape[:-2]) <= {1} else weights
-    if len(weights.shape) != 2 or reaches(weights, carried) or first.shape != carried.shape[1:]:
+    of_one_type = first.dtype == weights.dtype == carried.dtype
+    if not of_one_type or len(weights.shape) != 2 or reaches(weights, carried) or first.shape != carried.shape[1:]:
         return None
     given = build.constant(0, carried.dtype)
     for term in terms:
