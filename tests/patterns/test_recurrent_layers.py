@@ -250,8 +250,18 @@ def test_a_loop_is_read_as_a_layer():
         lambda x, state, of_input, of_state, bias: torch.tanh(x @ of_input + 2 * (state @ of_state) + bias * state),
         lambda x, state, of_input, of_state, bias: torch.tanh(x @ of_input + (state + 1) @ of_state + bias),
         lambda x, state, of_input, of_state, bias: torch.tanh((x @ of_input + state @ of_state).bfloat16().float()),
+        lambda x, state, of_input, of_state, bias: torch.tanh(x @ of_input + state @ of_state[:, :1] + bias),
+        lambda x, state, of_input, of_state, bias: torch.tanh(x @ of_input + state @ (of_state * state[:1]) + bias),
     ],
-    ids=["another function", "integers between", "more of the state", "a function of the state", "rounded between"],
+    ids=[
+        "another function",
+        "integers between",
+        "more of the state",
+        "a function of the state",
+        "rounded between",
+        "one column",
+        "weights of the state",
+    ],
 )
 def test_other_steps_stay_steps_and_are_right(cell):
     function, inputs = loop(cell), arguments(5, *TWO)

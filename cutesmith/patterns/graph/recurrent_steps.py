@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cutesmith.patterns.graph.attributes import GATES, Constant, Recurrent
+from cutesmith.patterns.graph.attributes import GATES, Constant, Recurrent, Stored
 from cutesmith.patterns.graph.builder import GraphBuilder
 from cutesmith.patterns.graph.nodes import Node
 from cutesmith.patterns.graph.recurrences import Recurrence, reaches
@@ -39,8 +39,9 @@ def layer_of(build: GraphBuilder, recurrence: Recurrence, body: Node) -> Node | 
         return None
     weights = products[0].inputs[1]
     weights = build.reshape(weights, weights.shape[-2:]) if set(weights.shape[:-2]) <= {1} else weights
-    of_one_type = first.dtype == weights.dtype == carried.dtype
-    if not of_one_type or len(weights.shape) != 2 or reaches(weights, carried) or first.shape != carried.shape[1:]:
+    units, of_one_type = carried.shape[-1], first.dtype == weights.dtype == carried.dtype
+    fits = of_one_type and weights.shape == (units, units) and first.shape == carried.shape[1:]
+    if not fits or reaches(weights, carried):
         return None
     given = build.constant(0, carried.dtype)
     for term in terms:
@@ -56,8 +57,10 @@ def layer_of(build: GraphBuilder, recurrence: Recurrence, body: Node) -> Node | 
 
 def _plain(node: Node, dtype: str) -> Node:
     """A value without what stretches or stores it, or rounds it to the type of states, as PyTorch does each sum."""
-    while node.op in ("expand", "stored") or (
-        node.op == "cast" and {node.dtype, node.inputs[0].dtype} <= {dtype, "float32"}
+    while (
+        node.op == "expand"
+        or (node.op == "stored" and not Stored.of(node).views)
+        or (node.op == "cast" and {node.dtype, node.inputs[0].dtype} <= {dtype, "float32"})
     ):
         node = node.inputs[0]
     return node
