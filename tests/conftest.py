@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import gc
 import os
 import signal
@@ -75,10 +76,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def _read_part(text: str) -> tuple[int, int]:
-    part, parts = map(int, text.split("/"))
-    if not 1 <= part <= parts:
-        raise ValueError(text)  # argparse says which option has an invalid value
-    return part, parts
+    part, _, parts = text.partition("/")
+    if not (part.isdigit() and parts.isdigit() and 1 <= int(part) <= int(parts)):
+        raise argparse.ArgumentTypeError(f"{text!r} names no part: write K/N with K from 1 to N, such as 2/4")
+    return int(part), int(parts)
 
 
 def pytest_configure(config: pytest.Config) -> None:

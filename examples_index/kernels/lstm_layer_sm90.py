@@ -29,7 +29,7 @@ CLUSTER = 8  # blocks that share the units of a layer: the most that every GPU w
 LANES = 8  # threads that share the sums of a unit
 ROWS = 2  # of the batch, of a cluster
 COPIES = LANES // ROWS  # threads that have the state of a unit in a row
-MOST_WEIGHTS = 128  # of a thread: with 256 units it has 254 registers, with 288 some are spilled
+MOST_WEIGHTS = 128  # of a thread: with 256 units it has 254 registers, with 320 some are spilled
 
 
 class Plan(NamedTuple):

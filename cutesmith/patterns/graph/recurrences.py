@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from cutesmith.patterns.graph.affine import NotAffineError, affine_in
 from cutesmith.patterns.graph.attributes import Scan
 from cutesmith.patterns.graph.builder import GraphBuilder
 from cutesmith.patterns.graph.dtypes import is_float, same_class
-from cutesmith.patterns.graph.nodes import Node, nodes_of
+from cutesmith.patterns.graph.nodes import Node
 from cutesmith.patterns.graph.shapes import Shape
 
 SCANNED = {"add": "sum", "mul": "prod", "maximum": "max", "minimum": "min"}
@@ -119,6 +120,17 @@ def _with_value(build: GraphBuilder, node: Node, value: Node, other: Node) -> No
     return build(node.op, *inputs, dtype=node.dtype)
 
 
-def reaches(node: Node | None, other: Node | None) -> bool:
-    """Whether a value is made of another one."""
-    return node is not None and any(each is other for each in nodes_of(node.inputs))
+def reaches(
+    node: Node | None, other: Node | None, joined: Mapping[int, tuple[int, list[tuple[int, Node]]]] | None = None
+) -> bool:
+    """Whether a value is made of another one; what was `joined` of values is made of those as a whole."""
+    stack, seen = list(node.inputs) if node else [], set[int]()
+    while stack:
+        each = stack.pop()
+        if each is other:
+            return True
+        if id(each) not in seen:
+            seen.add(id(each))
+            _, pieces = (joined or {}).get(id(each), (0, []))
+            stack += [piece for _, piece in pieces] or each.inputs
+    return False

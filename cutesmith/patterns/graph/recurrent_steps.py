@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 from cutesmith.patterns.graph.attributes import GATES, Constant, Recurrent, Stored
 from cutesmith.patterns.graph.builder import GraphBuilder
 from cutesmith.patterns.graph.nodes import Node
@@ -11,8 +13,8 @@ from cutesmith.patterns.graph.views import push_permute
 TYPES = ("float32", "float16", "bfloat16")
 """Of states that a recurrent layer has."""
 
-MOST_WEIGHTS = 8 * 48 * 1024
-"""Numbers: a cluster of 8 multiprocessors holds as many float32 in three quarters of its registers."""
+MOST_WEIGHTS = 8 * 256 * 128
+"""Numbers: those of 256 units of an LSTM. A thread of 8 blocks of 256 has 128 of them in registers, without spills."""
 MOST_STEPS = 16
 """That a layer of more weights is unrolled for: a step is a product of all multiprocessors then, in its own launch."""
 
@@ -43,10 +45,8 @@ def layer_of(build: GraphBuilder, recurrence: Recurrence, body: Node) -> Node | 
     fits = of_one_type and weights.shape == (units, units) and first.shape == carried.shape[1:]
     if not fits or reaches(weights, carried):
         return None
-    given = build.constant(0, carried.dtype)
-    for term in terms:
-        if term is not products[0]:
-            given = build("add", given, term, dtype=carried.dtype) if given.op != "constant" else term
+    others = [term for term in terms if term is not products[0]] or [build.constant(0, carried.dtype)]
+    given = functools.reduce(lambda total, term: build("add", total, term, dtype=carried.dtype), others)
     given = build.cast(build.operand(given, carried.dtype), carried.dtype)
     inputs = {"given": build.expand(given, carried.shape), "weights": push_permute(build, weights, [1, 0])}
     inputs["hidden"] = first

@@ -15,7 +15,7 @@ from cutesmith.patterns.graph.attributes import Carried, Constant, Contraction, 
 from cutesmith.patterns.graph.builder import GraphBuilder
 from cutesmith.patterns.graph.contractions import contract
 from cutesmith.patterns.graph.nodes import Node
-from cutesmith.patterns.graph.recurrences import Recurrence, Steps, Unlike, along, scanned, with_odd
+from cutesmith.patterns.graph.recurrences import Recurrence, Steps, Unlike, along, reaches, scanned, with_odd
 from cutesmith.patterns.graph.recurrent_steps import layer_of
 from cutesmith.patterns.graph.shapes import Shape, broadcast
 from cutesmith.patterns.graph.takes import take
@@ -213,20 +213,10 @@ class _Rolling:
         said = first.op, first.dtype, first.attrs, len(first.inputs)
         if any((each.op, each.dtype, each.attrs, len(each.inputs)) != said for each in others) or not first.inputs:
             return None
-        if self._is_made_of(steps[2], steps[1]) or self._is_made_of(steps[-3], steps[-2]):
+        joined = self.build.joined
+        if reaches(steps[2], steps[1], joined) or reaches(steps[-3], steps[-2], joined):
             return self._recurrent(steps, at)
         return self._operation(steps, at)
-
-    def _is_made_of(self, node: Node | None, other: Node | None) -> bool:
-        """Whether a value is made of another one, as a whole: the functions of what was joined work on its places."""
-        stack, seen = [node] if node else [], set[int]()
-        while stack:
-            each = stack.pop()
-            if id(each) not in seen:
-                seen.add(id(each))
-                _, pieces = self.build.joined.get(id(each), (0, []))
-                stack += [piece for _, piece in pieces] or each.inputs
-        return node is not other and id(other) in seen
 
     def _unfolded(self, steps: Steps) -> Steps:
         """The steps, of which the first may be 0: a number times a state of 0, as the others are times a state."""
@@ -242,7 +232,8 @@ class _Rolling:
     def _recurrent(self, steps: Steps, at: int) -> Node:
         shape, dtype = along(_shape(steps), at, self.length), _any(steps).dtype
         carried = self.build.node("carried", (), shape, dtype, Carried(len(self.open)))
-        recurrence = Recurrence(steps, not self._is_made_of(steps[2], steps[1]), at, carried)
+        is_reverse = not reaches(steps[2], steps[1], self.build.joined)
+        recurrence = Recurrence(steps, is_reverse, at, carried)
         found, failed = dict(self.found), self.failed
         self.open.append(recurrence)
         self.failed = set()  # steps that come to nothing else may be the states before

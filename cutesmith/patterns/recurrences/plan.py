@@ -44,17 +44,17 @@ STEP_CYCLES, CLUSTER_CYCLES = 550, 700
 them: estimated from latencies, not measured."""
 
 GATE_INSTRUCTIONS = 60
-"""Of a thread for each gate: two exponentials and divisions."""
+"""Of a thread for each gate, an exponential and a division: estimated."""
 
 BYTES_A_CYCLE = 48
-"""That a block reads of weights which lie in the second-level cache."""
+"""That a block reads of weights which lie in the second-level cache: estimated, not measured."""
 
 _OWN = (
     "SmemAllocator CLUSTER LANES ROWS COPIES GATES given weights bias hidden cell states last given_1 weights_1 bias_1 "
     "hidden_1 cell_1 states_1 last_1 held add_up sums part lane rank first steps rows unit is_unit read row is_row "
     "read_row smem k b g j i value now then there peer turn step ahead tensors launch_recurrence recurrence_kernel "
     "compile_recurrence run_steps fakes units own numbers memory state new low high kept passed_on half upper "
-    "level slot width target is_stored reverse dtype whole groups read_now read_four four wide WEIGHTS align sizes"
+    "level slot width target is_stored reverse dtype whole groups now_read read_four four wide WEIGHTS align sizes"
 )
 RESERVED = SHARED_NAMES | set(_OWN.split())
 """Names that an argument of the problem may not have in the generated kernel."""
