@@ -160,21 +160,25 @@ def _build_variants(
     kernel_fn: Callable[..., object], sets: Iterable[Sequence[object]], recorded: Session, progress: Progress
 ) -> None:
     """Run `kernel_fn` on the input sets too; of what they launch, the first launch of each further kernel is kept."""
-    known = {launch.kernel for launch in recorded.launches}
+    known = {_code_of(launch) for launch in recorded.launches}
     for number, values in enumerate(itertools.islice(sets, progress.sets)):
         progress.where = f"get_input_sets()[{number}]: "
         before = len(recorded.launches)
         kernel_fn(*contract.check_inputs(values, where=f"get_input_sets()[{number}]"))
-        further = [launch for launch in recorded.launches[before:] if launch.kernel not in known]
-        recorded.launches[before:] = {launch.kernel: launch for launch in reversed(further)}.values()
-        known |= {launch.kernel for launch in further}
+        further = [launch for launch in recorded.launches[before:] if _code_of(launch) not in known]
+        recorded.launches[before:] = {_code_of(launch): launch for launch in reversed(further)}.values()
+        known |= {_code_of(launch) for launch in further}
+
+
+def _code_of(launch: Launch) -> tuple[str, bytes]:
+    """What tells kernels apart: several compilations may give one name to theirs."""
+    return launch.kernel, launch.module.cubin if launch.module else b""
 
 
 def _opcodes(recorded: Session) -> list[str]:
     """Full opcodes of all that was launched."""
-    launched = {launch.kernel for launch in recorded.launches}
-    modules = [module for module in recorded.modules if launched & module.kernels.keys()]
-    return [opcode for module in modules for opcode in opcodes_in(module.ptx)]
+    modules = {id(launch.module): launch.module for launch in recorded.launches}
+    return [opcode for module in modules.values() if module for opcode in opcodes_in(module.ptx)]
 
 
 def _report(recorded: Session, error: CompileError | None, arch: str, seconds: float, source: str) -> ArchReport:
@@ -229,11 +233,11 @@ def kernel_reports(session: Session, source: str = "") -> tuple[KernelReport, ..
 
 
 def _identity(launch: Launch) -> tuple[object, ...]:
-    return (launch.kernel, launch.grid, launch.block, launch.cluster, launch.dynamic_smem)
+    return (*_code_of(launch), launch.grid, launch.block, launch.cluster, launch.dynamic_smem)
 
 
 def _kernel_report(session: Session, launch: Launch, count: int, source: str) -> KernelReport:
-    kernel, module = session.kernel(launch.kernel), session.module_of(launch.kernel)
+    kernel, module = launch.compiled, launch.module
     if kernel is None:
         raise KeyError(f"kernel {launch.kernel} was launched, but no cubin holds it")
     entries = read_ptx(module.ptx) if module else {}

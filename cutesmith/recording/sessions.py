@@ -25,7 +25,11 @@ DEFAULT_SMEM_LIMIT = 48 << 10
 
 @dataclass(frozen=True, kw_only=True)
 class Launch:
-    """One recorded launch: dynamic shared memory in bytes, attributes by name, each parameter's raw bytes in order."""
+    """One recorded launch: dynamic shared memory in bytes, attributes by name, each parameter's raw bytes in order.
+
+    Kernels of several compilations may have one name. `compiled` is the one that was launched, `module` its
+    compilation; None where no cubin holds it, and of an exported object.
+    """
 
     kernel: str
     grid: Triple
@@ -37,6 +41,8 @@ class Launch:
     stream: int
     attributes: Attributes
     parameters: tuple[bytes, ...]
+    compiled: CubinKernel | None = field(default=None, repr=False)
+    module: Module | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,11 +172,12 @@ class Session:
             stream=stream,
             attributes=attributes,
             parameters=_read_parameters(kernel, args),
+            compiled=kernel,
+            module=self._libraries.get(library),
         )
         self.launches.append(launch)
         if self.executor is not None:
-            module = self._libraries.get(library)
-            self._ask(lambda: self._execute(launch, kernel, module))
+            self._ask(lambda: self._execute(launch))
 
     def _ask(self, step: Callable[[], object]) -> None:
         """Do what host code asks for, or keep it for the replays of the graph that captures."""
@@ -182,9 +189,9 @@ class Session:
         module = self._libraries.get(library)
         return module.kernels.get(name) if module else self._kernels.get(name)
 
-    def _execute(self, launch: Launch, kernel: CubinKernel | None, module: Module | None) -> None:
+    def _execute(self, launch: Launch) -> None:
         self.surface()
-        if kernel is None or module is None:
+        if launch.compiled is None or launch.module is None:
             what = f"the kernel {launch.kernel} was not compiled in this session"
             hint = "An exported object holds machine code alone: compile the function in the same run."
             if any(not module.cubin for module in self.modules):
@@ -192,7 +199,7 @@ class Session:
                 hint = "It is PTX that the emulated GPU executes: take a related architecture, such as sm_100a."
             raise UnavailableError(what, hint=hint)
         assert self.executor is not None
-        self.executor.launch(launch, kernel, module)
+        self.executor.launch(launch, launch.compiled, launch.module)
 
     def allocate(self, size: int) -> int:
         """A device address for `size` bytes; always the same one where nothing is executed."""
@@ -218,14 +225,6 @@ class Session:
         self.errors.append(f"{call}: {error!r}" if error else f"{call} is not answered while recording")
         if self.executor is not None and self.failure is None:
             self.failure = error or UnavailableError(f"the emulated GPU has no `{call.lstrip('_')}`")
-
-    def kernel(self, name: str) -> CubinKernel | None:
-        """The compiled kernel of that mangled name."""
-        return self._kernels.get(name)
-
-    def module_of(self, kernel: str) -> Module | None:
-        """The compilation that holds the kernel (the last one, when several do)."""
-        return next((module for module in reversed(self.modules) if kernel in module.kernels), None)
 
 
 def _read_parameters(kernel: CubinKernel | None, args: int) -> tuple[bytes, ...]:

@@ -290,6 +290,25 @@ def test_every_variant_that_the_input_sets_need_is_built(compiled, write_file):
     assert [kernel["launches"] for kernel in kernels] == [1, 1]
 
 
+def test_kernels_of_one_name_are_told_apart(compiled, write_file):
+    source = VARIANTS.replace("def built(dtype):", "def built(dtype, width):").replace(
+        "built(x.dtype)", "built(x.dtype, *x.shape)"
+    )
+    source = source.replace(
+        "y: cute.Tensor):\n    double_kernel", "y: cute.Tensor, width: cutlass.Constexpr):\n    double_kernel"
+    )
+    source = source.replace("block=(32, 1, 1)", "block=(width, 1, 1)").replace(
+        "fake, fake, options", "fake, fake, width, options"
+    )
+    source = source.replace("(kind, (32,))", "(kind, (cute.sym_int(),), stride_order=(0,))")
+    source = source.replace(
+        'yield [torch.ones(32, device="cuda", dtype=torch.float16)]', 'yield [torch.ones(64, device="cuda")]'
+    )
+    report = compiled(write_file(source))
+    assert report["error"] == "" and len({kernel["name"] for kernel in report["kernels"]}) == 1
+    assert [kernel["block"] for kernel in report["kernels"]] == [(32, 1, 1), (64, 1, 1)]
+
+
 def test_shapes_that_nest_differently_are_explained(compiled, write_file):
     source = VARIANTS.replace(
         "y[cute.arch.thread_idx()[0]] = x[cute.arch.thread_idx()[0]] + x[cute.arch.thread_idx()[0]]",

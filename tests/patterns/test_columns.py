@@ -148,7 +148,7 @@ def test_loads_are_16_bytes_a_lane_and_nothing_spills(function, shape, blocks, t
     with session("sm_90a") as recorded:
         load(plan.render(configuration), tmp_path).kernel_fn(like(x))
     (kernel,), (launch,) = read_ptx(recorded.modules[0].ptx).values(), recorded.launches
-    compiled = recorded.kernel(launch.kernel)
+    compiled = launch.compiled
     assert (kernel.widest_load_bits, kernel.widest_store_bits) == (128, 128)
     assert (compiled.stack_bytes, compiled.local_loads, compiled.local_stores) == (0, 0, 0)
     assert launch.grid == (blocks, 1, 1) and launch.block[0] == plan.tiling(configuration).threads

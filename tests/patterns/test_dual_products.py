@@ -293,7 +293,7 @@ def test_no_tile_spills(arch, rows, tmp_path):
     for configuration in plan.configurations(arch)[:12]:
         with session(arch) as recorded:
             load(plan.render(configuration), tmp_path).kernel_fn(*(like(empty(*shape)) for shape in shapes))
-        compiled = recorded.kernel(recorded.launches[0].kernel)
+        compiled = recorded.launches[0].compiled
         spilled[configuration] = compiled.local_loads + compiled.local_stores
     assert len(spilled) > 4 and not any(spilled.values()), spilled
 

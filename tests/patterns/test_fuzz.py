@@ -202,6 +202,11 @@ FUNCTIONS = {
         "z = y @ x / 3\n    return F.elu(torch.tanh(z)).narrow(-1, 0, 1), z.norm(p=1, dim=-1).flatten()",
         (torch.randn(13, 1, 3), torch.zeros(0, 1)),
     ),
+    "rows of a product behind which others follow, and a loss of it": (
+        "v = torch.einsum('mk,nk->nm', x, y); w = torch.rsqrt(v.abs() + 0.5); u = w.clone(); u[1:] = w[:-1]\n"
+        "    return F.softplus(F.cross_entropy(v, z, reduction='none'))[None] @ y, u",
+        (torch.randn(13, 8), torch.randn(129, 8), torch.arange(129) % 13),
+    ),
     "folds of apart and overlapping taps": (
         "return F.fold(x, (7, 9), (3, 2), (2, 3), (1, 2), (2, 1))",
         (torch.randn(2, 12, 30),),

@@ -100,7 +100,7 @@ def test_vectors_are_of_16_bytes_where_they_divide_the_row(shape, vector, tmp_pa
     assert widest_bits(recorded) == (16 * vector, 16 * vector)
     plan = check_launch(module, recorded.launches[0], *shape, vector)
     assert outs[0].shape == shape and blocks_of(plan) == 1 and (plan.blocks == 1) is (shape[1] < 40000)
-    compiled = recorded.kernel(recorded.launches[0].kernel)
+    compiled = recorded.launches[0].compiled
     assert (compiled.stack_bytes, compiled.local_loads, compiled.local_stores) == (0, 0, 0)
 
 

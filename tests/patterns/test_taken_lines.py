@@ -145,6 +145,6 @@ def test_loads_of_lines_are_vectors_and_on_their_way_together(tmp_path):
     with session("sm_90a") as recorded:
         load(plan.render(plan.configurations()[0]), tmp_path).kernel_fn(like(table), like(ids))
     (kernel,), (launch,) = read_ptx(recorded.modules[0].ptx).values(), recorded.launches
-    compiled = recorded.kernel(launch.kernel)
+    compiled = launch.compiled
     assert kernel.widest_load_bits == 128 and compiled.registers <= 64
     assert (compiled.stack_bytes, compiled.local_loads, compiled.local_stores) == (0, 0, 0)

@@ -88,6 +88,6 @@ def test_a_group_norm_of_wide_rows_spills_nothing(side, tmp_path):
     plan = plan_of(lambda x, w, b: F.group_norm(x, 8, w, b), x, weight, weight)
     with session("sm_90a") as recorded:
         first_kernel(plan, tmp_path).kernel_fn(*map(like, (x, weight, weight)))
-    compiled = recorded.kernel(recorded.launches[0].kernel)
+    compiled = recorded.launches[0].compiled
     assert recorded.launches[0].block == (1024, 1, 1) and compiled.registers <= 64
     assert (compiled.stack_bytes, compiled.local_loads, compiled.local_stores) == (0, 0, 0)

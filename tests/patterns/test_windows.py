@@ -315,7 +315,7 @@ def test_an_image_is_read_in_vectors(name, tmp_path):
     with session("sm_90a") as recorded:
         out = first_kernel(plan, tmp_path).kernel_fn(*map(like, inputs))
     (launch,) = recorded.launches
-    loads = re.findall(r"ld\.global\S*", recorded.module_of(launch.kernel).ptx)
+    loads = re.findall(r"ld\.global\S*", launch.module.ptx)
     assert any(".v2" in load or ".v4" in load for load in loads)
     assert out.stride() == function(*inputs).stride()
 

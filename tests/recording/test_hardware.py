@@ -48,7 +48,7 @@ def load(driver):
 
     def load_kernel(recorded):
         name = recorded.launches[0].kernel
-        image = recorded.module_of(name).cubin
+        image = recorded.launches[0].module.cubin
         libraries.append((check(driver.cuModuleLoadData(image)), image))
         return check(driver.cuModuleGetFunction(libraries[-1][0], name.encode()))
 

@@ -79,7 +79,7 @@ def test_launches_repeat_and_differ():
 def test_cubin_and_ptxas_agree_on_spills():
     recorded = record("many_spills")
     name = recorded.launches[0].kernel
-    kernel, spills = recorded.kernel(name), recorded.modules[0].spills[name]
+    kernel, spills = recorded.launches[0].compiled, recorded.modules[0].spills[name]
     assert kernel.registers == 64
     assert spills.store_bytes > 1000
     assert spills.load_bytes > 1000
@@ -93,7 +93,7 @@ def test_cubin_reader_agrees_with_nvdisasm(arch, tmp_path):
     recorded = record("many_spills", arch)
     (tmp_path / "k.cubin").write_bytes(recorded.modules[0].cubin)
     listing = subprocess.run([program, tmp_path / "k.cubin"], capture_output=True, text=True, check=True).stdout
-    kernel = recorded.kernel(recorded.launches[0].kernel)
+    kernel = recorded.launches[0].compiled
     words = [word for line in listing.splitlines() for word in line.replace(";", " ").split()]
     assert kernel.local_stores == sum(word.split(".")[0] == "STL" for word in words)
     assert kernel.local_loads == sum(word.split(".")[0] == "LDL" for word in words)
@@ -127,7 +127,7 @@ def test_loads_in_flight_agree_with_the_registers_that_nvdisasm_prints(name, loa
             count += 1
             first = int(re.search(r"\bR(\d+)", operands)[1])
             under_way.append(set(range(first, first + (4 if instruction.endswith(".128") else 1))))
-    found = recorded.kernel(recorded.launches[0].kernel).global_loads
+    found = recorded.launches[0].compiled.global_loads
     assert (found.count, found.in_flight) == (count, most)
     assert loads in (None, found)
 

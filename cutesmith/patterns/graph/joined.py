@@ -318,7 +318,9 @@ def rebuilt(build: GraphBuilder, node: Node) -> Node | None:
     if node.is_reduction:
         attrs = Reduction.of(node)
         return build.reduce(node.op, node.inputs[0], attrs.dims, node.dtype, attrs.correction)
+    source = node.inputs[0]
     is_stored = node.op == "stored" and is_dense(node.shape, Stored.of(node).stride) and not Stored.of(node).offset
-    if node.op == "reshape" or (is_stored and node.inputs[0].op != "contract"):
-        return build.reshape(node.inputs[0], node.shape)
+    is_whole = math.prod(node.shape) == math.prod(source.shape)  # rows of a product may lie densely, but not be all
+    if node.op == "reshape" or (is_stored and is_whole and source.op != "contract"):
+        return build.reshape(source, node.shape)
     return None
