@@ -86,12 +86,24 @@ def test_layers_in_both_directions_share_a_launch(kind, tmp_path):
 
 
 @SLOW
-@pytest.mark.parametrize("settings", [(4, 8, 2), (2, 4, 4), (8, 16, 1), (8, 32, 8), (1, 8, 2), (2, 8, 8)])
+@pytest.mark.parametrize(
+    "settings", [(4, 8, 1, 2), (2, 4, 2, 2), (8, 16, 4, 1), (8, 32, 4, 8), (1, 8, 2, 2), (2, 8, 1, 8)]
+)
 def test_units_are_shared_by_blocks_of_a_cluster(settings, tmp_path):
-    cluster, lanes, rows = settings
+    blocks, lanes, per, rows = settings
     function, inputs = network("lstm", (4, 5, 6), units=70)
-    source = check(function, inputs, tmp_path, cluster=cluster, lanes=lanes, rows=rows)
-    assert ("cluster_wait" in source) == (cluster > 1)
+    source = check(function, inputs, tmp_path, blocks=blocks, lanes=lanes, per=per, rows=rows)
+    assert ("store_async_dsmem" in source) == (blocks > 1)
+
+
+@SLOW
+@pytest.mark.parametrize("kind", ["lstm", "gru"])
+@pytest.mark.parametrize("settings", [(9, 16, 2, 2), (18, 8, 1, 4), (10, 32, 4, 1)])
+def test_units_are_shared_by_all_blocks(kind, settings, tmp_path):
+    blocks, lanes, per, rows = settings
+    function, inputs = network(kind, (4, 5, 6), units=70, both_ways=kind == "gru", starts=rows > 1)
+    source = check(function, inputs, tmp_path, blocks=blocks, lanes=lanes, per=per, rows=rows)
+    assert "cooperative=True" in source
 
 
 @SLOW
@@ -112,25 +124,26 @@ def test_layers_of_16_bits(kind, dtype, tmp_path):
 def test_other_architectures(arch, clusters, tmp_path):
     function, inputs = network("gru", units=40)
     (layer,) = launches(plan_kernel(trace_function(function, inputs), arch))
-    assert {c.cluster for c in layer.configurations(arch)} <= clusters
-    check(function, inputs, tmp_path, arch=arch, cluster=max(clusters) // 2 or 1)
+    assert {c.blocks for c in layer.configurations(arch)} <= clusters
+    check(function, inputs, tmp_path, arch=arch, blocks=max(clusters) // 2 or 1)
 
 
 @SLOW
-def test_weights_that_no_block_holds_are_read_in_each_step(tmp_path):
+@pytest.mark.parametrize(("arch", "blocks"), [("sm_80", 1), ("sm_90a", 8)])
+def test_weights_may_be_read_in_each_step(arch, blocks, tmp_path):
     function, inputs = network("lstm", (3, 2, 6), units=132)
-    (layer,) = launches(plan_kernel(trace_function(function, inputs), "sm_80"))
-    assert not layer.configurations("sm_80")[0].held
-    assert layer.configurations("sm_90a")[0].held
-    check(function, inputs, tmp_path, arch="sm_80")
+    check(function, inputs, tmp_path, arch=arch, blocks=blocks, lanes=4, per=1, rows=2, held=False)
 
 
-@SLOW
-def test_a_cluster_reads_again_what_it_cannot_hold(tmp_path):
-    function, inputs = network("lstm", (MOST_STEPS + 1, 1, 6), units=316)
-    assert not launches(whole_or_cut(trace_function(function, inputs)))[0].configurations()[0].held
-    source = check(function, inputs, tmp_path)
-    assert "CLUSTER = 8" in source
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize(
+    ("kind", "units", "is_grid", "is_held"),
+    [("lstm", 64, False, True), ("gru", 1024, True, True), ("lstm", 1200, False, False)],
+)
+def test_a_layer_lies_where_it_has_room(kind, units, is_grid, is_held):
+    function, inputs = network(kind, (MOST_STEPS + 1, 8, 6), units=units)
+    first = launches(whole_or_cut(trace_function(function, inputs)))[0].configurations()[0]
+    assert (first.is_grid, first.held) == (is_grid, is_held)
 
 
 @SLOW
@@ -171,7 +184,7 @@ def test_a_long_network_has_as_many_launches_as_a_short_one():
         whole_or_cut(trace_function(*network("gru", (steps, 10, 128), units=256, layers=6))) for steps in (4, 512)
     )
     assert len(long.launches) == len(short.launches) < 20
-    assert all(layer.configurations()[0].cluster == 8 for layer in launches(long))
+    assert all(layer.configurations()[0].blocks == 8 for layer in launches(long))
     assert H200.seconds(long) < 6 * 512 * 1.5e-6
 
 

@@ -13,8 +13,8 @@ from cutesmith.patterns.graph.views import push_permute
 TYPES = ("float32", "float16", "bfloat16")
 """Of states that a recurrent layer has."""
 
-MOST_WEIGHTS = 8 * 256 * 128
-"""Numbers: those of 256 units of an LSTM. A thread of 8 blocks of 256 has 128 of them in registers, without spills."""
+MOST_WEIGHTS = 4 * 1024**2
+"""Numbers: those of 1024 units of an LSTM. A thread of 128 blocks of 256 has 128 of them in registers."""
 MOST_STEPS = 16
 """That a layer of more weights is unrolled for: a step is a product of all multiprocessors then, in its own launch."""
 

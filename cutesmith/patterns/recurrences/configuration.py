@@ -6,15 +6,26 @@ from dataclasses import dataclass
 
 from cutesmith.patterns.configuration import Configuration
 
+MOST_OF_A_CLUSTER = 8
+"""Blocks: what every GPU with clusters takes."""
+
 
 @dataclass(frozen=True)
 class RecurrencesConfiguration(Configuration):
-    """How the units of a layer lie over threads: `cluster` blocks share them, and `lanes` threads the sums of a unit.
+    """How the units of a layer lie over threads: `blocks` share them, and `lanes` threads the sums of `per` units.
 
-    A cluster has `rows` rows of the batch. `held`: the weights stay in registers; else each step reads them again.
+    Up to eight blocks are a cluster, which has `rows` rows of the batch. More are a grid: it has all rows, sums `rows`
+    of them at once, and hands states on in global memory. `held`: the weights stay in registers; else each step reads
+    them again.
     """
 
-    cluster: int
+    blocks: int
     lanes: int
+    per: int
     rows: int
     held: bool
+
+    @property
+    def is_grid(self) -> bool:
+        """Whether all blocks wait for each other."""
+        return self.blocks > MOST_OF_A_CLUSTER
