@@ -4,13 +4,13 @@
 on each other, so a launch for each would read the weights again and wait for the launch before. Here a cluster has some
 rows of the batch, and each of its blocks an eighth of the units. LANES threads share a unit: they keep the weights of
 its four gates in registers, multiply them by the state before, which lies in the shared memory of every block, and add
-up by shuffles. The new state of a unit goes to all eight blocks, and one barrier of the cluster ends the step; what the
-next step is given is loaded while blocks wait. Up to 256 units: of more a block cannot hold its part.
-Verified on the emulated GPU; a step is expected to take an H200 about 1 us (not measured).
+up by shuffles. The new state of a unit goes to all eight blocks by `st.async`, whose bytes an mbarrier of the block
+counts. A second one tells that all blocks have read the place where the next states go. What the next step is given is
+loaded while blocks wait. Up to 256 units: of more a block cannot hold its part.
 
 Arch: sm_90a
 Operation: rnn
-Features: cluster, dsmem, recurrence, warp_shuffle, smem, inline_ptx, multiple_outputs, tvm_ffi
+Features: cluster, dsmem, mbarrier, recurrence, warp_shuffle, smem, multiple_outputs, tvm_ffi
 Start here when each step of a loop multiplies the state before by the same matrix.
 """
 
@@ -20,7 +20,7 @@ from typing import NamedTuple
 import cutlass
 import cutlass.cute as cute
 import torch
-from cutlass import BFloat16, Float16, Float32, range_constexpr
+from cutlass import BFloat16, Float16, Float32, Int32, Int64, range_constexpr
 from cutlass.memory import SmemAllocator
 
 TYPES = {torch.float32: Float32, torch.float16: Float16, torch.bfloat16: BFloat16}
@@ -95,7 +95,10 @@ def lstm_kernel(
     read_row = row if row < rows else rows - 1
 
     width = plan.numbers * LANES  # places of a state in shared memory; behind its units lie zeros
-    held = SmemAllocator().allocate_tensor(Float32, cute.make_layout((width, ROWS, 2)), byte_alignment=16)
+    smem = SmemAllocator()
+    held = smem.allocate_tensor(Float32, cute.make_layout((width, ROWS, 2)), byte_alignment=16)
+    full = smem.allocate_tensor(Int64, cute.make_layout(2), byte_alignment=8)  # all states of a step are there
+    free = smem.allocate_tensor(Int64, cute.make_layout(2), byte_alignment=8)  # all blocks have read them
     for at in cutlass.range(thread, width * ROWS, plan.own * LANES):
         k, b = at % width, at // width
         value = Float32(0.0)
@@ -113,20 +116,33 @@ def lstm_kernel(
             for i in range_constexpr(4):
                 weights[i, j, g] = weight(m_weights, g * plan.units + read, 4 * (lane + LANES * j) + i, plan)
     cell = m_cell[read_row, read].to(Float32)
+    if thread == 0:
+        for b in range_constexpr(2):
+            cute.arch.mbarrier_init(full.iterator + b, 1)
+            cute.arch.mbarrier_init(free.iterator + b, plan.own * LANES // 32 * CLUSTER)
+    cute.arch.mbarrier_init_fence()
+    cute.arch.fence_view_async_shared()
     cute.arch.cluster_arrive()
     cute.arch.cluster_wait()  # every block has started, and has its first states
 
     sums = cute.make_rmem_tensor((GATES, ROWS), Float32)
-    part = cute.make_rmem_tensor((4,), Float32)
+    part = cute.make_rmem_tensor((4, ROWS), Float32)
     for step in cutlass.range(steps, unroll=1):
-        now, then = step % 2, (step + 1) % 2  # a block that is ahead writes states that none reads yet
+        now, then = step % 2, (step + 1) % 2
+        if thread == 0:
+            cute.arch.mbarrier_arrive_and_expect_tx(full.iterator + then, 4 * plan.units * ROWS)
         sums.fill(0.0)
         for j in range_constexpr(plan.numbers // 4):
             for b in range_constexpr(ROWS):
-                cute.autovec_copy(cute.local_tile(held[None, b, now], (4,), (lane + LANES * j,)), part)
-                for g in range_constexpr(GATES):
-                    for i in range_constexpr(4):
-                        sums[g, b] = sums[g, b] + weights[i, j, g] * part[i]
+                cute.autovec_copy(cute.local_tile(held[None, b, now], (4,), (lane + LANES * j,)), part[None, b])
+            for i in range_constexpr(4):
+                for b in range_constexpr(ROWS):
+                    for g in range_constexpr(GATES):  # neighbouring products add to other sums: none waits
+                        sums[g, b] = sums[g, b] + weights[i, j, g] * part[i, b]
+        cute.arch.fence_view_async_shared()
+        cute.arch.sync_warp()
+        if (thread % 32 < CLUSTER) & (step + 1 < steps):  # none waits for the last step's, and blocks end
+            cute.arch.mbarrier_arrive(free.iterator + now, thread % 32)
         add_up(sums, lane)
         i = sigmoid(given[0] + (sums[0, 0] + bias[0]))
         f = sigmoid(given[1] + (sums[1, 0] + bias[1]))
@@ -134,22 +150,20 @@ def lstm_kernel(
         o = sigmoid(given[3] + (sums[3, 0] + bias[3]))
         cell = f * cell + i * new
         state = (o * cute.math.tanh(cell)).to(m_states.element_type)  # rounded as the next step of PyTorch has it
+        if step > 0:
+            cute.arch.mbarrier_wait(free.iterator + then, (step - 1) // 2 % 2)
         if is_unit:
             target = held.iterator + (unit + width * (slot + ROWS * then))
             for turn in range_constexpr(-(-CLUSTER // COPIES)):
                 peer = lane % COPIES + turn * COPIES
                 if peer < CLUSTER:
-                    there = cute.arch.map_dsmem_ptr(target, peer)
-                    cute.arch.inline_ptx(
-                        "st.shared::cluster.f32 [{$r0}], {$r1};", read_only_args=[there, state.to(Float32)]
-                    )
-        cute.arch.cluster_arrive()
+                    cute.arch.store_async_dsmem(target, state.to(Float32).bitcast(Int32), full.iterator + then, peer)
         ahead = step + 1 if step + 1 < steps else step
         for g in range_constexpr(GATES):
             given[g] = m_given[ahead, read_row, g * plan.units + read].to(Float32)
         if is_stored:
             m_states[step, row, unit] = state
-        cute.arch.cluster_wait()
+        cute.arch.mbarrier_wait(full.iterator + then, step // 2 % 2)
     if is_stored:
         m_last[row, unit] = cell.to(m_last.element_type)
 

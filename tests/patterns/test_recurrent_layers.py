@@ -87,22 +87,22 @@ def test_layers_in_both_directions_share_a_launch(kind, tmp_path):
 
 @SLOW
 @pytest.mark.parametrize(
-    "settings", [(4, 8, 1, 2), (2, 4, 2, 2), (8, 16, 4, 1), (8, 32, 4, 8), (1, 8, 2, 2), (2, 8, 1, 8)]
+    "settings", [(4, 8, 1, 2, 1), (2, 4, 2, 2, 1), (8, 16, 4, 1, 2), (8, 32, 4, 8, 1), (1, 8, 2, 2, 1), (2, 8, 1, 4, 2)]
 )
 def test_units_are_shared_by_blocks_of_a_cluster(settings, tmp_path):
-    blocks, lanes, per, rows = settings
+    blocks, lanes, per, rows, groups = settings
     function, inputs = network("lstm", (4, 5, 6), units=70)
-    source = check(function, inputs, tmp_path, blocks=blocks, lanes=lanes, per=per, rows=rows)
+    source = check(function, inputs, tmp_path, blocks=blocks, lanes=lanes, per=per, rows=rows, groups=groups)
     assert ("store_async_dsmem" in source) == (blocks > 1)
 
 
 @SLOW
 @pytest.mark.parametrize("kind", ["lstm", "gru"])
-@pytest.mark.parametrize("settings", [(9, 16, 2, 2), (18, 8, 1, 4), (10, 32, 4, 1)])
+@pytest.mark.parametrize("settings", [(9, 16, 2, 2, 1), (18, 8, 1, 1, 4), (10, 32, 4, 1, 2)])
 def test_units_are_shared_by_all_blocks(kind, settings, tmp_path):
-    blocks, lanes, per, rows = settings
+    blocks, lanes, per, rows, groups = settings
     function, inputs = network(kind, (4, 5, 6), units=70, both_ways=kind == "gru", starts=rows > 1)
-    source = check(function, inputs, tmp_path, blocks=blocks, lanes=lanes, per=per, rows=rows)
+    source = check(function, inputs, tmp_path, blocks=blocks, lanes=lanes, per=per, rows=rows, groups=groups)
     assert "cooperative=True" in source
 
 
@@ -132,7 +132,8 @@ def test_other_architectures(arch, clusters, tmp_path):
 @pytest.mark.parametrize(("arch", "blocks"), [("sm_80", 1), ("sm_90a", 8)])
 def test_weights_may_be_read_in_each_step(arch, blocks, tmp_path):
     function, inputs = network("lstm", (3, 2, 6), units=132)
-    check(function, inputs, tmp_path, arch=arch, blocks=blocks, lanes=4, per=1, rows=2, held=False)
+    groups = blocks // 8 + 1
+    check(function, inputs, tmp_path, arch=arch, blocks=blocks, lanes=4, per=1, rows=1, groups=groups, held=False)
 
 
 @pytest.mark.sampled(3)

@@ -26,6 +26,7 @@ from cutesmith.emulator.operations.bulk_requests import (
     LaneRequest,
     Wanted,
     address_operand,
+    landings,
     lane_requests,
     once_a_warp,
     shared_addresses,
@@ -188,9 +189,11 @@ def _send(batch: LaneBatch, words: frozenset[str], kind: str, combine: Combine |
     data = np.ascontiguousarray(values).view(np.uint8).reshape(len(batch.lanes), -1)
     targets, barriers = shared_addresses(batch, target), shared_addresses(batch, barrier)
     size, access = data.shape[1], Access.WRITE if combine is None else Access.ATOMIC
-    for lane in lane_requests(batch):
+    lanes = lane_requests(batch)
+    for lane in lanes:
         lane.need_aligned(int(targets[lane.index]), size, "the target")
-        if lane.sound:
-            landing = lane.landing(int(targets[lane.index]), int(barriers[lane.index]), size, access)
-            if landing is not None:
-                lane.begin(Sent(data[lane.index]), landing.request, [landing], combine)
+    sound = [lane for lane in lanes if lane.sound]
+    wanted = [Wanted(lane, int(targets[lane.index]), size, mbarrier=int(barriers[lane.index])) for lane in sound]
+    for lane, landing in zip(sound, landings(wanted, access) if wanted else (), strict=True):
+        if landing is not None:
+            lane.begin(Sent(data[lane.index]), landing.request, [landing], combine)

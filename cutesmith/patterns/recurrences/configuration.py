@@ -14,15 +14,16 @@ MOST_OF_A_CLUSTER = 8
 class RecurrencesConfiguration(Configuration):
     """How the units of a layer lie over threads: `blocks` share them, and `lanes` threads the sums of `per` units.
 
-    Up to eight blocks are a cluster, which has `rows` rows of the batch. More are a grid: it has all rows, sums `rows`
-    of them at once, and hands states on in global memory. `held`: the weights stay in registers; else each step reads
-    them again.
+    A thread sums `rows` rows of the batch at once, and `groups` of threads have rows of their own. Up to eight blocks
+    are a cluster, which has no more rows than that. More are a grid: it has all rows, and hands states on in global
+    memory. `held`: the weights stay in registers; else each step reads them again.
     """
 
     blocks: int
     lanes: int
     per: int
     rows: int
+    groups: int
     held: bool
 
     @property
