@@ -34,6 +34,7 @@ os.environ.setdefault("CUTE_DSL_ARCH", "sm_90a")
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
+import block_cases  # noqa: E402
 import convolution_cases  # noqa: E402
 import function_cases  # noqa: E402
 import gradient_cases  # noqa: E402
@@ -43,6 +44,7 @@ import model_cases  # noqa: E402
 import ordinary_networks  # noqa: E402
 import ordinary_numbers  # noqa: E402
 import pattern_cases  # noqa: E402
+import recurrent_cases  # noqa: E402
 import row_cases  # noqa: E402
 import torch  # noqa: E402
 from inductor import compile_baselines, compiled, inputs_of  # noqa: E402
@@ -98,8 +100,9 @@ STUDIES: dict[str, Callable[[], Iterator[Case]]] = {
     "gradients": lambda: chain.from_iterable(part() for part in gradient_cases.PARTS),
     **{part.__name__: part for part in (*function_cases.PARTS, *row_cases.PARTS, *ORDINARY)},
     "ordinary": lambda: chain.from_iterable(part() for part in ORDINARY),
-    "level1": kernelbench_cases.level(1),
-    "level2": kernelbench_cases.level(2),
+    "blocks_of_models": block_cases.blocks,
+    "recurrent": recurrent_cases.recurrent,
+    **{f"level{number}": kernelbench_cases.level(number) for number in (1, 2, 3)},
 }
 
 

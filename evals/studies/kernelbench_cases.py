@@ -38,9 +38,6 @@ def level(number: int) -> Callable[[], Iterator[Case]]:
 
 
 def _case(name: str, problem: LoadedFile) -> Case:
-    with cuda_as_cpu(fake=True):
-        described = [_described(value) for value in problem.get_inputs()]
-
     def exact(*inputs: Any) -> tuple[Any, torch.Tensor]:
         allowed = torch.backends.cudnn.allow_tf32
         torch.backends.cudnn.allow_tf32 = False
@@ -51,13 +48,12 @@ def _case(name: str, problem: LoadedFile) -> Case:
         return (), result[0] if isinstance(result, tuple | list) else result
 
     return Case(
-        name, problem.reference_fn, tuple(described), 1, compiled="default", exact=exact,
+        name, problem.reference_fn, arguments_of(problem), 1, compiled="default", exact=exact,
         problem=problem, tolerance=KERNELBENCH_FULL,
     )  # fmt: skip
 
 
-def _described(value: Any) -> Any:
-    """What the processes that compile make without values."""
-    if not isinstance(value, torch.Tensor):
-        return value
-    return Tensor(tuple(value.shape), value.dtype)
+def arguments_of(problem: LoadedFile) -> tuple[Any, ...]:
+    """What the processes that compile make without values, of each input and parameter."""
+    with cuda_as_cpu(fake=True):
+        return tuple(Tensor(tuple(x.shape), x.dtype) if torch.is_tensor(x) else x for x in problem.get_inputs())

@@ -30,7 +30,7 @@ def reports(path, call, arch="sm_90a"):
         call(loaded.module, loaded.get_inputs())
     found = []
     for launch in recorded.launches:
-        kernel, module = recorded.kernel(launch.kernel), recorded.module_of(launch.kernel)
+        kernel, module = launch.compiled, launch.module
         found.append(engine_report(launch, kernel, program_of(launch, module.ptx), path.name))
     return found
 
@@ -187,11 +187,11 @@ def test_a_malformed_tensor_map_is_a_finding_with_what_is_wrong_with_it():
         loaded = load_file(SPECIMEN)
         loaded.module.product(*loaded.get_inputs(), "none")
     (launch,) = recorded.launches
-    kernel, maps = recorded.kernel(launch.kernel), [len(data) == 128 for data in launch.parameters]
+    kernel, maps = launch.compiled, [len(data) == 128 for data in launch.parameters]
     first = launch.parameters[maps.index(True)]
     changed = first[:8] + bytes([first[8] | 0x70]) + first[9:]  # eight dimensions
     parameters = tuple(changed if data is first else data for data in launch.parameters)
-    program = program_of(launch, recorded.module_of(launch.kernel).ptx)
+    program = program_of(launch, launch.module.ptx)
     report = engine_report(replace(launch, parameters=parameters), kernel, program)
     (finding,) = report.findings
     assert finding.fault is EngineFault.BAD_TENSOR_MAP and "are not a tensor map" in finding.message

@@ -26,7 +26,7 @@ def accesses(way):
         loaded = load_file(SPECIMEN)
         loaded.module.run(*loaded.get_inputs(), way)
     (launch,) = recorded.launches
-    found = global_accesses(program_of(launch, recorded.module_of(launch.kernel).ptx), launch, SPECIMEN.name)
+    found = global_accesses(program_of(launch, launch.module.ptx), launch, SPECIMEN.name)
     assert found[-1].instruction.startswith("st.global") and found[-1].touched == Touched(4, 512, 512, 16, 16)
     return found[:-1]
 

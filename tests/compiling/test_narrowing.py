@@ -49,6 +49,21 @@ def test_what_the_reference_narrows_is_seen():
     assert types_seen(lambda x: x.max(-1), [x]) == ["float32", "int64"]
 
 
+def test_a_layer_of_many_steps_is_seen_in_one():
+    layer = torch.nn.LSTM(4, 6, 2, batch_first=True, bidirectional=True, dtype=torch.bfloat16)
+    shapes = []
+
+    def reference(x):
+        states, (hidden, cell) = layer(x)
+        shapes.append((states.shape, hidden.shape, cell.shape))
+        return states.float()
+
+    x = torch.randn(3, 5, 4, dtype=torch.bfloat16)
+    assert types_seen(reference, [x]) == ["bfloat16", "float32"]
+    reference(x)
+    assert shapes[0] == shapes[1]
+
+
 def test_opcodes_are_read_under_guards_and_braces():
     text = "\t@!%p1 cvt.rn.f16.f32 \t%h1, %f1;\n{ cvt.rna.tf32.f32 %r1, %f2; }\n$L__BB0_1:\n\tret;\n"
     assert opcodes_in(text)[:2] == ["cvt.rn.f16.f32", "cvt.rna.tf32.f32"]

@@ -32,7 +32,7 @@ BYTES_A_CYCLE, ALL_BYTES_A_CYCLE = 48, 3600
 
 def cycles(problem: RecurrenceProblem, c: RecurrencesConfiguration) -> float:
     """Of all steps. Nine of ten of 152 configurations of 13 layers took 0.84 to 1.24 of this on an H200."""
-    step, rows = STEP_CYCLES, c.rows * c.groups
+    step, rows = float(STEP_CYCLES), c.rows * c.groups
     if c.is_grid:
         a_byte = max(1 / BYTES_A_CYCLE, c.blocks * len(problem.layers) / ALL_BYTES_A_CYCLE)
         loads = 4 * rows * numbers(problem, c) * c.lanes * a_byte
