@@ -70,7 +70,7 @@ def check(function, inputs, tmp_path, *, arch: str = "sm_90a", within: float = 1
     exact = as_list(function(*(x.double() for x in inputs)))
     for ours, theirs, wanted in zip(outs, as_list(function(*inputs)), exact, strict=True):
         assert (ours.shape, ours.dtype) == (theirs.shape, theirs.dtype)
-        torch.testing.assert_close(ours.cpu().double(), wanted, rtol=0, atol=within)
+        torch.testing.assert_close(ours.cpu().double(), wanted, rtol=5e-7, atol=within)  # states of relu grow
     return source
 
 
