@@ -196,8 +196,12 @@ def _count_draws(contract: FileContract, module: ModuleType, adapter: str) -> in
         return 0
     names = dict(vars(module))
     exec(compile(adapter, "<adapter>", "exec", dont_inherit=True), names)
+
+    from cutesmith.problems.one_step import OneStep
+
     try:
-        return len(names["draws_of"](_without_values(names[FORWARD_INPUTS])))
+        with OneStep():
+            return len(names["draws_of"](_without_values(names[FORWARD_INPUTS])))
     except Exception:  # noqa: BLE001 - forward needs values: the draws stay its own, and the generator refuses them
         return 0
 

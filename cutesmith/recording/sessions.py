@@ -27,8 +27,8 @@ DEFAULT_SMEM_LIMIT = 48 << 10
 class Launch:
     """One recorded launch: dynamic shared memory in bytes, attributes by name, each parameter's raw bytes in order.
 
-    Kernels of several compilations may have one name. `compiled` is the one that was launched, `module` its
-    compilation; None where no cubin holds it, and of an exported object.
+    Kernels of several compilations may have one name. `compiled` is the one that was launched, None where no cubin
+    holds it; `module` its compilation, None of an exported object too.
     """
 
     kernel: str

@@ -149,6 +149,15 @@ def test_a_layer_lies_where_it_has_room(kind, units, is_grid, is_held):
     assert (first.is_grid, first.held) == (is_grid, is_held)
 
 
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize(("units", "directions"), [(512, [2]), (1024, [1, 1])])
+def test_directions_share_a_launch_that_has_room_for_both(units, directions):
+    function, inputs = network("lstm", (MOST_STEPS, 16, 6), units=units, both_ways=True)
+    found = launches(whole_or_cut(trace_function(function, inputs)))
+    assert [len(each.problem.layers) for each in found] == directions
+    assert all(each.configurations()[0].held for each in found)
+
+
 @SLOW
 def test_one_kernel_serves_other_steps_and_batches(tmp_path):
     function, inputs = network("gru", batch_first=True)

@@ -24,10 +24,11 @@ from cutesmith.patterns.cutting.rounded_decisions import computed_twice, with_ro
 from cutesmith.patterns.cutting.sharing import CUT
 from cutesmith.patterns.cutting.stored_values import first_stored, is_among, nodes_between, reading, seen_from
 from cutesmith.patterns.elementwise.plan import ElementwisePlan
-from cutesmith.patterns.graph.attributes import Input, Reduction, Sort
+from cutesmith.patterns.graph.attributes import Input, Recurrent, Reduction, Sort
 from cutesmith.patterns.graph.builder import GraphBuilder
 from cutesmith.patterns.graph.dtypes import ITEM_BYTES
 from cutesmith.patterns.graph.nodes import LEAVES, Graph, Node, nodes_of
+from cutesmith.patterns.graph.recurrent_steps import both_in_one_launch
 from cutesmith.patterns.graph.shapes import Shape, is_dense
 from cutesmith.patterns.windows.plan import match as windows
 
@@ -342,7 +343,8 @@ def _launches_before(order: Sequence[Node]) -> dict[int, frozenset[object]]:
         sums = {node.inputs[0].shape} if node.op == "partial_sums" else set[object]()
         behind[id(node)] = before[id(node)] | sums
         if node.op == "recur":  # both directions of a layer together, whose products differ
-            layers = {each.inputs for each in nodes_of(node.inputs) if each.op == "recur"}
+            layers: set[object] = {each.inputs for each in nodes_of(node.inputs) if each.op == "recur"}
+            layers |= set() if both_in_one_launch(Recurrent.of(node).kind, node.shape[-1]) else {node.inputs}
             before[id(node)], behind[id(node)] = frozenset([node.op, *layers]), frozenset([node.inputs, *layers])
     return before
 

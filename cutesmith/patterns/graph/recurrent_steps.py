@@ -24,6 +24,11 @@ def is_one_launch(kind: str, units: int, steps: int) -> bool:
     return steps > (1 if GATES[kind] * units**2 <= MOST_WEIGHTS else MOST_STEPS)
 
 
+def both_in_one_launch(kind: str, units: int) -> bool:
+    """Whether the registers of a GPU hold the weights of both directions of a layer."""
+    return 2 * GATES[kind] * units**2 <= MOST_WEIGHTS
+
+
 def layer_of(build: GraphBuilder, recurrence: Recurrence, body: Node) -> Node | None:
     """The states of act(given + state before @ weights) as a recurrent layer; None where a step is something else."""
     carried = recurrence.carried

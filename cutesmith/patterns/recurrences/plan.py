@@ -13,7 +13,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from cutesmith.devices import parse_arch
 from cutesmith.errors import UnmatchedError
 from cutesmith.patterns.graph.attributes import Input, Recurrent
 from cutesmith.patterns.graph.dtypes import ITEM_BYTES, stored_types
@@ -80,7 +79,7 @@ class RecurrencesPlan(GraphPlan):
         told = f"{p.rows} rows by {c.rows * c.groups} in {f'{c.blocks} blocks' if c.is_grid else blocks}, "
         told += f"{units(p, c)} of {p.units} units a block, {c.lanes} threads for {c.per} of them: "
         told += f"{p.said.gates * c.per * numbers(p, c)} weights of a thread "
-        told += "stay in registers. " if c.held else "are read again in each step, as no GPU holds all. "
+        told += "stay in registers. " if c.held else "are read again in each step, as registers do not hold all. "
         if c.is_grid:
             told += "States go through global memory, and all blocks wait for each other. "
         return told + f"A step is expected to take {self.cycles(c) / p.steps / CYCLES_PER_SECOND * 1e6:.2g} µs."
@@ -108,7 +107,7 @@ class RecurrencesPlan(GraphPlan):
             "c": c,
             "p": p,
             "said": p.said,
-            "ahead": is_ahead(p, c, parse_arch("sm_90a").sm),
+            "ahead": is_ahead(p, c),
             "dtype": p.node.dtype,
             "layers": layers,
             "outputs": list(names.values()),

@@ -53,7 +53,7 @@ def _turn(problem: RecurrenceProblem, c: RecurrencesConfiguration) -> float:
     of_a_quarter = max(1, warps / 4)
     products = each * max(gates * slots * of_a_quarter, FMA_LATENCY)  # few sums wait for themselves
     reads = each * c.rows * warps  # 16 bytes of a thread for 4 numbers, 128 bytes a cycle
-    late = 0 if is_ahead(problem, c, SM) else each / 4 * READ_LATENCY / of_a_quarter
+    late = 0 if is_ahead(problem, c) else each / 4 * READ_LATENCY / of_a_quarter
     shuffles = gates * (slots - 1 + math.log2(c.lanes // slots)) * warps
     counted = max(products, reads) + min(products, reads) / 4 + shuffles + gates * GATE_INSTRUCTIONS * of_a_quarter
     return OTHER_INSTRUCTIONS * counted + late

@@ -16,6 +16,9 @@ CLUSTERS, LANES, PER, ROWS, GROUPS = (1, 2, 4, 8), (4, 8, 16, 32), (1, 2, 4), (1
 MOST_WARPS = 16
 """Of a group of a grid."""
 
+REGISTERS = parse_arch("sm_90a").sm.registers_per_sm
+"""Of a multiprocessor, on every architecture."""
+
 OTHER_REGISTERS = 48
 """Of a thread, beside its weights, its sums and the states that it multiplies."""
 
@@ -44,13 +47,13 @@ def _blocks(problem: RecurrenceProblem, lanes: int, per: int, sm: SmVersion) -> 
 def _fits(problem: RecurrenceProblem, c: RecurrencesConfiguration, sm: SmVersion) -> bool:
     """Whether registers and shared memory suffice, and no row is computed for nothing where fewer would do."""
     rows = c.rows * c.groups
-    enough = threads(problem, c) <= 1024 and _registers(problem, c, parts=1) <= _most_registers(problem, c, sm)
+    enough = threads(problem, c) <= 1024 and _registers(problem, c, parts=1) <= _most_registers(problem, c)
     return enough and 8 * numbers(problem, c) * c.lanes * rows <= sm.smem_per_block and rows < 2 * problem.rows
 
 
-def is_ahead(problem: RecurrenceProblem, c: RecurrencesConfiguration, sm: SmVersion) -> bool:
+def is_ahead(problem: RecurrenceProblem, c: RecurrencesConfiguration) -> bool:
     """Whether registers suffice to read the next numbers of states while some are multiplied."""
-    return c.held and _registers(problem, c, parts=2) <= _most_registers(problem, c, sm)
+    return c.held and _registers(problem, c, parts=2) <= _most_registers(problem, c)
 
 
 def _registers(problem: RecurrenceProblem, c: RecurrencesConfiguration, parts: int) -> int:
@@ -59,9 +62,9 @@ def _registers(problem: RecurrenceProblem, c: RecurrencesConfiguration, parts: i
     return weights_and_sums + 4 * c.rows * parts + OTHER_REGISTERS
 
 
-def _most_registers(problem: RecurrenceProblem, c: RecurrencesConfiguration, sm: SmVersion) -> int:
+def _most_registers(problem: RecurrenceProblem, c: RecurrencesConfiguration) -> int:
     of_a_quarter = 128 * math.ceil(threads(problem, c) / 128)  # a quarter of the warps, and of the registers
-    return min(255, sm.registers_per_sm // of_a_quarter // 8 * 8)
+    return min(255, REGISTERS // of_a_quarter // 8 * 8)
 
 
 def units(problem: RecurrenceProblem, c: RecurrencesConfiguration) -> int:

@@ -33,6 +33,7 @@ from cutesmith.patterns.tracing.study import PRIMES, TRACES
 from cutesmith.problems import contract
 from cutesmith.problems.arguments import names_of
 from cutesmith.problems.few_values import FewValues
+from cutesmith.problems.one_step import OneStep
 from cutesmith.recording.facade import ValuesNeeded, active_facade, cuda_as_cpu
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ def _sized_by_model(loaded: LoadedFile, inputs: Sequence[Any]) -> frozenset[str]
 
 def drawn(draw: Callable[[], Any]) -> Any:
     """What `draw` returns: tensors without storage, or with values, first of the small ones, where it reads some."""
-    with suppress(Exception), cuda_as_cpu(fake=True):
+    with suppress(Exception), cuda_as_cpu(fake=True), OneStep():  # a model's forward runs for what it draws
         return draw()
     with suppress(Exception), cuda_as_cpu(fake=True), FewValues():
         return draw()
