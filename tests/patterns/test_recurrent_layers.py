@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 import torch
 
 from cutesmith.patterns.cutting.machine import H200
 from cutesmith.patterns.graph.recurrent_steps import MOST_STEPS, MOST_WEIGHTS
-from cutesmith.patterns.match import plan_kernel, whole_or_cut
-from cutesmith.patterns.recurrences.plan import RecurrencesPlan
+from cutesmith.patterns.match import whole_or_cut
 from cutesmith.patterns.tracing.trace import trace_function
 from tests.patterns.interpret import interpret
-from tests.patterns.running import as_list, emulated, exactly, interpret_chain, load, move, normal
+from tests.patterns.recurrent import check, launches
+from tests.patterns.running import exactly, normal
 
 SLOW = pytest.mark.slow
 KINDS = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}
@@ -52,26 +50,6 @@ def network(
         return cell(x, start, list(rest[states:]), biases, layers, 0.0, False, both_ways, batch_first)
 
     return function, (*args, *weights)
-
-
-def launches(plan) -> list[RecurrencesPlan]:
-    return [each.plan for each in plan.launches if isinstance(each.plan, RecurrencesPlan)]
-
-
-def check(function, inputs, tmp_path, *, arch: str = "sm_90a", within: float = 1e-6, calls: int = 1, **settings) -> str:
-    """The source of the chain, whose results, of the last call, are as near to float64's as float32 lets expect."""
-    plan = plan_kernel(trace_function(function, inputs), arch)
-    assert launches(plan)
-    source = plan.render(replace(plan.configurations(arch)[0], **settings))
-    with emulated(arch):
-        kernel, moved = load(source, tmp_path).kernel_fn, [*map(move, inputs)]
-        for _ in range(calls):  # a call finds the memory of the one before
-            outs = as_list(kernel(*moved))
-    exact = as_list(function(*(x.double() for x in inputs)))
-    for ours, theirs, wanted in zip(outs, as_list(function(*inputs)), exact, strict=True):
-        assert (ours.shape, ours.dtype) == (theirs.shape, theirs.dtype)
-        torch.testing.assert_close(ours.cpu().double(), wanted, rtol=5e-7, atol=within)  # states of relu grow
-    return source
 
 
 @pytest.mark.sampled(4)
@@ -211,88 +189,3 @@ def test_a_long_network_has_as_many_launches_as_a_short_one():
 )
 def test_other_networks_are_unrolled(change):
     assert not launches(whole_or_cut(trace_function(*network("lstm", **{"units": 8, "shape": (3, 3, 6), **change}))))
-
-
-# Loops that a function writes itself -----------------------------------------------------------------
-
-
-def loop(cell, *, reverse: bool = False):
-    """A function of x (steps, rows, inputs), the first state and weights; it returns all states and the last one."""
-
-    def function(x, state, *weights):
-        states = []
-        for step in reversed(range(x.shape[0])) if reverse else range(x.shape[0]):
-            state = cell(x[step], state, *weights)
-            states.append(state)
-        return torch.stack(states[::-1] if reverse else states), state
-
-    return function
-
-
-def of_two_products(x, state, of_input, of_state, bias):
-    return torch.tanh(x @ of_input + state @ of_state + bias)
-
-
-def of_what_is_joined(x, state, weights, bias):
-    return torch.relu(torch.nn.functional.linear(torch.cat((x, state), 1), weights, bias))
-
-
-def arguments(steps: int, *shapes, dtype: torch.dtype = torch.float32):
-    weights = [normal(*shape, seed=at + 2, dtype=dtype) / shape[0] ** 0.5 for at, shape in enumerate(shapes)]
-    return normal(steps, 3, 6, dtype=dtype), normal(3, 20, seed=1, dtype=dtype), *weights
-
-
-TWO, JOINED = ((6, 20), (20, 20), (20,)), ((20, 26), (20,))
-
-
-@SLOW
-@pytest.mark.parametrize(
-    ("function", "inputs", "within"),
-    [
-        (loop(of_two_products), arguments(5, *TWO), 1e-6),
-        (loop(of_two_products, reverse=True), arguments(5, *TWO), 1e-6),
-        (loop(of_what_is_joined), arguments(6, *JOINED), 2e-6),
-        (loop(of_two_products), arguments(5, *TWO, dtype=torch.bfloat16), 0.02),
-    ],
-    ids=["two products", "the last step first", "joined", "bfloat16"],
-)
-def test_steps_that_a_loop_makes_are_one_launch(function, inputs, within, tmp_path):
-    check(function, inputs, tmp_path, within=within)
-
-
-def test_a_loop_is_read_as_a_layer():
-    function, inputs = loop(of_what_is_joined), arguments(6, *JOINED)
-    plan = whole_or_cut(trace_function(function, inputs))
-    assert [each.plan.pattern for each in plan.launches] == ["contraction", "recurrences"]
-    for ours, wanted in zip(interpret_chain(plan, inputs), exactly(function, inputs), strict=True):
-        torch.testing.assert_close(ours, wanted, rtol=0, atol=1e-5)
-
-
-@SLOW
-@pytest.mark.parametrize(
-    "cell",
-    [
-        lambda x, state, of_input, of_state, bias: torch.sigmoid(x @ of_input + state @ of_state + bias),
-        lambda x, state, of_input, of_state, bias: torch.tanh((x @ of_input + state @ of_state).int() + bias),
-        lambda x, state, of_input, of_state, bias: torch.tanh(x @ of_input + 2 * (state @ of_state) + bias * state),
-        lambda x, state, of_input, of_state, bias: torch.tanh(x @ of_input + (state + 1) @ of_state + bias),
-        lambda x, state, of_input, of_state, bias: torch.tanh((x @ of_input + state @ of_state).bfloat16().float()),
-        lambda x, state, of_input, of_state, bias: torch.tanh(x @ of_input + state @ of_state[:, :1] + bias),
-        lambda x, state, of_input, of_state, bias: torch.tanh(x @ of_input + state @ (of_state * state[:1]) + bias),
-    ],
-    ids=[
-        "another function",
-        "integers between",
-        "more of the state",
-        "a function of the state",
-        "rounded between",
-        "one column",
-        "weights of the state",
-    ],
-)
-def test_other_steps_stay_steps_and_are_right(cell):
-    function, inputs = loop(cell), arguments(5, *TWO)
-    plan = whole_or_cut(trace_function(function, inputs))
-    assert not launches(plan)
-    for ours, wanted in zip(interpret_chain(plan, inputs), as_list(function(*inputs)), strict=True):
-        torch.testing.assert_close(ours.float(), wanted, rtol=0, atol=1e-3)

@@ -32,6 +32,8 @@ class NodeTable:
     def __init__(self) -> None:
         self.origin = Origin()
         self._nodes: dict[Any, Node] = {}
+        self._order: dict[int, int] = {}
+        """How many nodes were made before each, by its id."""
         self.slices: dict[int, tuple[Node, int, int]] = {}
         """What a function sliced, by the id of the result: the value, the dimension, the first element."""
         self.joined: dict[int, tuple[int, list[tuple[int, Node]]]] = {}
@@ -54,7 +56,8 @@ class NodeTable:
         """The node itself, without any rewriting."""
         key = _node_key(op, inputs, shape, dtype, attrs)
         if key not in self._nodes:
-            self._nodes[key] = Node(op, tuple(inputs), shape, dtype, attrs, self.origin)
+            self._nodes[key] = made = Node(op, tuple(inputs), shape, dtype, attrs, self.origin)
+            self._order[id(made)] = len(self._order)
             if op == "contract":
                 self._viewed.clear()
                 for factor in itertools.chain.from_iterable(map(in_memory, inputs)):
@@ -65,10 +68,33 @@ class NodeTable:
         """The first node of those that were made elsewhere and are equal to this one."""
         return self._nodes.setdefault(_node_key(node.op, node.inputs, node.shape, node.dtype, node.attrs), node)
 
+    def reaches(self, node: Node | None, other: Node | None) -> bool:
+        """Whether a value is made of another one."""
+        first = self._order.get(id(other), 0)
+        stack, seen = list(self.parts_of(node)) if node else [], set[int]()
+        while stack:
+            each = stack.pop()
+            if each is other:
+                return True
+            if id(each) not in seen and self._order.get(id(each), first) >= first:  # else it was made before
+                seen.add(id(each))
+                stack += self.parts_of(each)
+        return False
+
+    def parts_of(self, node: Node) -> Sequence[Node]:
+        """What a value is made of: its inputs, or the values that were joined in it."""
+        _, pieces = self.joined.get(id(node), (0, []))
+        return [piece for _, piece in pieces] or node.inputs
+
     def slice_of(self, sliced: Node, source: Node, dim: int, first: int) -> Node:
         """The slice, of which is remembered what it is a slice of."""
         if sliced is not source:
             self.slices[id(sliced)] = source, dim, first
+        if sliced.op == source.op == "expand":
+            inner, before = sliced.inputs[0], source.inputs[0]
+            own = dim - len(source.shape) + len(before.shape)
+            if own >= 0 and before.shape[own] > 1:
+                self.slice_of(inner, before, own, first)
         return sliced
 
     def viewed_once(self, view: tuple[Any, ...], node: Node, make: Callable[[], Node]) -> Node:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from cutesmith.patterns.graph.affine import NotAffineError, affine_in
 from cutesmith.patterns.graph.attributes import Scan
 from cutesmith.patterns.graph.builder import GraphBuilder
 from cutesmith.patterns.graph.dtypes import is_float, same_class
-from cutesmith.patterns.graph.nodes import Node
+from cutesmith.patterns.graph.nodes import Node, nodes_of
 from cutesmith.patterns.graph.shapes import Shape
 
 SCANNED = {"add": "sum", "mul": "prod", "maximum": "max", "minimum": "min"}
@@ -48,7 +47,8 @@ class Recurrence:
         pairs = zip(steps[1:], states[:-1], strict=True)
         if at != self.at or any(step is not state for step, state in pairs if step and state):
             return False
-        used = steps[0], steps[1] if states[0] is None else None
+        first = steps[0].inputs[0] if steps[0] and steps[0].op == "expand" else steps[0]
+        used = first, steps[1] if states[0] is None else None
         if self.used not in (None, used):
             raise Unlike
         self.used = used
@@ -61,9 +61,9 @@ def scanned(build: GraphBuilder, recurrence: Recurrence, body: Node) -> Node:
     while body.op == "expand":
         body = body.inputs[0]
     others = [each for each in body.inputs if each is not carried]
-    if carried.dtype == "bool":
+    if carried.dtype == "bool" or any(each.op == "state" for each in nodes_of((body,))):
         raise Unlike
-    if body.op in SCANNED and len(others) == 1 and not reaches(others[0], carried):
+    if body.op in SCANNED and len(others) == 1 and not build.reaches(others[0], carried):
         terms, operation = [others[0]], SCANNED[body.op]
     elif is_float(carried.dtype):
         factor, term = _affine(build, body, carried)
@@ -112,25 +112,9 @@ def _with_value(build: GraphBuilder, node: Node, value: Node, other: Node) -> No
     """A pointwise function of a value, of another one instead."""
     if node is value:
         return other
-    if not reaches(node, value):
+    if not build.reaches(node, value):
         return node
     inputs = [_with_value(build, each, value, other) for each in node.inputs]
     if node.op == "expand":
         return build.expand(inputs[0], node.shape)
     return build(node.op, *inputs, dtype=node.dtype)
-
-
-def reaches(
-    node: Node | None, other: Node | None, joined: Mapping[int, tuple[int, list[tuple[int, Node]]]] | None = None
-) -> bool:
-    """Whether a value is made of another one; what was `joined` of values is made of those as a whole."""
-    stack, seen = list(node.inputs) if node else [], set[int]()
-    while stack:
-        each = stack.pop()
-        if each is other:
-            return True
-        if id(each) not in seen:
-            seen.add(id(each))
-            _, pieces = (joined or {}).get(id(each), (0, []))
-            stack += [piece for _, piece in pieces] or each.inputs
-    return False

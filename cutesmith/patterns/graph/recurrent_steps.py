@@ -1,13 +1,16 @@
-"""Steps that multiply the state before by a matrix, as recurrent layers do, where a function unrolled them itself."""
+"""Recurrent layers in a graph: where one launch is best, how their states are asked for, and loops that are layers."""
 
 from __future__ import annotations
 
-import functools
+from collections.abc import Mapping
+from dataclasses import replace
 
-from cutesmith.patterns.graph.attributes import GATES, Constant, Recurrent, Stored
+from cutesmith.patterns.graph.attributes import GATES, Recurrent
 from cutesmith.patterns.graph.builder import GraphBuilder
-from cutesmith.patterns.graph.nodes import Node
-from cutesmith.patterns.graph.recurrences import Recurrence, reaches
+from cutesmith.patterns.graph.gate_sums import all_gates
+from cutesmith.patterns.graph.nodes import Node, nodes_of
+from cutesmith.patterns.graph.recurrences import Recurrence, Unlike
+from cutesmith.patterns.graph.recurrent_cells import Cell, cell_of, is_zero
 from cutesmith.patterns.graph.views import push_permute
 
 TYPES = ("float32", "float16", "bfloat16")
@@ -17,6 +20,9 @@ MOST_WEIGHTS = 4 * 1024**2
 """Numbers: those of 1024 units of an LSTM. A thread of 128 blocks of 256 has 128 of them in registers."""
 MOST_STEPS = 16
 """That a layer of more weights is unrolled for: a step is a product of all multiprocessors then, in its own launch."""
+
+MAY_LACK = ("bias", "hidden", "cell")
+"""Inputs of a layer that are zeros where they are not there."""
 
 
 def is_one_launch(kind: str, units: int, steps: int) -> bool:
@@ -29,61 +35,65 @@ def both_in_one_launch(kind: str, units: int) -> bool:
     return 2 * GATES[kind] * units**2 <= MOST_WEIGHTS
 
 
-def layer_of(build: GraphBuilder, recurrence: Recurrence, body: Node) -> Node | None:
-    """The states of act(given + state before @ weights) as a recurrent layer; None where a step is something else."""
+def layer(build: GraphBuilder, kind: str, inputs: Mapping[str, Node], is_reverse: bool, results: int) -> list[Node]:
+    """The states of all steps of a layer, as they lie in memory, and as a second result the last cells of an LSTM.
+
+    `inputs` are by the roles of `Recurrent`.
+    """
+    known = {role: build.stored(node) for role, node in inputs.items() if role not in MAY_LACK or not is_zero(node)}
+    (*sizes, _), units = inputs["given"].shape, inputs["weights"].shape[-1]
+    found, dtype = list[Node](), inputs["given"].dtype
+    for is_cell, shape in ((False, (*sizes, units)), (True, (*sizes[1:], units)))[:results]:
+        attrs = Recurrent(kind, tuple(known), is_reverse, cell=is_cell)
+        found.append(build.stored(build.node("recur", tuple(known.values()), shape, dtype, attrs)))
+    return found
+
+
+def layer_of(
+    build: GraphBuilder, recurrence: Recurrence, body: Node, inner: Mapping[int, Recurrence]
+) -> list[tuple[Node, Recurrence]]:
+    """What the states of a loop are, whose step is `body`, as those of a recurrent layer, each beside its recurrence.
+
+    `inner` has the recurrences of the `state` nodes in the body, by their numbers. Raises Unlike for any other step.
+    """
     carried = recurrence.carried
-    first = recurrence.used[0] if recurrence.used else None
-    is_taken = carried.dtype in TYPES and len(carried.shape) == 3 and recurrence.at == 0 and first is not None
-    found = _activation(_plain(body, carried.dtype)) if is_taken else None
-    if found is None or first is None or not is_one_launch(found[0], carried.shape[-1], carried.shape[0]):
-        return None
-    kind, sums = found
-    terms = _terms(sums, carried.dtype)
-    products = [term for term in terms if reaches(term, carried)]
-    if len(products) != 1 or products[0].op != "contract":
-        return None
-    if _plain(products[0].inputs[0], carried.dtype) is not carried:
-        return None
-    weights = products[0].inputs[1]
-    weights = build.reshape(weights, weights.shape[-2:]) if set(weights.shape[:-2]) <= {1} else weights
-    units, of_one_type = carried.shape[-1], first.dtype == weights.dtype == carried.dtype
-    fits = of_one_type and weights.shape == (units, units) and first.shape == carried.shape[1:]
-    if not fits or reaches(weights, carried):
-        return None
-    others = [term for term in terms if term is not products[0]] or [build.constant(0, carried.dtype)]
-    given = functools.reduce(lambda total, term: build("add", total, term, dtype=carried.dtype), others)
-    given = build.cast(build.operand(given, carried.dtype), carried.dtype)
-    inputs = {"given": build.expand(given, carried.shape), "weights": push_permute(build, weights, [1, 0])}
-    inputs["hidden"] = first
-    known = [build.stored(build.materialise(each)) for each in inputs.values()]
-    attrs = Recurrent(kind, tuple(inputs), recurrence.is_reverse)
-    return build.stored(build.node("recur", known, carried.shape, carried.dtype, attrs))
+    if carried.dtype not in TYPES or len(carried.shape) != 3 or recurrence.at != 0:
+        raise Unlike
+    cell = cell_of(build, body, carried)
+    if not is_one_launch(cell.kind, carried.shape[-1], carried.shape[0]):
+        raise Unlike
+    others = [] if cell.cells is None else [inner[cell.cells]]
+    inputs = _inputs(build, cell, recurrence)
+    for role, each in zip(("hidden", "cell"), (recurrence, *others), strict=False):
+        inputs[role] = _start(build, each)
+    states, *cells = layer(build, cell.kind, inputs, recurrence.is_reverse, results=1 + len(others))
+    found = [(states, recurrence)]
+    for whole, each in zip(cells, others, strict=True):
+        last = each.states[0 if each.is_reverse else -1]
+        found.append((build.reshape(whole, (1, *whole.shape)), replace(each, states=(last,))))
+    return found
 
 
-def _plain(node: Node, dtype: str) -> Node:
-    """A value without what stretches or stores it, or rounds it to the type of states, as PyTorch does each sum."""
-    while (
-        node.op == "expand"
-        or (node.op == "stored" and not Stored.of(node).views)
-        or (node.op == "cast" and {node.dtype, node.inputs[0].dtype} <= {dtype, "float32"})
-    ):
-        node = node.inputs[0]
-    return node
+def _start(build: GraphBuilder, recurrence: Recurrence) -> Node:
+    carried, start = recurrence.carried, recurrence.used[0] if recurrence.used else None
+    if start is None:
+        raise Unlike
+    return build.materialise(build.expand(build.cast(start, carried.dtype), carried.shape[1:]))
 
 
-def _activation(body: Node) -> tuple[str, Node] | None:
-    """Which kind of layer a step is of, and what it is a function of."""
-    if body.op == "tanh":
-        return "tanh", body.inputs[0]
-    if body.op == "maximum":
-        zeros = [each for each in body.inputs if each.op == "constant" and Constant.of(each).value == 0]
-        others = [each for each in body.inputs if each not in zeros]
-        if len(zeros) == len(others) == 1:
-            return "relu", others[0]
-    return None
-
-
-def _terms(node: Node, dtype: str) -> list[Node]:
-    """What a value is the sum of."""
-    node = _plain(node, dtype)
-    return [term for each in node.inputs for term in _terms(each, dtype)] if node.op == "add" else [node]
+def _inputs(build: GraphBuilder, cell: Cell, recurrence: Recurrence) -> dict[str, Node]:
+    """What all steps are given, the weights and the biases."""
+    carried = recurrence.carried
+    units, dtype = carried.shape[-1], carried.dtype
+    width = len(cell.gates) * units
+    weights = all_gates(build, [(each.weights,) for each in cell.gates], units, dtype)
+    given = all_gates(build, [each.others for each in cell.gates], units, dtype)
+    bias = all_gates(build, cell.biases, units, dtype) if any(cell.biases) else build.constant(0, dtype)
+    is_of_one_size = weights.shape == (units, width) and set(bias.shape[:-1]) <= {1}
+    if not is_of_one_size or any(each.op in ("carried", "state") for each in nodes_of((weights, given, bias))):
+        raise Unlike
+    return {
+        "given": build.materialise(build.expand(given, (*carried.shape[:-1], width))),
+        "weights": push_permute(build, build.materialise(weights), [1, 0]),
+        "bias": build.reshape(build.materialise(build.expand(bias, (*bias.shape[:-1], width))), (width,)),
+    }

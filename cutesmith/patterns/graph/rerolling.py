@@ -14,8 +14,9 @@ from collections.abc import Sequence
 from cutesmith.patterns.graph.attributes import Carried, Constant, Contraction, Reduction, Scan, Stored
 from cutesmith.patterns.graph.builder import GraphBuilder
 from cutesmith.patterns.graph.contractions import contract
-from cutesmith.patterns.graph.nodes import Node
-from cutesmith.patterns.graph.recurrences import Recurrence, Steps, Unlike, along, reaches, scanned, with_odd
+from cutesmith.patterns.graph.nodes import Node, nodes_of
+from cutesmith.patterns.graph.recurrences import Recurrence, Steps, Unlike, along, scanned, with_odd
+from cutesmith.patterns.graph.recurrent_cells import is_zero
 from cutesmith.patterns.graph.recurrent_steps import layer_of
 from cutesmith.patterns.graph.shapes import Shape, broadcast
 from cutesmith.patterns.graph.takes import take
@@ -34,19 +35,37 @@ def rerolled(build: GraphBuilder, pieces: Sequence[Node], dim: int, shape: Shape
     """
     if len(pieces) < FEWEST or len({(piece.shape, piece.dtype) for piece in pieces}) > 1 or 0 in shape:
         return None
-    for is_lenient, steps in itertools.product((False, True), (tuple(pieces), tuple(pieces[::-1]))):
+    is_of_products = dim > 0 and any(node.op == "contract" for node in nodes_of((pieces[-1],)))
+    places = (dim, 0) if is_of_products else (dim,)  # where products of each step may lie side by side
+    for at, is_lenient, steps in itertools.product(places, (False, True), (tuple(pieces), tuple(pieces[::-1]))):
         rolling = _Rolling(build, len(pieces), is_lenient)
         try:
-            value = rolling.of(steps, dim)
+            value = rolling.of(steps, at)
         except Unlike:
             continue
         rolling.remember_states()
         build.rerolled = True
-        whole = build.expand(value, along(pieces[0].shape, dim, len(pieces)))
+        whole = build.expand(value, along(pieces[0].shape, at, len(pieces)))
         if steps[0] is not pieces[0]:
-            whole = _flipped(build, whole, dim)
-        return build.reshape(whole, shape)
+            whole = _flipped(build, whole, at)
+        rank = len(whole.shape)
+        turned = whole if at == dim else push_permute(build, whole, [*range(1, dim + 1), 0, *range(dim + 1, rank)])
+        return build.reshape(turned, shape)
     return None
+
+
+def remember_layer(build: GraphBuilder, states: Sequence[Node]) -> bool:
+    """Whether these are the states of a recurrent layer, which they are read from then."""
+    rolling = _Rolling(build, len(states), is_lenient=False)
+    try:
+        value = rolling.of(tuple(states), 0)
+    except Unlike:
+        return False
+    is_layer = value.op == "stored" and value.inputs[0].op == "recur"
+    if is_layer:
+        rolling.remember_states()
+        build.rerolled = True
+    return is_layer
 
 
 def _flipped(build: GraphBuilder, node: Node, dim: int) -> Node:
@@ -68,6 +87,8 @@ class _Rolling:
         self.running: set[tuple[object, ...]] = set()
         self.tried = 0
         self.open: list[Recurrence] = []
+        self.inner: dict[int, Recurrence] = {}
+        self.numbers = itertools.count()
         self.scans: dict[int, tuple[Node, Recurrence]] = {}
 
     def of(self, steps: Steps, at: int) -> Node:
@@ -94,7 +115,7 @@ class _Rolling:
         for recurrence in self.open:
             if recurrence.carries(steps, at):
                 return recurrence.carried
-        ways = (self._sliced, self._counted, self._seen_otherwise, self._stepwise)
+        ways = (self._sliced, self._sliced_alike, self._counted, self._seen_otherwise, self._stepwise)
         used, found_before = [recurrence.used for recurrence in self.open], dict(self.found)
         for way in (*ways, self._odd_at_an_end, self._one_step_off):
             try:
@@ -111,7 +132,7 @@ class _Rolling:
         """The states of all recurrences are read from what is scanned from now on."""
         for whole, recurrence in self.scans.values():
             for place, state in enumerate(recurrence.states):
-                if state is not None and along(state.shape, recurrence.at, self.length) == whole.shape:
+                if state and along(state.shape, recurrence.at, len(recurrence.states)) == whole.shape:
                     self.build.states[id(state)] = whole, recurrence.at, place
 
     # Slices
@@ -131,6 +152,18 @@ class _Rolling:
         if width != 1 and width != apart:
             return None
         return self._whole(x, dim, (start - number * apart, apart, width), at, shape)
+
+    def _sliced_alike(self, steps: Steps, at: int) -> Node | None:
+        """The same slice of what each step has, as one gate of several that a product gives."""
+        slices = [None if step is None else self.build.slices.get(id(step)) for step in steps]
+        known = [each for each in slices if each]
+        if len(known) < len([step for step in steps if step]) or len({(dim, first) for _, dim, first in known}) > 1:
+            return None
+        _, dim, first = known[0]
+        whole = self.of(tuple(each[0] if each else None for each in slices), at)
+        along_whole = dim + (dim >= at)
+        sliced = push_slice(self.build, whole, along_whole, first, _any(steps).shape[dim])
+        return self.build.slice_of(sliced, whole, along_whole, first)
 
     def _slice_of(self, step: Node) -> tuple[Node, int, int] | None:
         """The slice that a step is, or is a reshape of: the value, the dimension, the first element."""
@@ -213,26 +246,35 @@ class _Rolling:
         said = first.op, first.dtype, first.attrs, len(first.inputs)
         if any((each.op, each.dtype, each.attrs, len(each.inputs)) != said for each in others) or not first.inputs:
             return None
-        joined = self.build.joined
-        if reaches(steps[2], steps[1], joined) or reaches(steps[-3], steps[-2], joined):
+        if self.build.reaches(steps[2], steps[1]) or self.build.reaches(steps[-3], steps[-2]):
             return self._recurrent(steps, at)
         return self._operation(steps, at)
 
     def _unfolded(self, steps: Steps) -> Steps:
-        """The steps, of which the first may be 0: a number times a state of 0, as the others are times a state."""
-        first, second = steps[:2]
-        if not (first and second and first.op == "constant" and Constant.of(first).value == 0 and second.op == "mul"):
-            return steps
-        number = next((each for each in second.inputs if each.op == "constant"), None)
-        if number is None:
-            return steps
-        inputs = [number if each is number else self.build.constant(0, second.dtype) for each in second.inputs]
-        return (self.build.node("mul", inputs, (), second.dtype), *steps[1:])
+        """The steps, of which the first in time may have been simplified: a product with a state of zeros."""
+        first, second, *_, before, last = steps
+        return (self._like(first, second), *steps[1:-1], self._like(last, before))
+
+    def _like(self, step: Node | None, other: Node | None) -> Node | None:
+        """A step that is zero, as the product that the next one is with the state before."""
+        if step is None or other is None or step.op == other.op:
+            return step
+        zero = self.build.constant(0, other.dtype)
+        if other.op == "mul" and is_zero(step):
+            number = next((each for each in other.inputs if each.op == "constant"), None)
+            inputs = [number if each is number else zero for each in other.inputs]
+            return step if number is None else self.build.node("mul", inputs, (), other.dtype)
+        if other.op == "contract" and step.op == "sum" and any(map(is_zero, step.inputs[0].inputs)):
+            state, weights = other.inputs
+            inputs = [self.build.expand(zero, state.shape), weights]
+            return self.build.node("contract", inputs, other.shape, other.dtype, other.attrs)
+        return step
 
     def _recurrent(self, steps: Steps, at: int) -> Node:
         shape, dtype = along(_shape(steps), at, self.length), _any(steps).dtype
-        carried = self.build.node("carried", (), shape, dtype, Carried(len(self.open)))
-        is_reverse = not reaches(steps[2], steps[1], self.build.joined)
+        number = Carried(next(self.numbers))
+        carried = self.build.node("carried", (), shape, dtype, number)
+        is_reverse = not self.build.reaches(steps[2], steps[1])
         recurrence = Recurrence(steps, is_reverse, at, carried)
         found, failed = dict(self.found), self.failed
         self.open.append(recurrence)
@@ -246,9 +288,15 @@ class _Rolling:
                 self.found = found
         if not recurrence.used:
             return body
-        whole = layer_of(self.build, recurrence, body) or scanned(self.build, recurrence, body)
-        self.scans[id(whole)] = whole, recurrence
-        return whole
+        if any(self.build.reaches(body, each.carried) for each in self.open):  # two states of one step, as an LSTM has
+            self.inner[number.number] = recurrence
+            return self.build.node("state", (body,), shape, dtype, number)
+        try:
+            found = layer_of(self.build, recurrence, body, self.inner)
+        except Unlike:
+            found = [(scanned(self.build, recurrence, body), recurrence)]
+        self.scans |= {id(whole): (whole, each) for whole, each in found}
+        return found[0][0]
 
     def _operation(self, steps: Steps, at: int) -> Node:
         """The operation of all steps on what their inputs come to."""

@@ -6,6 +6,7 @@ what lies in memory, and one kernel computes the coordinates, the loads and the 
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 
@@ -123,6 +124,25 @@ class Taking:
         zero = self.build.constant(0, "int64")
         sizes = zip(own, node.shape, shape[len(shape) - len(node.shape) :], strict=True)
         return self.of(node, tuple(zero if size == 1 != full else index for index, size, full in sizes))
+
+
+def joined_along(build: GraphBuilder, pieces: Sequence[Node], dim: int, dtype: str) -> Node:
+    """The pieces joined along `dim`: the first one whose end lies after the coordinate, at its own coordinates."""
+    ends = list(itertools.accumulate(each.shape[dim] for each in pieces))
+    shape = (*pieces[0].shape[:dim], ends[-1], *pieces[0].shape[dim + 1 :])
+    places = [build.iota(shape, at) for at in range(len(shape))]
+    coordinate, taking = places[dim], Taking(build, shape)
+    result, joined = None, list[tuple[int, Node]]()
+    for piece, end in zip(reversed(pieces), reversed(ends), strict=True):
+        start = end - piece.shape[dim]
+        places[dim] = build("sub", coordinate, start) if start else coordinate
+        joined.append((start, piece))
+        part = taking.of(piece, tuple(places))
+        result = part if result is None else build("where", build("lt", coordinate, end), part, result, dtype=dtype)
+    assert result is not None
+    if len(joined) > 1:
+        build.joined[id(result)] = dim, joined
+    return result
 
 
 def unflipped(node: Node, dims: Sequence[int]) -> Node | None:

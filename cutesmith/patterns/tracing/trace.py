@@ -20,8 +20,8 @@ from cutesmith.patterns.graph.attributes import Scan
 from cutesmith.patterns.graph.builder import GraphBuilder
 from cutesmith.patterns.graph.dtypes import PROMOTION, dtype_name
 from cutesmith.patterns.graph.equality import same_graph, with_numbers
-from cutesmith.patterns.graph.nodes import Argument, Graph, Node, nodes_of, with_values
-from cutesmith.patterns.graph.views import once_scanned
+from cutesmith.patterns.graph.last_states import with_states_of_layers
+from cutesmith.patterns.graph.nodes import Argument, Graph, Node, nodes_of
 from cutesmith.patterns.tracing.frames import line_raised, where_raised
 from cutesmith.patterns.tracing.made_tensors import Differentiated, MadeTensors
 from cutesmith.patterns.tracing.recorder import FunctionFailedError, Recorder
@@ -250,8 +250,7 @@ class _Run:
         strides = tuple(tuple(value.stride()) for value in outputs)
         assumes = tuple(dict.fromkeys(self.recorder.assumes))
         graph = Graph(self.arguments, nodes, strides, isinstance(result, (tuple, list)), assumes=assumes)
-        states = [node for node in graph.nodes() if id(node) in self.build.states] if self.build.states else []
-        return with_values(graph, {id(node): once_scanned(self.build, node) for node in states}) if states else graph
+        return with_states_of_layers(self.build, graph)
 
     def _value(self, index: int, argument: Argument) -> Any:
         if argument.kind == "scalar":

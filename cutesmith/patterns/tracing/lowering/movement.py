@@ -5,14 +5,13 @@ Each is a `take` at coordinates that are arithmetic on the result's, so that it 
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from cutesmith.patterns.graph.nodes import Node
 from cutesmith.patterns.graph.rerolling import rerolled
-from cutesmith.patterns.graph.takes import Taking, take, unflipped
+from cutesmith.patterns.graph.takes import joined_along, take, unflipped
 from cutesmith.patterns.tracing.lowering.dispatch import Lowering, Operand, lowers
 from cutesmith.patterns.tracing.lowering.scans import doubled_scan, exclusive_scan, flipped_scan
 
@@ -33,27 +32,12 @@ def _moved(low: Lowering, x: Node, along: Along, dims: Sequence[int] | None = No
 
 
 def _joined(low: Lowering, tensors: Sequence[Node], dim: int) -> Node:
-    """The first piece whose end lies after the coordinate; each piece is read at its own coordinates."""
-    build, shape = low.build, tuple(low.shapes[0])
-    dim = dim % len(shape)
+    shape = tuple(low.shapes[0])
     pieces = [low.operand(each) for each in tensors if each.shape != (0,) or len(shape) == 1]
-    pieces = [each for each in pieces if each.shape[dim]]
-    ends = list(itertools.accumulate(each.shape[dim] for each in pieces))
+    pieces = [each for each in pieces if each.shape[dim % len(shape)]]
     if not pieces:
-        return build.expand(build.constant(0, low.kind), shape)
-    places = [build.iota(shape, at) for at in range(len(shape))]
-    coordinate, taking = places[dim], Taking(build, shape)
-    result, joined = None, list[tuple[int, Node]]()
-    for piece, end in zip(reversed(pieces), reversed(ends), strict=True):
-        start = end - piece.shape[dim]
-        places[dim] = build("sub", coordinate, start) if start else coordinate
-        joined.append((start, piece))
-        part = taking.of(piece, tuple(places))
-        result = part if result is None else build("where", build("lt", coordinate, end), part, result, dtype=low.dtype)
-    assert result is not None
-    if len(joined) > 1:
-        build.joined[id(result)] = dim, joined
-    return result
+        return low.build.expand(low.build.constant(0, low.kind), shape)
+    return joined_along(low.build, pieces, dim % len(shape), low.dtype)
 
 
 @lowers("cat")

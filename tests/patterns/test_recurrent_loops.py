@@ -1,0 +1,136 @@
+"""Loops over time that a function writes itself, as recurrent layers: cells of PyTorch and others' own, and near misses."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from cutesmith.patterns.match import whole_or_cut
+from cutesmith.patterns.tracing.trace import trace_function
+from tests.patterns.recurrent import check, launches
+from tests.patterns.running import as_list, exactly, interpret_chain, normal
+
+SLOW = pytest.mark.slow
+INPUTS, UNITS, ROWS = 6, 20, 3
+
+
+def loop(cell, states: int = 1, *, reverse: bool = False, kept: str = "all", zeros: bool = False):
+    """A function of x (steps, rows, inputs), the first states, unless those are `zeros`, and of weights.
+
+    It returns the states of all steps and the last ones, or what is `kept`: the "last" ones, or "rows first", where
+    x and the result have the rows in the first dimension.
+    """
+    dim = 1 if kept == "rows first" else 0
+
+    def function(x, *rest):
+        known = [x.new_zeros(x.shape[1 - dim], UNITS) for _ in range(states)] if zeros else list(rest[:states])
+        weights, found = rest if zeros else rest[states:], []
+        for step in reversed(range(x.shape[dim])) if reverse else range(x.shape[dim]):
+            known = as_list(cell(x.select(dim, step), *known, *weights))
+            found.append(known[0])
+        return known if kept == "last" else (torch.stack(found[::-1] if reverse else found, dim), *known)
+
+    return function
+
+
+def simple(x, state, of_input, of_state, bias):
+    return torch.tanh(x @ of_input + state @ of_state + bias)
+
+
+def joined_relu(x, state, weights, bias):
+    return torch.relu(nn.functional.linear(torch.cat((x, state), 1), weights, bias))
+
+
+def pytorchs_lstm(x, hidden, cell, *weights):
+    return torch.lstm_cell(x, (hidden, cell), *weights)
+
+
+def pytorchs_gru(x, hidden, *weights):
+    return torch.gru_cell(x, hidden, *weights)
+
+
+def lstm_in_another_order(x, hidden, cell, weights, bias):
+    forget, come, out, new = nn.functional.linear(torch.cat((hidden, x), 1), weights, bias).chunk(4, 1)
+    cell = new.tanh() * come.sigmoid() + cell * forget.sigmoid()
+    return torch.tanh(cell) * out.sigmoid(), cell
+
+
+def lstm_of_own_gates(x, hidden, cell, *weights):
+    of_input, of_state, biases = weights[:4], weights[4:8], weights[8:]
+    sums = [x @ a + hidden @ b + c for a, b, c in zip(of_input, of_state, biases, strict=True)]
+    cell = torch.sigmoid(sums[1]) * cell + torch.sigmoid(sums[0]) * torch.tanh(sums[2])
+    return torch.sigmoid(sums[3]) * torch.tanh(cell), cell
+
+
+def gru_of_own_gates(x, state, *weights):
+    of_input, of_state, biases = weights[:3], weights[3:6], weights[6:]
+    given = [x @ a + b for a, b in zip(of_input, biases, strict=True)]
+    reset = torch.sigmoid(given[0] + state @ of_state[0])
+    update = torch.sigmoid(state @ of_state[1] + given[1])
+    new = torch.tanh(given[2] + (state @ of_state[2] + biases[0]) * reset)
+    return update * state + new * (1 - update)
+
+
+def arguments(steps: int, states: int, *shapes, rows_first: bool = False, dtype: torch.dtype = torch.float32):
+    x = normal(*((ROWS, steps) if rows_first else (steps, ROWS)), INPUTS, dtype=dtype)
+    starts = [normal(ROWS, UNITS, seed=1 + at, dtype=dtype) for at in range(states)]
+    weights = [normal(*shape, seed=at + 3, dtype=dtype) / shape[-1] ** 0.5 for at, shape in enumerate(shapes)]
+    return x, *starts, *weights
+
+
+def weights_of(gates: int):
+    """Shapes of the weights that PyTorch's cells have."""
+    return (gates * UNITS, INPUTS), (gates * UNITS, UNITS), (gates * UNITS,), (gates * UNITS,)
+
+
+TWO = (INPUTS, UNITS), (UNITS, UNITS), (UNITS,)
+JOINED = (UNITS, INPUTS + UNITS), (UNITS,)
+JOINED_LSTM = (4 * UNITS, UNITS + INPUTS), (4 * UNITS,)
+OWN = lambda gates: ((INPUTS, UNITS),) * gates + ((UNITS, UNITS),) * gates + ((UNITS,),) * gates  # noqa: E731
+
+LOOPS = {
+    "two products": (loop(simple), arguments(5, 1, *TWO)),
+    "the last step first": (loop(simple, reverse=True), arguments(5, 1, *TWO)),
+    "joined": (loop(joined_relu), arguments(6, 1, *JOINED)),
+    "lstm": (loop(pytorchs_lstm, 2), arguments(5, 2, *weights_of(4))),
+    "lstm from zeros": (loop(pytorchs_lstm, 2, zeros=True), arguments(5, 0, *weights_of(4))),
+    "lstm, the last step first": (loop(pytorchs_lstm, 2, reverse=True, zeros=True), arguments(5, 0, *weights_of(4))),
+    "lstm, the last states": (loop(pytorchs_lstm, 2, kept="last"), arguments(5, 2, *weights_of(4))),
+    "lstm, rows first": (loop(pytorchs_lstm, 2, kept="rows first"), arguments(5, 2, *weights_of(4), rows_first=True)),
+    "lstm in another order": (loop(lstm_in_another_order, 2), arguments(6, 2, *JOINED_LSTM)),
+    "lstm of own gates": (loop(lstm_of_own_gates, 2, kept="last", zeros=True), arguments(5, 0, *OWN(4))),
+    "gru": (loop(pytorchs_gru), arguments(5, 1, *weights_of(3))),
+    "gru from zeros": (loop(pytorchs_gru, zeros=True), arguments(5, 0, *weights_of(3))),
+    "gru, the last step first": (loop(pytorchs_gru, reverse=True, zeros=True), arguments(5, 0, *weights_of(3))),
+    "gru, the last state": (loop(pytorchs_gru, kept="last", zeros=True), arguments(5, 0, *weights_of(3))),
+    "gru of own gates": (loop(gru_of_own_gates, kept="rows first"), arguments(5, 1, *OWN(3), rows_first=True)),
+}
+
+
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize("name", LOOPS)
+def test_a_loop_is_read_as_a_layer(name):
+    function, inputs = LOOPS[name]
+    plan = whole_or_cut(trace_function(function, inputs))
+    assert len(launches(plan)) == 1
+    assert len(plan.launches) <= 5, "a launch for a step"
+    for ours, wanted in zip(interpret_chain(plan, inputs), exactly(function, inputs), strict=True):
+        torch.testing.assert_close(ours, wanted, rtol=0, atol=1e-5)
+
+
+@SLOW
+@pytest.mark.parametrize("name", LOOPS)
+def test_a_loop_is_one_launch(name, tmp_path):
+    check(*LOOPS[name], tmp_path, within=2e-6)
+
+
+@SLOW
+@pytest.mark.parametrize(
+    ("function", "shapes", "states"),
+    [(loop(simple), TWO, 1), (loop(pytorchs_lstm, 2), weights_of(4), 2), (loop(pytorchs_gru), weights_of(3), 1)],
+    ids=["simple", "lstm", "gru"],
+)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_loops_of_16_bits(function, shapes, states, dtype, tmp_path):
+    check(function, arguments(5, states, *shapes, dtype=dtype), tmp_path, within=0.03)
