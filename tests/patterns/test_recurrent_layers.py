@@ -7,11 +7,11 @@ import torch
 
 from cutesmith.patterns.cutting.machine import H200
 from cutesmith.patterns.graph.recurrent_steps import MOST_STEPS, MOST_WEIGHTS
-from cutesmith.patterns.match import whole_or_cut
+from cutesmith.patterns.match import plan_kernel, whole_or_cut
 from cutesmith.patterns.tracing.trace import trace_function
 from tests.patterns.interpret import interpret
 from tests.patterns.recurrent import check, launches
-from tests.patterns.running import exactly, normal
+from tests.patterns.running import emulated, exactly, load, move, normal
 
 SLOW = pytest.mark.slow
 KINDS = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}

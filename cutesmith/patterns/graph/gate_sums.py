@@ -13,7 +13,7 @@ from cutesmith.patterns.graph.nodes import Node
 from cutesmith.patterns.graph.recurrences import Unlike
 from cutesmith.patterns.graph.shapes import broadcast
 from cutesmith.patterns.graph.takes import joined_along
-from cutesmith.patterns.graph.views import push_slice
+from cutesmith.patterns.graph.views import push_permute, push_slice
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ def _side_by_side(build: GraphBuilder, columns: Sequence[Columns], units: int, d
     Products of one left factor are a product with columns side by side.
     """
     node = columns[0].node
-    if list(columns) == [Columns(node, at * units) for at in range(len(columns))] and _width(node) == len(columns) * units:
+    if _in_order(columns, units):
         return node
     if all(each.node is node for each in columns) and _width(node) == 1:
         return node
@@ -93,6 +93,22 @@ def _side_by_side(build: GraphBuilder, columns: Sequence[Columns], units: int, d
     shape = broadcast([(units,), *(each.shape for each in pieces)])
     whole = [build.materialise(build.expand(each, shape)) for each in pieces]
     return joined_along(build, whole, len(shape) - 1, dtype)
+
+
+def all_weights(build: GraphBuilder, gates: Sequence[GateSum], units: int) -> Node:
+    """What all gates multiply the state before by, a row for each of their sums: (gates * units, units)."""
+    columns = [gate.weights for gate in gates]
+    node = columns[0].node
+    if _in_order(columns, units):
+        return push_permute(build, build.materialise(node), [1, 0])
+    pieces = [push_permute(build, _taken(build, each, units), [1, 0]) for each in columns]
+    return joined_along(build, pieces, 0, node.dtype)
+
+
+def _in_order(columns: Sequence[Columns], units: int) -> bool:
+    """Whether the columns are all that one value has."""
+    node, gates = columns[0].node, range(len(columns))
+    return list(columns) == [Columns(node, at * units) for at in gates] and _width(node) == len(columns) * units
 
 
 def _is_beside(node: Node, other: Node) -> bool:

@@ -46,7 +46,7 @@ def _untried(graph: Graph, tried: set[object]) -> Node | None:
     found = defaultdict[object, list[Node]](list)
     for node in graph.nodes():
         if _ends_a_step(node):
-            found[_made_by(node), *map(_made_by, node.inputs)].append(node)
+            found[(_made_by(node), *map(_made_by, node.inputs))].append(node)
     for way, nodes in found.items():
         if way not in tried:
             tried.add(way)

@@ -89,7 +89,7 @@ class _Step:
                 return update, new
         except Unlike:
             pass
-        kept, added = self._apart(body, "add", lambda node: any(self.plain(each) is self.carried for each in node.inputs))
+        kept, added = self._apart(body, "add", lambda node: self.carried in map(self.plain, node.inputs))
         update, _ = self._apart(kept, "mul", _is_sigmoid)
         rest, new = self._apart(added, "mul", lambda node: node.op == "sub")
         one, other = map(self.plain, rest.inputs)

@@ -7,11 +7,10 @@ from dataclasses import replace
 
 from cutesmith.patterns.graph.attributes import GATES, Recurrent
 from cutesmith.patterns.graph.builder import GraphBuilder
-from cutesmith.patterns.graph.gate_sums import all_gates
+from cutesmith.patterns.graph.gate_sums import all_gates, all_weights
 from cutesmith.patterns.graph.nodes import Node, nodes_of
 from cutesmith.patterns.graph.recurrences import Recurrence, Unlike
 from cutesmith.patterns.graph.recurrent_cells import Cell, cell_of, is_zero
-from cutesmith.patterns.graph.views import push_permute
 
 TYPES = ("float32", "float16", "bfloat16")
 """Of states that a recurrent layer has."""
@@ -86,14 +85,14 @@ def _inputs(build: GraphBuilder, cell: Cell, recurrence: Recurrence) -> dict[str
     carried = recurrence.carried
     units, dtype = carried.shape[-1], carried.dtype
     width = len(cell.gates) * units
-    weights = all_gates(build, [(each.weights,) for each in cell.gates], units, dtype)
+    weights = all_weights(build, cell.gates, units)
     given = all_gates(build, [each.others for each in cell.gates], units, dtype)
     bias = all_gates(build, cell.biases, units, dtype) if any(cell.biases) else build.constant(0, dtype)
-    is_of_one_size = weights.shape == (units, width) and set(bias.shape[:-1]) <= {1}
+    is_of_one_size = weights.shape == (width, units) and set(bias.shape[:-1]) <= {1}
     if not is_of_one_size or any(each.op in ("carried", "state") for each in nodes_of((weights, given, bias))):
         raise Unlike
     return {
         "given": build.materialise(build.expand(given, (*carried.shape[:-1], width))),
-        "weights": push_permute(build, build.materialise(weights), [1, 0]),
+        "weights": build.materialise(weights),
         "bias": build.reshape(build.materialise(build.expand(bias, (*bias.shape[:-1], width))), (width,)),
     }

@@ -292,11 +292,11 @@ class _Rolling:
             self.inner[number.number] = recurrence
             return self.build.node("state", (body,), shape, dtype, number)
         try:
-            found = layer_of(self.build, recurrence, body, self.inner)
+            values = layer_of(self.build, recurrence, body, self.inner)
         except Unlike:
-            found = [(scanned(self.build, recurrence, body), recurrence)]
-        self.scans |= {id(whole): (whole, each) for whole, each in found}
-        return found[0][0]
+            values = [(scanned(self.build, recurrence, body), recurrence)]
+        self.scans |= {id(whole): (whole, each) for whole, each in values}
+        return values[0][0]
 
     def _operation(self, steps: Steps, at: int) -> Node:
         """The operation of all steps on what their inputs come to."""
