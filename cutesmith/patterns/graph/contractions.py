@@ -61,11 +61,11 @@ def _one_number(factor: Node) -> Node | None:
 
 def _as_read(build: GraphBuilder, factor: Node) -> Node:
     """A computed factor of 16 bits that reads transposed matrices is stored as those lie: no launch has to turn it."""
-    read = [node for node in _read_by(factor) if node.shape[-2:] == factor.shape[-2:]]
-    strides = [Viewed.of(node).stride for node in read]
     plain = factor.inputs[0] if factor.op == "cast" else factor
-    is_computed = factor.dtype in HALVES and plain.op not in IN_MEMORY
-    if not (is_computed and read and all(stride[-2] == 1 != stride[-1] for stride in strides)):
+    if factor.dtype not in HALVES or plain.op in IN_MEMORY:
+        return factor
+    strides = [Viewed.of(node).stride for node in _read_by(factor) if node.shape[-2:] == factor.shape[-2:]]
+    if not (strides and all(stride[-2] == 1 != stride[-1] for stride in strides)):
         return factor
     order = [*range(len(factor.shape) - 2), len(factor.shape) - 1, len(factor.shape) - 2]
     turned = push_permute(build, factor, order)

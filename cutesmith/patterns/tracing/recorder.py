@@ -99,6 +99,10 @@ class FunctionFailedError(UnmatchedError):
     """The function itself raised: it does not take such arguments, or needs their values."""
 
 
+OPERATIONS_OF = dict.fromkeys((torch.ops.aten.lstm_cell.default, torch.ops.aten.gru_cell.default), 5)
+"""As how many operations one counts that is recorded as many: by the time that it takes."""
+
+
 class Recorder(LightMode):  # type: ignore[no-untyped-call,unused-ignore]
     """Lowers each operation as it is dispatched, `most` of them at most; remembers which tensor is which node."""
 
@@ -135,7 +139,7 @@ class Recorder(LightMode):  # type: ignore[no-untyped-call,unused-ignore]
 
     def dispatched(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         named = dict(kwargs)
-        self.operations += 1
+        self.operations += OPERATIONS_OF.get(func, 1)
         if self.most is not None and self.operations > self.most:
             raise TooManyOperations(f"more than {self.most} operations")
         name = str(func).rsplit(".", 1)[0]

@@ -22,7 +22,7 @@ def check_one_type(low: Lowering, a: Node, b: Node) -> None:
         )
 
 
-def _product(low: Lowering, a: Node, b: Node, dtype: str = "") -> Node:
+def matrix_product(low: Lowering, a: Node, b: Node, dtype: str = "") -> Node:
     """a @ b of two matrices, or of as many of each, as `dtype`, or as that of the result."""
     if low.dtype == "bool":
         raise low.build.unmatched("multiplies matrices of booleans")
@@ -37,7 +37,7 @@ def _column(low: Lowering, vector: Node) -> Node:
 
 @lowers("mm", "bmm")
 def _mm(low: Lowering, a: Node, b: Node) -> Node:
-    return _product(low, a, b)
+    return matrix_product(low, a, b)
 
 
 @lowers("matmul")
@@ -48,28 +48,28 @@ def _matmul(low: Lowering, a: Node, b: Node) -> Node:
     columns = _column(low, b) if len(b.shape) == 1 else b
     if len(columns.shape) == 2:
         rows = low.build.reshape(rows, (math.prod(rows.shape[:-1]), rows.shape[-1]))
-    return low.build.reshape(_product(low, rows, columns), result)
+    return low.build.reshape(matrix_product(low, rows, columns), result)
 
 
 @lowers("mv")
 def _mv(low: Lowering, a: Node, x: Node) -> Node:
-    return low.build.reshape(_product(low, a, _column(low, x)), tuple(low.shapes[0]))
+    return low.build.reshape(matrix_product(low, a, _column(low, x)), tuple(low.shapes[0]))
 
 
 @lowers("dot", "vdot")
 def _dot(low: Lowering, x: Node, y: Node) -> Node:
     row = low.build.reshape(x, (1, *x.shape))
-    return low.build.reshape(_product(low, row, _column(low, y)), ())
+    return low.build.reshape(matrix_product(low, row, _column(low, y)), ())
 
 
 @lowers("addmm", "baddbmm")
 def _addmm(low: Lowering, added: Node, a: Node, b: Node, *, beta: Number = 1, alpha: Number = 1) -> Node:
-    return _scaled_sum(low, added, _product(low, a, b, compute_dtype(low.dtype)), beta, alpha)
+    return _scaled_sum(low, added, matrix_product(low, a, b, compute_dtype(low.dtype)), beta, alpha)
 
 
 @lowers("addmv")
 def _addmv(low: Lowering, added: Node, a: Node, x: Node, *, beta: Number = 1, alpha: Number = 1) -> Node:
-    product = low.build.reshape(_product(low, a, _column(low, x), compute_dtype(low.dtype)), tuple(low.shapes[0]))
+    product = low.build.reshape(matrix_product(low, a, _column(low, x), compute_dtype(low.dtype)), tuple(low.shapes[0]))
     return _scaled_sum(low, added, product, beta, alpha)
 
 
@@ -136,7 +136,7 @@ def _grouped_mm(
     if bias is not None or len(x.shape) == len(weights.shape) == 2:
         raise low.build.unmatched("multiplies groups of k, or adds a bias")
     if offs is None:
-        return _product(low, x, weights)
+        return matrix_product(low, x, weights)
     if offs.dtype != "int32":
         raise low.build.unmatched(f"takes offs of int32, not {offs.dtype}")
     if len(weights.shape) == 3:
