@@ -39,6 +39,7 @@ import convolution_cases  # noqa: E402
 import function_cases  # noqa: E402
 import gradient_cases  # noqa: E402
 import kernelbench_cases  # noqa: E402
+import loop_cases  # noqa: E402
 import memory_cases  # noqa: E402
 import model_cases  # noqa: E402
 import ordinary_networks  # noqa: E402
@@ -102,6 +103,7 @@ STUDIES: dict[str, Callable[[], Iterator[Case]]] = {
     "ordinary": lambda: chain.from_iterable(part() for part in ORDINARY),
     "blocks_of_models": block_cases.blocks,
     "recurrent": recurrent_cases.recurrent,
+    "loops": loop_cases.loops,
     **{f"level{number}": kernelbench_cases.level(number) for number in (1, 2, 3)},
 }
 
