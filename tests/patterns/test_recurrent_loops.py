@@ -247,7 +247,7 @@ def test_other_cells_stay_steps_and_are_right(cell, states, shapes, kept):
     ],
 )
 def test_other_simple_steps_stay_steps_and_are_right(cell):
-    function, inputs = loop(cell), arguments(5, *TWO)
+    function, inputs = loop(cell), arguments(5, 1, *TWO)
     plan = whole_or_cut(trace_function(function, inputs))
     assert not launches(plan)
     for ours, wanted in zip(interpret_chain(plan, inputs), as_list(function(*inputs)), strict=True):
