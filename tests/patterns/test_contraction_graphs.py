@@ -67,6 +67,15 @@ def test_heads_are_multiplied_without_a_copy():
     assert scores.shape == (2, 3, 5, 5) and mixed.shape == (2, 3, 5, 4)
 
 
+def test_a_factor_may_be_one_row_that_is_repeated():
+    def function(x, y):
+        return y @ x.sum(1).half().expand(2, x.shape[0])
+
+    inputs = normal(4, 64, dtype=torch.float16), normal(17, 2, seed=1, dtype=torch.float16)
+    plan = plan_kernel(trace_function(function, inputs), "sm_90a")
+    assert [each.plan.pattern for each in plan.launches].count("contraction") == 1
+
+
 def test_flops_are_two_for_each_product():
     function, inputs = CASES["shared_matrix"]
     assert trace_function(function, inputs).flops == 2 * (2 * 3 * 4) * 5 * 6

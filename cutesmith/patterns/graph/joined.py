@@ -258,7 +258,7 @@ def _cuts(node: Node, dim: int) -> Iterator[int]:
         seen.add(id(each))
         if each.op == "where" and (bound := _Bound.of(each.inputs[0])) and bound.dim == dim:
             yield bound.end
-        if each.op in ("stored", "reshape") and each.shape[dim:][:1] != (1,):
+        if each.op in ("stored", "reshape") and len(each.shape) >= -dim and each.shape[dim] != 1:
             yield from _cuts_of_view(each, dim)
         stack.extend(each.inputs if each.is_pointwise else ())
 
