@@ -254,6 +254,20 @@ def test_other_simple_steps_stay_steps_and_are_right(cell):
         torch.testing.assert_close(ours.float(), wanted, rtol=0, atol=1e-3)
 
 
+def test_a_first_step_that_is_a_sum_is_no_product_with_zeros():
+    def function(x, state, of_input, of_state, bias):
+        masked = torch.where(state > 0, state, 0.0).sum(0, keepdim=True)
+        states = [torch.tanh(x[0] @ of_input + masked + bias)]
+        for step in x[1:]:
+            states.append(torch.tanh(step @ of_input + states[-1] @ of_state + bias))
+        return torch.stack(states)
+
+    inputs = arguments(5, 1, *TWO)
+    plan = whole_or_cut(trace_function(function, inputs))
+    for ours, wanted in zip(interpret_chain(plan, inputs), exactly(function, inputs), strict=True):
+        torch.testing.assert_close(ours, wanted, rtol=0, atol=1e-5)
+
+
 @SLOW
 def test_gates_may_share_columns():
     function, inputs = loop(overlapping_gates, 2), arguments(5, 2, *JOINED_LSTM)

@@ -249,7 +249,10 @@ GATES = {"lstm": 4, "gru": 3, "tanh": 1, "relu": 1}
 
 @dataclass(frozen=True)
 class Carried(Attributes):
-    """The number of a recurrence of which the node is the state before each step: only while steps are rerolled."""
+    """The number of a recurrence whose state before each step the node is, or as a `state` the one that a step makes.
+
+    Only while steps are rerolled.
+    """
 
     number: int
 

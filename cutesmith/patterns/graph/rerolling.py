@@ -159,9 +159,11 @@ class _Rolling:
         known = [each for each in slices if each]
         if len(known) < len([step for step in steps if step]) or len({(dim, first) for _, dim, first in known}) > 1:
             return None
-        _, dim, first = known[0]
+        source, dim, first = known[0]
         whole = self.of(tuple(each[0] if each else None for each in slices), at)
         along_whole = dim + (dim >= at)
+        if whole.shape[along_whole] != source.shape[dim]:
+            return None
         sliced = push_slice(self.build, whole, along_whole, first, _any(steps).shape[dim])
         return self.build.slice_of(sliced, whole, along_whole, first)
 
@@ -264,7 +266,8 @@ class _Rolling:
             number = next((each for each in other.inputs if each.op == "constant"), None)
             inputs = [number if each is number else zero for each in other.inputs]
             return step if number is None else self.build.node("mul", inputs, (), other.dtype)
-        if other.op == "contract" and step.op == "sum" and any(map(is_zero, step.inputs[0].inputs)):
+        product = step.inputs[0] if step.op == "sum" else step
+        if other.op == "contract" and product.op == "mul" and any(map(is_zero, product.inputs)):
             state, weights = other.inputs
             inputs = [self.build.expand(zero, state.shape), weights]
             return self.build.node("contract", inputs, other.shape, other.dtype, other.attrs)
