@@ -268,6 +268,21 @@ def test_a_first_step_that_is_a_sum_is_no_product_with_zeros():
         torch.testing.assert_close(ours, wanted, rtol=0, atol=1e-5)
 
 
+def test_cells_of_another_type_keep_it():
+    def cells(x, hidden, cell, weights, bias):
+        come, forget, new, out = nn.functional.linear(torch.cat((x, hidden), 1), weights, bias).float().chunk(4, 1)
+        cell = forget.sigmoid() * cell + come.sigmoid() * new.tanh()
+        return (out.sigmoid() * cell.tanh()).to(hidden.dtype), cell
+
+    x, hidden, cell, *weights = arguments(5, 2, *JOINED_LSTM, dtype=torch.bfloat16)
+    inputs = x, hidden, cell.float(), *weights
+    plan = whole_or_cut(trace_function(loop(cells, 2), inputs))
+    assert not launches(plan), "a layer has cells of the type of its states"
+    for ours, wanted in zip(interpret_chain(plan, inputs), loop(cells, 2)(*inputs), strict=True):
+        assert ours.dtype == wanted.dtype
+        torch.testing.assert_close(ours.float(), wanted.float(), rtol=0, atol=0.02)
+
+
 @SLOW
 def test_gates_may_share_columns():
     function, inputs = loop(overlapping_gates, 2), arguments(5, 2, *JOINED_LSTM)

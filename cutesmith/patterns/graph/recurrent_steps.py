@@ -62,6 +62,8 @@ def layer_of(
     if not is_one_launch(cell.kind, carried.shape[-1], carried.shape[0]):
         raise Unlike
     others = [] if cell.cells is None else [inner[cell.cells]]
+    if any(each.carried.dtype != carried.dtype for each in others):  # a layer has one type
+        raise Unlike
     inputs = _inputs(build, cell, recurrence)
     for role, each in zip(("hidden", "cell"), (recurrence, *others), strict=False):
         inputs[role] = _start(build, each)

@@ -100,7 +100,7 @@ class FunctionFailedError(UnmatchedError):
 
 
 OPERATIONS_OF = dict.fromkeys((torch.ops.aten.lstm_cell.default, torch.ops.aten.gru_cell.default), 5)
-"""As how many operations one counts that is recorded as many: by the time that it takes."""
+"""As how many operations one counts that is recorded as many: 3.1 ms of a profiled trace, where others take 0.63."""
 
 
 class Recorder(LightMode):  # type: ignore[no-untyped-call,unused-ignore]
