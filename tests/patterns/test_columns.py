@@ -118,6 +118,14 @@ def test_every_way_to_spread_rows_computes_the_same(name, tmp_path):
     check(match(trace_function(function, [x])).render(SPREADS[name]), function, calls, tmp_path)
 
 
+@pytest.mark.parametrize("hints", ["last", "keep", "stream"])
+def test_vectors_of_one_element_are_read_with_any_hint(hints, tmp_path):
+    function = lambda x, w: (x * w).sum(0)  # noqa: E731
+    inputs = [normal(5, 3, 8), normal(5, 3, 1).expand(5, 3, 8)]  # a copy with a hint takes neighbours only
+    source = match(trace_function(function, inputs)).render(ColumnsConfiguration(vector=4, hints=hints))
+    check(source, function, [inputs, [inputs[0], normal(5, 3, 8)]], tmp_path)
+
+
 @pytest.mark.slow
 def test_one_kernel_file_takes_other_sizes_and_layouts(tmp_path):
     calls = [[X], [normal(1, 5, 1)], [normal(3, 2, 64)], [normal(20, 33, 4).transpose(0, 2)]]

@@ -60,6 +60,12 @@ def pairs(a, b, i, j):
     return (a[i].float() * b[j].relu()).sum(1)
 
 
+def first_below_its_last_line(x):
+    filled = torch.full_like(x, 2)
+    filled[:1] = x[-1:]
+    return filled > filled.argmin(0)
+
+
 def heads(table, ids):
     return table.view(50, 3, 8)[ids].argmax(1)
 
@@ -106,6 +112,12 @@ def test_one_launch_computes_what_pytorch_does(name, tmp_path):
     plan = plan_kernel(trace_function(function, inputs), "sm_90a")
     assert plan.pattern == "columns"
     check(plan.render(plan.configurations()[0]), function, [inputs], tmp_path)
+
+
+def test_a_line_of_its_own_has_not_the_sizes_of_what_it_is_written_into(tmp_path):
+    inputs = [TABLE[4:9, :16].contiguous()]
+    plan = plan_kernel(trace_function(first_below_its_last_line, inputs), "sm_90a")
+    check(plan.render(plan.configurations()[0]), first_below_its_last_line, [inputs], tmp_path)
 
 
 def test_one_file_takes_bags_of_any_length_none_among_them(tmp_path):

@@ -40,9 +40,12 @@ def is_dense(shape: Shape, strides: Shape) -> bool:
 
 
 def same_last(first: Shape, second: Shape) -> int:
-    """How many of the last sizes are the same in both."""
+    """How many of the last sizes are the same in both, and what is before them, which may differ without elements."""
     pairs = zip(reversed(first), reversed(second), strict=False)
-    return sum(1 for _ in itertools.takewhile(lambda sizes: sizes[0] == sizes[1], pairs))
+    same = sum(1 for _ in itertools.takewhile(lambda sizes: sizes[0] == sizes[1], pairs))
+    while math.prod(first[: len(first) - same]) != math.prod(second[: len(second) - same]):
+        same -= 1
+    return same
 
 
 def without_ones(shape: Shape) -> Shape:

@@ -76,10 +76,15 @@ def _as_input(node: Node) -> Node:
     seen = {each.name: getattr(source.attrs, each.name) for each in fields(Input)}
     stride = (FAR,) * (len(node.shape) - 1) + (1,)
     sources = tuple(place_along(source, dim) for dim in range(len(source.shape)))
-    along = range(-len(node.shape), 0)
-    own = [(dim, at) for dim, place in enumerate(places) for at in along if is_own_place(place, source.shape[dim], at)]
+    own = [(dim, at) for dim in range(len(places)) for at in range(-len(node.shape), 0) if _is_in_order(node, dim, at)]
     attrs = TakenInput(**{**seen, "stride": stride, "sources": sources, "own": tuple(own)})
     return replace(node, op="input", inputs=tuple(places[:-1]), attrs=attrs)
+
+
+def _is_in_order(node: Node, dim: int, at: int) -> bool:
+    """Whether a take reads a dimension of its source in order along its own, which is as long then."""
+    source, *places = node.inputs
+    return source.shape[dim] == node.shape[at] and is_own_place(places[dim], source.shape[dim], at)
 
 
 def _is_of_lines(node: Node) -> bool:

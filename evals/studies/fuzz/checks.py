@@ -83,8 +83,8 @@ def results_of(kernel: str, inputs: Sequence[Any], folder: Path, on: str) -> lis
 
 
 def told(error: Exception) -> str:
-    """Class and first line; of an error of ours the line says enough."""
-    line = (str(error).splitlines() or [""])[0][:200]
+    """Class and first line with a text; of an error of ours the line says enough."""
+    line = next((line for line in str(error).splitlines() if line.strip()), "")[:200]
     kind = type(error).__name__
     return f"{kind}: {line}" if not isinstance(error, CutesmithError) or kind not in line else line
 
