@@ -47,7 +47,23 @@ def softplus_of_double(x):
     return F.softplus(x * 2)
 
 
+def where_a_sum_begins(x, y):
+    """An exclusive sum by subtraction: 0 at first, though the products are rounded and their sums may be fused."""
+    product = x * y
+    return (product.cumsum(-1) - product).sign()
+
+
+def ends_of_sums(x):
+    curved = F.gelu(x)
+    whole = (curved.cumsum(-1) - curved).ceil()
+    whole[..., :1] += whole[..., -1:]
+    return whole
+
+
 CASES = {
+    "products taken from their sums": (where_a_sum_begins, [normal(64, 300), normal(64, 300, seed=1)]),
+    "slices of them": (ends_of_sums, [normal(40, 7)]),
+    "products of 16 bits": (where_a_sum_begins, [normal(9, 40, dtype=BRAIN), normal(9, 40, dtype=BRAIN, seed=1)]),
     "floor of a quotient": (deviation_by_itself, [normal(4, 257, dtype=HALF)]),
     "a difference of equals": (
         normed_beside_its_square,
@@ -82,6 +98,7 @@ def test_steps_are_where_pytorch_has_them(name, tmp_path):
         lambda x: x.clamp(-1, 1),
         lambda x: x.abs() > 0.5,
         lambda x: x.softmax(-1),
+        lambda x: (x * x).cumsum(-1) - x * x,
     ],
 )
 def test_values_that_no_step_depends_on_keep_their_digits(function):

@@ -280,6 +280,19 @@ def test_values_of_rows_are_those_of_any_rows(arch, tmp_path):
             kernel_fn(*map(move, (*sized(4, 0, 64, BF16), normal(4, 1) > 1.0)))
 
 
+def test_a_row_of_a_batch_is_a_matrix_to_tma(tmp_path):
+    """Where the row's place is all that is stored, the height of the tiles is that of the factor."""
+    function, inputs = lambda q, k: (q @ k.mT).argmax(-1), (normal(3, 1, 64, dtype=BF16), normal(3, 40, 64, dtype=BF16))
+    check_product(fused(function, inputs), Tiles(128, 64, 64, 3), function, inputs, tmp_path)
+
+
+def test_no_other_block_stores_values_of_a_row():
+    """Blocks side by side would: the second one, beyond the columns, stored what it had begun with."""
+    plan = fused(lambda q, k: ((q @ k.mT) > 0).any(-1), (empty(2, 1, 128), empty(2, 128, 128)))
+    tried = plan.configurations("sm_90a")
+    assert tried and all(c.cluster_n == 1 for c in tried)
+
+
 def test_a_product_that_is_not_marked_reduces_nothing():
     with pytest.raises(UnmatchedError, match="not pointwise work"):
         match(traced(*CASES["softmax_of_17"]))

@@ -66,6 +66,13 @@ def first_below_its_last_line(x):
     return filled > filled.argmin(0)
 
 
+def line_and_more(x):
+    """One line, which all columns read, without and with 1."""
+    rows = x.repeat(3, 1)
+    rows[1] += 1
+    return (rows * x).softmax(0).amax(0)
+
+
 def heads(table, ids):
     return table.view(50, 3, 8)[ids].argmax(1)
 
@@ -114,10 +121,11 @@ def test_one_launch_computes_what_pytorch_does(name, tmp_path):
     check(plan.render(plan.configurations()[0]), function, [inputs], tmp_path)
 
 
-def test_a_line_of_its_own_has_not_the_sizes_of_what_it_is_written_into(tmp_path):
-    inputs = [TABLE[4:9, :16].contiguous()]
-    plan = plan_kernel(trace_function(first_below_its_last_line, inputs), "sm_90a")
-    check(plan.render(plan.configurations()[0]), first_below_its_last_line, [inputs], tmp_path)
+@pytest.mark.parametrize(("function", "x"), [(first_below_its_last_line, TABLE[4:9, :16]), (line_and_more, TABLE[0])])
+def test_one_line_is_read_by_many_columns(function, x, tmp_path):
+    plan = plan_kernel(trace_function(function, [x]), "sm_90a")
+    assert "columns" in [launch.plan.pattern for launch in plan.launches]
+    check(plan.render(plan.configurations()[0]), function, [[x]], tmp_path)
 
 
 def test_one_file_takes_bags_of_any_length_none_among_them(tmp_path):

@@ -1,9 +1,12 @@
-"""Values of 16 bits that decide something, rounded as PyTorch rounds them.
+"""Values that decide something, rounded as PyTorch rounds them.
 
-A kernel computes them in float32 and rounds what it stores. That is closer to the exact result, but for steps: where
-one launch stores a quotient's dividend and another computes the divisor again, `x // x` is 0 or 1. So what a
-comparison, a rounding to whole numbers or the place of an extreme reads is rounded in each launch, and so is what that
-is made of.
+A kernel computes values of 16 bits in float32 and rounds what it stores. That is closer to the exact result, but for
+steps: where one launch stores a quotient's dividend and another computes the divisor again, `x // x` is 0 or 1. So what
+a comparison, a rounding to whole numbers or the place of an extreme reads is rounded in each launch, and so is what
+that is made of.
+
+ptxas fuses a product of float32 with the sums that read it. Where `p = a * b` is taken from sums of itself, as in
+`(p.cumsum(0) - p).sign()`, the first is not 0 then but what rounding left of a * b: such products are rounded, too.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ from dataclasses import replace
 from cutesmith.patterns.cutting.pieces import Piece
 from cutesmith.patterns.cutting.stored_values import nodes_between
 from cutesmith.patterns.graph.dtypes import HALVES, is_float
-from cutesmith.patterns.graph.nodes import Graph, Node, with_some
+from cutesmith.patterns.graph.nodes import Graph, Node, nodes_of, with_some
 from cutesmith.patterns.graph.operations import POINTWISE, Kind
 from cutesmith.patterns.graph.simplification import constant_value
 
@@ -34,9 +37,12 @@ EXACT = frozenset({"abs", "neg", "minimum", "maximum", "where", "max", "min"})
 
 def with_rounded_decisions(graph: Graph) -> Graph:
     """The graph in which what steps are decided by has the digits of its type; itself where that is stored anyway."""
-    return with_rounded(
-        graph, {id(node) for node in graph.nodes() for each in _decisive(node) for node in _made_of(each)}
-    )
+    ids = {
+        id(part) for node in graph.nodes() for each in _decisive(node) for part in _made_of(each) if is_unrounded(part)
+    }
+    steps = (each for node in graph.nodes() if _has_steps(node) for each in node.inputs)
+    parts = {id(part): part for each in steps for part in _made_of(each)}
+    return with_rounded(graph, ids.union(id(found) for part in parts.values() for found in _taken_from_its_sums(part)))
 
 
 def with_rounded(graph: Graph, ids: set[int]) -> Graph:
@@ -63,6 +69,8 @@ def _function_of(node: Node) -> tuple[object, ...]:
 
 def rounded(node: Node) -> Node:
     """The value, computed in float32 as always, with the digits of its type."""
+    if node.dtype not in HALVES:
+        return replace(node, op="rounded_mul")
     wide = replace(node, dtype="float32")
     return Node("cast", (wide,), node.shape, node.dtype, origin=node.origin, sizes=node.sizes)
 
@@ -85,15 +93,36 @@ def _decisive(node: Node) -> tuple[Node, ...]:
     return node.inputs if to_integer or kind is Kind.ROUNDING or node.op in STEPS else ()
 
 
+def _has_steps(node: Node) -> bool:
+    """Whether a difference of equals decides what the node is."""
+    kind = POINTWISE[node.op].kind if node.is_pointwise else None
+    return kind is Kind.COMPARISON or node.op == "sign" or _decisive(node) != ()
+
+
+def _taken_from_its_sums(node: Node) -> Iterator[Node]:
+    """Products that are added to values of many of their own elements, or taken away, and those themselves.
+
+    A slice of a product is another product, of slices: one of as many functions is taken for it.
+    """
+    for at, product in enumerate(node.inputs if node.op in ("add", "sub") else ()):
+        others = nodes_of((node.inputs[1 - at],)) if product.op == "mul" and is_float(product.dtype) else ()
+        summed = (child for each in others if not each.is_pointwise for child in each.inputs)
+        own = [child for child in summed if child.op == "mul" and _factors(child) == _factors(product)]
+        yield from [product, *own] if own else []
+
+
+def _factors(product: Node) -> list[str]:
+    return sorted(factor.op for factor in product.inputs if factor.is_pointwise)
+
+
 def _made_of(node: Node) -> Iterator[Node]:
-    """The values without their digits that a value is made of element by element, and it itself, perhaps."""
+    """The values that a value is made of element by element, it itself among them."""
     seen, stack = set[int](), [node]
     while stack:
         each = stack.pop()
         if id(each) in seen or not is_float(each.dtype):
             continue
         seen.add(id(each))
-        if is_unrounded(each):
-            yield each
+        yield each
         if each.is_pointwise or each.op in ("reshape", "max", "min"):
             stack.extend(each.inputs)

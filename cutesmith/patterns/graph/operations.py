@@ -184,6 +184,9 @@ _ROWS = (
     ),
     Pointwise("sub", torch.sub, numbers="{0} - {1}", wraps=True, neutral=0),
     Pointwise("mul", torch.mul, numbers="{0} * {1}", booleans="{0} & {1}", wraps=True, neutral=1, commutes=True),
+    Pointwise(  # a product that ptxas fuses with no sum: both read one rounded value
+        "rounded_mul", torch.mul, floats="cute.math.fma({0}, {1}, {T}(0.0))"
+    ),
     Pointwise(
         "div",  # true division, of floats
         torch.true_divide,

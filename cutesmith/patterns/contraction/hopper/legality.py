@@ -195,8 +195,8 @@ def refusals(problem: ContractionProblem, c: HopperConfiguration, sm: SmVersion)
     a_contiguous_k, b_contiguous_k = k_major(problem, c)[:: -1 if c.swapped else 1]
     if c.dual != (problem.second is not None):
         yield "a tile has the sums of each product"
-    if problem.rounds and (c.swapped or c.tile_n < problem.n or c.split > 1):
-        yield f"a row of {problem.n} columns does not lie in four lanes of one warp"
+    if problem.rounds and (c.swapped or c.tile_n < problem.n or c.split > 1 or c.cluster_n > 1):
+        yield f"a row of {problem.n} columns does not lie in four lanes of one warp, of one block"
     if c.dual and (c.split > 1 or c.parts > 1):
         yield "blocks that divide k, and parts, have sums of one product"
     if c.dual and not c.swapped and (c.tile_k > line if b_contiguous_k else c.tile_n % line):
