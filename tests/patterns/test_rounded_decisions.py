@@ -60,7 +60,13 @@ def ends_of_sums(x):
     return whole
 
 
+def remainder_of_a_fused_step(x):
+    """PyTorch rounds `logaddexp` once: with its steps rounded, that of -0.6914 is 0."""
+    return torch.remainder(x, torch.logaddexp(x, x))
+
+
 CASES = {
+    "steps of one operation": (remainder_of_a_fused_step, [torch.linspace(-1, 1, 257).to(BRAIN)]),
     "products taken from their sums": (where_a_sum_begins, [normal(64, 300), normal(64, 300, seed=1)]),
     "slices of them": (ends_of_sums, [normal(40, 7)]),
     "products of 16 bits": (where_a_sum_begins, [normal(9, 40, dtype=BRAIN), normal(9, 40, dtype=BRAIN, seed=1)]),

@@ -81,6 +81,16 @@ def heads(*shape, width=None, dtype=torch.float32, seed=0):
 BF16, FP16 = torch.bfloat16, torch.float16
 TURNED = [normal(2, 6, 3, 16).transpose(1, 2), *heads(2, 3, 6, 16)[1:]]
 APART = [normal(2, 3, 6, 40)[..., 4:20], *heads(2, 3, 6, 16)[1:]]
+
+
+def beside_a_column(x, w):
+    """Each row has a weight of its own, which its slices have in common."""
+    squared = x.clone()
+    squared.chunk(2, 1)[-1].mul_(x.chunk(2, 1)[-1])
+    shares = w / (squared.abs() + 1)
+    return shares.sin(), shares.amin()
+
+
 CASES = {
     "of_heads": (of_heads, 2, [heads(2, 3, 6, 16), heads(2, 1, 3, 10), TURNED, APART]),
     "of_heads_bf16": (of_heads, 2, [heads(2, 2, 5, 128, dtype=BF16)]),
@@ -91,6 +101,7 @@ CASES = {
     "of_the_first_quarter": (of_the_first, 8, [heads(2, 3, 6, 16, width=4)]),
     "gated": (gated, 2, [(normal(5, 24), normal(24)), (normal(3, 600), normal(600)), (normal(7, 6), normal(6))]),
     "gated_and_summed": (gated_and_summed, 2, [(normal(5, 24), normal(24), normal(24, seed=1))]),
+    "beside_a_column": (beside_a_column, 2, [(normal(32, 64), normal(32, 1)), (normal(5, 6), normal(5, 1))]),
     "swapped": (swapped, 2, [(normal(5, 24) + 1000,), (normal(2, 600),)]),
 }
 

@@ -37,12 +37,26 @@ EXACT = frozenset({"abs", "neg", "minimum", "maximum", "where", "max", "min"})
 
 def with_rounded_decisions(graph: Graph) -> Graph:
     """The graph in which what steps are decided by has the digits of its type; itself where that is stored anyway."""
-    ids = {
-        id(part) for node in graph.nodes() for each in _decisive(node) for part in _made_of(each) if is_unrounded(part)
-    }
+    kept = _within_operations(graph)
+    made = (part for node in graph.nodes() for each in _decisive(node) for part in _made_of(each))
+    ids = {id(part) for part in made if is_unrounded(part) and id(part) not in kept}
     steps = (each for node in graph.nodes() if _has_steps(node) for each in node.inputs)
     parts = {id(part): part for each in steps for part in _made_of(each)}
     return with_rounded(graph, ids.union(id(found) for part in parts.values() for found in _taken_from_its_sums(part)))
+
+
+def _within_operations(graph: Graph) -> set[int]:
+    """The ids of values that PyTorch never rounds: of steps within one of its operations, such as `logaddexp`.
+
+    What the last step chooses among, if that makes no digits, has those of the result.
+    """
+    within, stored = set[int](), set(map(id, graph.outputs))
+    for node in reversed(list(graph.nodes())):
+        is_last = id(node) in stored or id(node) not in within
+        for child in node.inputs:
+            is_step = child.origin == node.origin and child.op != child.origin.operation
+            (within if is_step and not (is_last and node.op in EXACT) else stored).add(id(child))
+    return within - stored
 
 
 def with_rounded(graph: Graph, ids: set[int]) -> Graph:
