@@ -9,6 +9,8 @@ seen in its machine code (tests/emulator/program/test_contraction.py asks it aga
 - Of two products in one sum the one without other uses is fused, else the first; the other is not fused anywhere.
 - `neg` of a product is the product with its sign changed: its uses are uses of the product, and it goes where the
   product is fused; not `neg.bf16x2`, and `neg.ftz` only of a float32 product with `.ftz`. `abs`, `xor` are other uses.
+- A float32 sum that is compared with 0 by `lt`, `gt`, `ne`, `equ`, `leu` or `geu` becomes a comparison of its terms: a
+  product with another use beside is not fused. (`lt` of a difference is that of its terms for infinities too.)
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from cutesmith.emulator.instructions.roles import reads, writes
-from cutesmith.emulator.ptx.syntax import Function, Immediate, Instruction, Label, Register, with_body
+from cutesmith.emulator.ptx.syntax import Function, Immediate, Instruction, Label, Operand, Register, with_body
 
 FUSED = "fused"
 """The opcode of a contraction: `fused.add d, a, b, c` is a*b + c, `.subtract_addend` a*b - c,
@@ -31,6 +33,7 @@ _NAMES = {
 }
 """By whether the product and whether the other term is taken away."""
 _TYPES = ("f32", "f64", "f16", "f16x2", "bf16", "bf16x2")
+_AS_OF_TERMS = ("lt", "gt", "ne", "equ", "leu", "geu")
 _ENDS_A_BLOCK = ("bra", "brx", "ret", "exit", "call")
 
 
@@ -70,12 +73,15 @@ def contracted(function: Function) -> Function:
         for name in reads(one.instruction) if one.place not in negations else ():
             uses[_product(name, signed)].append(one)
     constants = {name for one in everything for name in _constants(one.instruction) if len(written[name]) == 1}
+    compared = _compared_with_zero(everything, written)
     products = {
         name: one
         for one in everything
         if one.place not in negations
         for name in writes(one.instruction)
-        if name in signed and _is_fused(one, name, uses[name], written, constants, signed)
+        if name in signed
+        and not (len(uses[name]) > 1 and compared.intersection(use.place for use in uses[name]))
+        and _is_fused(one, name, uses[name], written, constants, signed)
     }
     fused: dict[int, Instruction] = {}
     for one in everything:
@@ -147,6 +153,34 @@ def _constants(instruction: Instruction) -> Iterator[str]:
     loads = instruction.opcode == "ld" and instruction.modifiers[0] == "param"
     if instruction.guard is None and (moves or loads):
         yield from writes(instruction)
+
+
+def _compared_with_zero(everything: list[_Placed], written: dict[str, list[int]]) -> set[int]:
+    """Where the float32 sums are that become comparisons of their terms."""
+    made = {name: one for one in everything for name in writes(one.instruction) if len(written[name]) == 1}
+    found = set[int]()
+    for one in everything:
+        for name in reads(one.instruction) if _tests_against_zero(one.instruction, made) else ():
+            while name in made and made[name].instruction.opcode == "neg":
+                (name,) = reads(made[name].instruction)
+            sum_ = made.get(name)
+            if sum_ and sum_.is_sum and sum_.instruction.modifiers == ("f32",) and sum_.instruction.guard is None:
+                found.add(sum_.place)
+    return found
+
+
+def _tests_against_zero(instruction: Instruction, made: dict[str, _Placed]) -> bool:
+    """Whether an instruction compares a float32 with 0 in a way that holds for the terms of a difference, too."""
+    if instruction.opcode != "setp" or instruction.modifiers[-1] != "f32":
+        return False
+    return instruction.modifiers[0] in _AS_OF_TERMS and any(_is_zero(each, made) for each in instruction.operands)
+
+
+def _is_zero(operand: Operand, made: dict[str, _Placed]) -> bool:
+    """Whether an operand is 0.0 or -0.0, or a register that holds that."""
+    if isinstance(operand, Register) and operand.name in made and made[operand.name].instruction.opcode == "mov":
+        operand = made[operand.name].instruction.operands[1]
+    return isinstance(operand, Immediate) and operand.value in (0, 1 << 31)
 
 
 def _terms(instruction: Instruction, signed: dict[str, _Signed]) -> list[str]:

@@ -60,6 +60,8 @@ def test_what_must_round_twice_does(code):
 BRANCH = "@%p1 bra L; st.global.b32 [%rd1+8], %r2; L:"
 STORES = "st.global.b32 [%rd1], %r6; st.global.b32 [%rd1+4], %r7;"
 PRODUCT = "mul.f32 %r5, %r1, %r2;"
+BESIDE = f"{PRODUCT} add.f32 %r7, %r5, %r3; sub.f32 %r8, %r4, %r5;"  # two sums of a product
+CHOSEN = "selp.f32 %r6, %r3, %r4, %p2;"
 SNIPPETS = {  # name: code, and how many fused sums, products and sums ptxas makes of it
     "one use": ("mul.f32 %r5, %r1, %r2; add.f32 %r6, %r5, %r3; mov.b32 %r7, %r3;", 1, 0, 0),
     "two sums": ("mul.f32 %r5, %r1, %r2; add.f32 %r6, %r5, %r3; sub.f32 %r7, %r4, %r5;", 2, 0, 0),
@@ -128,6 +130,25 @@ SNIPPETS = {  # name: code, and how many fused sums, products and sums ptxas mak
     "a negation with ftz alone": (f"{PRODUCT} neg.ftz.f32 %r8, %r5; add.f32 %r6, %r8, %r3; mov.b32 %r7, %r3;", 0, 1, 1),
     "a negation of halves": (
         "mul.f16x2 %r5, %r1, %r2; neg.f16x2 %r8, %r5; sub.f16x2 %r6, %r8, %r3; mov.b32 %r7, %r3;", 1, 0, 0,
+    ),
+    "compared with zero": (f"{BESIDE} setp.gt.f32 %p2, %r8, 0f00000000; {CHOSEN}", 0, 1, 2),
+    "zero compared with it": (f"{BESIDE} setp.ne.f32 %p2, 0f80000000, %r8; {CHOSEN}", 0, 1, 2),
+    "compared, or not a number": (f"{BESIDE} setp.leu.f32 %p2, %r8, 0f00000000; {CHOSEN}", 0, 1, 2),
+    "compared with a moved zero": (f"mov.b32 %r9, 0; {BESIDE} setp.lt.f32 %p2, %r8, %r9; {CHOSEN}", 0, 1, 2),
+    "its negation compared": (f"{BESIDE} neg.f32 %r9, %r8; setp.gt.f32 %p2, %r9, 0f00000000; {CHOSEN}", 0, 1, 2),
+    "compared in another block": (f"{BESIDE} {BRANCH} setp.gt.f32 %p2, %r8, 0f00000000; {CHOSEN}", 0, 1, 2),
+    "compared with one": (f"{BESIDE} setp.gt.f32 %p2, %r8, 0f3F800000; {CHOSEN}", 2, 0, 0),
+    "equal, which infinities are": (f"{BESIDE} setp.eq.f32 %p2, %r8, 0f00000000; {CHOSEN}", 2, 0, 0),
+    "compared, the only use": (
+        f"{PRODUCT} sub.f32 %r8, %r4, %r5; setp.gt.f32 %p2, %r8, 0f00000000; {CHOSEN} mov.b32 %r7, %r3;", 1, 0, 0,
+    ),
+    "compared with ftz": (
+        "mul.ftz.f32 %r5, %r1, %r2; add.ftz.f32 %r7, %r5, %r3; sub.ftz.f32 %r8, %r4, %r5;"
+        f" setp.gt.ftz.f32 %p2, %r8, 0f00000000; {CHOSEN}", 2, 0, 0,
+    ),
+    "compared and guarded": (
+        f"{PRODUCT} add.f32 %r7, %r5, %r3; mov.b32 %r8, %r2; @%p1 sub.f32 %r8, %r4, %r5;"
+        f" setp.gt.f32 %p2, %r8, 0f00000000; {CHOSEN}", 2, 0, 0,
     ),
     "bfloat16": ("mul.bf16x2 %r5, %r1, %r2; sub.bf16x2 %r6, %r5, %r3; mov.b32 %r7, %r3;", 1, 0, 0),
 }  # fmt: skip
