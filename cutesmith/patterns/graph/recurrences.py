@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from cutesmith.patterns.graph.affine import NotAffineError, affine_in
@@ -16,6 +17,17 @@ SCANNED = {"add": "sum", "mul": "prod", "maximum": "max", "minimum": "min"}
 
 Steps = tuple[Node | None, ...]
 """What each step has in one place, in the order of the pieces; None where any value will do."""
+
+
+def any_of(steps: Steps) -> Node:
+    """The first of them that is known."""
+    return next(step for step in steps if step is not None)
+
+
+def same_place(shape: Shape, at: int, other: Shape) -> int | None:
+    """The dimension of another shape of the same elements that has as many elements before it; None where none has."""
+    before = math.prod(shape[:at])
+    return next((to for to in range(len(other) + 1) if math.prod(other[:to]) == before), None)
 
 
 def along(shape: Shape, at: int, length: int) -> Shape:

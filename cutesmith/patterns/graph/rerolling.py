@@ -15,10 +15,20 @@ from cutesmith.patterns.graph.attributes import Carried, Constant, Contraction, 
 from cutesmith.patterns.graph.builder import GraphBuilder
 from cutesmith.patterns.graph.contractions import contract
 from cutesmith.patterns.graph.nodes import Node, nodes_of
-from cutesmith.patterns.graph.recurrences import Recurrence, Steps, Unlike, along, scanned, with_odd
+from cutesmith.patterns.graph.recurrences import (
+    Recurrence,
+    Steps,
+    Unlike,
+    along,
+    any_of,
+    same_place,
+    scanned,
+    with_odd,
+)
 from cutesmith.patterns.graph.recurrent_cells import is_zero
 from cutesmith.patterns.graph.recurrent_steps import layer_of
 from cutesmith.patterns.graph.shapes import Shape, broadcast
+from cutesmith.patterns.graph.step_slices import StepSlices
 from cutesmith.patterns.graph.takes import take
 from cutesmith.patterns.graph.views import push_permute, push_slice
 
@@ -89,6 +99,7 @@ class _Rolling:
         self.open: list[Recurrence] = []
         self.inner: dict[int, Recurrence] = {}
         self.numbers = itertools.count()
+        self.slices = StepSlices(build, length, is_lenient)
         self.scans: dict[int, tuple[Node, Recurrence]] = {}
 
     def of(self, steps: Steps, at: int) -> Node:
@@ -115,7 +126,7 @@ class _Rolling:
         for recurrence in self.open:
             if recurrence.carries(steps, at):
                 return recurrence.carried
-        ways = (self._sliced, self._sliced_alike, self._counted, self._seen_otherwise, self._stepwise)
+        ways = (self.slices.neighbouring, self._sliced_alike, self._counted, self._seen_otherwise, self._stepwise)
         used, found_before = [recurrence.used for recurrence in self.open], dict(self.found)
         for way in (*ways, self._odd_at_an_end, self._one_step_off):
             try:
@@ -135,65 +146,8 @@ class _Rolling:
                 if state and along(state.shape, recurrence.at, len(recurrence.states)) == whole.shape:
                     self.build.states[id(state)] = whole, recurrence.at, place
 
-    # Slices
-
-    def _sliced(self, steps: Steps, at: int) -> Node | None:
-        """What neighbouring slices are slices of."""
-        known = [(number, step) for number, step in enumerate(steps) if step is not None]
-        slices = [(number, found) for number, step in known if (found := self._slice_of(step)) is not None]
-        if len(slices) < max(2, len(known)):
-            return None
-        (number, (x, dim, start)), (_, (_, _, later)) = slices[0], slices[1]
-        apart = later - start
-        if apart < 1 or any(each != (x, dim, start + (n - number) * apart) for n, each in slices):
-            return None
-        shape = _any(steps).shape
-        width = math.prod(shape) * x.shape[dim] // max(1, math.prod(x.shape))
-        if width != 1 and width != apart:
-            return None
-        return self._whole(x, dim, (start - number * apart, apart, width), at, shape)
-
     def _sliced_alike(self, steps: Steps, at: int) -> Node | None:
-        """The same slice of what each step has, as one gate of several that a product gives."""
-        slices = [None if step is None else self.build.slices.get(id(step)) for step in steps]
-        known = [each for each in slices if each]
-        if len(known) < len([step for step in steps if step]) or len({(dim, first) for _, dim, first in known}) > 1:
-            return None
-        source, dim, first = known[0]
-        whole = self.of(tuple(each[0] if each else None for each in slices), at)
-        along_whole = dim + (dim >= at)
-        if whole.shape[along_whole] != source.shape[dim]:
-            return None
-        sliced = push_slice(self.build, whole, along_whole, first, _any(steps).shape[dim])
-        return self.build.slice_of(sliced, whole, along_whole, first)
-
-    def _slice_of(self, step: Node) -> tuple[Node, int, int] | None:
-        """The slice that a step is, or is a reshape of: the value, the dimension, the first element."""
-        ways = (step, *self.build.reshaped.get(id(step), ()))
-        return next((self.build.slices[id(each)] for each in ways if id(each) in self.build.slices), None)
-
-    def _whole(self, x: Node, dim: int, span: tuple[int, int, int], at: int, shape: Shape) -> Node | None:
-        """The slices of x side by side: `width` elements each, `apart`, of which the first may lie outside."""
-        (start, apart, width), build = span, self.build
-        count = self.length * width
-        is_inside = start >= 0 and start + (self.length - 1) * apart + width <= x.shape[dim]
-        if not (is_inside or self.is_lenient):
-            raise Unlike
-        if not is_inside:
-            sizes = along(x.shape[:dim] + x.shape[dim + 1 :], dim, count)
-            places = [build.iota(sizes, each) for each in range(len(sizes))]
-            places[dim] = build("add", build("mul", places[dim], apart // width), start)
-            whole = take(build, x, places, sizes)
-        else:
-            whole = push_slice(build, x, dim, start, count, apart // width)
-        inner = (*x.shape[:dim], *([width] if width > 1 else []), *x.shape[dim + 1 :])
-        to = _same_place(shape, at, inner)
-        if to is None:
-            return None
-        whole = build.reshape(whole, along(inner, dim, self.length))
-        others = [each for each in range(len(inner) + 1) if each != dim]
-        turned = push_permute(build, whole, [*others[:to], dim, *others[to:]])
-        return build.reshape(turned, along(shape, at, self.length))
+        return self.slices.alike(steps, at, self.of)
 
     def _counted(self, steps: Steps, at: int) -> Node | None:
         """Numbers that rise or fall evenly, by the coordinate."""
@@ -232,8 +186,8 @@ class _Rolling:
         return None
 
     def _reshaped(self, steps: Steps, before: Steps, at: int) -> Node | None:
-        shape, inner = _any(steps).shape, _any(before).shape
-        to = _same_place(shape, at, inner)
+        shape, inner = any_of(steps).shape, any_of(before).shape
+        to = same_place(shape, at, inner)
         if to is None:
             return None
         found = self.of(before, to)
@@ -274,7 +228,7 @@ class _Rolling:
         return step
 
     def _recurrent(self, steps: Steps, at: int) -> Node:
-        shape, dtype = along(_shape(steps), at, self.length), _any(steps).dtype
+        shape, dtype = along(_shape(steps), at, self.length), any_of(steps).dtype
         number = Carried(next(self.numbers))
         carried = self.build.node("carried", (), shape, dtype, number)
         is_reverse = not self.build.reaches(steps[2], steps[1])
@@ -303,7 +257,7 @@ class _Rolling:
 
     def _operation(self, steps: Steps, at: int) -> Node:
         """The operation of all steps on what their inputs come to."""
-        build, first, common = self.build, _any(steps), _shape(steps)
+        build, first, common = self.build, any_of(steps), _shape(steps)
         shape = along(common, at, self.length)
         inputs = [tuple(step and step.inputs[place] for step in steps) for place in range(len(first.inputs))]
         if first.is_pointwise or first.op == "expand":
@@ -341,9 +295,9 @@ class _Rolling:
 
     def _parts_along_k(self, left: Steps) -> list[tuple[Steps, tuple[int, int]]]:
         """The parts that the left factors of products were joined of, where they lie; else the factors themselves."""
-        whole = [(left, (0, _any(left).shape[-1]))]
+        whole = [(left, (0, any_of(left).shape[-1]))]
         joined = [self._joined_of(step) for step in left if step is not None]
-        if None in left or any(each is None or each[0] != len(_any(left).shape) - 1 for each in joined):
+        if None in left or any(each is None or each[0] != len(any_of(left).shape) - 1 for each in joined):
             return whole
         parts = [[(start, part.shape[-1]) for start, part in each[1]] for each in joined if each]
         if any(each != parts[0] for each in parts):
@@ -419,20 +373,9 @@ class _Rolling:
         return None
 
 
-def _any(steps: Steps) -> Node:
-    """The first of them that is known."""
-    return next(step for step in steps if step is not None)
-
-
 def _shape(steps: Steps) -> Shape:
     """That to which they broadcast: numbers before the first step have fewer dimensions."""
     try:
         return broadcast([step.shape for step in steps if step is not None])
     except RuntimeError as error:
         raise Unlike from error
-
-
-def _same_place(shape: Shape, at: int, other: Shape) -> int | None:
-    """The dimension of another shape of the same elements that has as many elements before it; None where none has."""
-    before = math.prod(shape[:at])
-    return next((to for to in range(len(other) + 1) if math.prod(other[:to]) == before), None)
