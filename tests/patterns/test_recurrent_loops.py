@@ -72,6 +72,23 @@ def gru_of_own_gates(x, state, *weights):
     return update * state + new * (1 - update)
 
 
+def gru_whose_update_is_new(x, state, *weights):
+    """The update gate says what is new, as in the paper on gated recurrent networks, not what is kept."""
+    reset, update, new = nn.functional.linear(x, weights[0], weights[2]).chunk(3, 1)
+    reset_state, update_state, new_state = nn.functional.linear(state, weights[1], weights[3]).chunk(3, 1)
+    update = torch.sigmoid(update + update_state)
+    new = torch.tanh(new + torch.sigmoid(reset + reset_state) * new_state)
+    return (1 - update) * state + update * new
+
+
+def gru_that_moves_to_what_is_new(x, state, *weights):
+    of_input, of_state, biases = weights[:3], weights[3:6], weights[6:]
+    reset = torch.sigmoid(x @ of_input[0] + biases[0] + state @ of_state[0])
+    update = torch.sigmoid(state @ of_state[1] + x @ of_input[1] + biases[1])
+    new = torch.tanh(x @ of_input[2] + biases[2] + (state @ of_state[2] + biases[3]) * reset)
+    return state + update * (new - state)
+
+
 def arguments(steps: int, states: int, *shapes, rows_first: bool = False, dtype: torch.dtype = torch.float32):
     x = normal(*((ROWS, steps) if rows_first else (steps, ROWS)), INPUTS, dtype=dtype)
     starts = [normal(ROWS, UNITS, seed=1 + at, dtype=dtype) for at in range(states)]
@@ -108,6 +125,10 @@ LOOPS = {
     "gru from zeros": (loop(pytorchs_gru, zeros=True), arguments(5, 0, *weights_of(3))),
     "gru, the last step first": (loop(pytorchs_gru, reverse=True, zeros=True), arguments(5, 0, *weights_of(3))),
     "gru, the last state": (loop(pytorchs_gru, kept="last", zeros=True), arguments(5, 0, *weights_of(3))),
+    "gru, what is new": (loop(gru_whose_update_is_new), arguments(5, 1, *weights_of(3))),
+    "gru, what is new, the last": (loop(gru_whose_update_is_new, kept="last"), arguments(5, 1, *weights_of(3))),
+    "gru, what is new, from zeros": (loop(gru_whose_update_is_new, zeros=True), arguments(5, 0, *weights_of(3))),
+    "gru, a step to what is new": (loop(gru_that_moves_to_what_is_new), arguments(5, 1, *weights_of_own(3, 4))),
     "gru of own gates": (
         loop(gru_of_own_gates, kept="rows first"),
         arguments(5, 1, *weights_of_own(3, 4), rows_first=True),
@@ -188,15 +209,6 @@ def reset_before(x, state, *weights):
     return update * state + (1 - update) * torch.tanh(given[2] + (reset * state) @ of_state[2])
 
 
-def kept_the_other_way(x, state, *weights):
-    """The update gate says what is new, not what is kept."""
-    reset, update, new = nn.functional.linear(x, weights[0], weights[2]).chunk(3, 1)
-    reset_state, update_state, new_state = nn.functional.linear(state, weights[1], weights[3]).chunk(3, 1)
-    update = torch.sigmoid(update + update_state)
-    new = torch.tanh(new + torch.sigmoid(reset + reset_state) * new_state)
-    return (1 - update) * state + update * new
-
-
 def fed_back(x, hidden, *weights):
     """Each step is given what the one before gave."""
     return torch.gru_cell(x + hidden[:, :INPUTS], hidden, *weights)
@@ -208,7 +220,6 @@ OTHERS = {
     "normalised": (normalised, 2, JOINED_LSTM),
     "open cell": (open_cell, 2, JOINED_LSTM),
     "reset before": (reset_before, 1, weights_of_own(3, 3)),
-    "kept the other way": (kept_the_other_way, 1, weights_of(3)),
     "fed back": (fed_back, 1, weights_of(3)),
 }
 

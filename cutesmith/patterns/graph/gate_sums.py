@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cutesmith.patterns.graph.attributes import Contraction, Stored
 from cutesmith.patterns.graph.builder import GraphBuilder
@@ -18,10 +18,11 @@ from cutesmith.patterns.graph.views import push_permute, push_slice
 
 @dataclass(frozen=True)
 class Columns:
-    """As many columns of a value as a step has units, from `start` on."""
+    """As many columns of a value as a step has units, from `start` on; `negative`: with the other sign."""
 
     node: Node
     start: int = 0
+    negative: bool = False
 
 
 @dataclass(frozen=True)
@@ -80,13 +81,13 @@ def _side_by_side(build: GraphBuilder, columns: Sequence[Columns], units: int, d
 
     Products of one left factor are a product with columns side by side.
     """
-    node = columns[0].node
-    if _in_order(columns, units):
-        return node
-    if all(each.node is node for each in columns) and _width(node) == 1:
+    node, is_signed = columns[0].node, any(each.negative for each in columns)
+    if _in_order(columns, units) and not (is_signed and node.op == "contract"):
+        return _signed(build, columns, units)
+    if all(each.node is node for each in columns) and _width(node) == 1 and not is_signed:
         return node
     if all(_is_beside(each.node, node) for each in columns):
-        said, rights = Contraction.of(node), [Columns(each.node.inputs[1], each.start) for each in columns]
+        said, rights = Contraction.of(node), [replace(each, node=each.node.inputs[1]) for each in columns]
         right = _side_by_side(build, rights, units, node.inputs[1].dtype)
         return contract(build, node.inputs[0], right, node.dtype, tf32=said.tf32, short_sums=said.short_sums)
     pieces = [build.operand(_taken(build, each, units), dtype) for each in columns]
@@ -100,7 +101,7 @@ def all_weights(build: GraphBuilder, gates: Sequence[GateSum], units: int) -> No
     columns = [gate.weights for gate in gates]
     node = columns[0].node
     if _in_order(columns, units):
-        return push_permute(build, build.materialise(node), [1, 0])
+        return push_permute(build, build.materialise(_signed(build, columns, units)), [1, 0])
     pieces = [push_permute(build, _taken(build, each, units), [1, 0]) for each in columns]
     return joined_along(build, pieces, 0, node.dtype)
 
@@ -108,7 +109,18 @@ def all_weights(build: GraphBuilder, gates: Sequence[GateSum], units: int) -> No
 def _in_order(columns: Sequence[Columns], units: int) -> bool:
     """Whether the columns are all that one value has."""
     node, gates = columns[0].node, range(len(columns))
-    return list(columns) == [Columns(node, at * units) for at in gates] and _width(node) == len(columns) * units
+    own = [(each.node, each.start) for each in columns] == [(node, at * units) for at in gates]
+    return own and _width(node) == len(columns) * units
+
+
+def _signed(build: GraphBuilder, columns: Sequence[Columns], units: int) -> Node:
+    """The value that has these columns in this order, with their signs."""
+    node = columns[0].node
+    for gate in [at for at, each in enumerate(columns) if each.negative]:
+        place = build.iota(node.shape, len(node.shape) - 1)
+        is_gate = build("eq", build("floor_div", place, units), gate)
+        node = build("where", is_gate, build("neg", node), node)
+    return node
 
 
 def _is_beside(node: Node, other: Node) -> bool:
@@ -123,7 +135,8 @@ def _width(node: Node) -> int:
 
 def _taken(build: GraphBuilder, columns: Columns, units: int) -> Node:
     node = columns.node
-    return node if _width(node) == 1 else push_slice(build, node, len(node.shape) - 1, columns.start, units)
+    taken = node if _width(node) == 1 else push_slice(build, node, len(node.shape) - 1, columns.start, units)
+    return build("neg", taken) if columns.negative else taken
 
 
 def _sum(build: GraphBuilder, nodes: Sequence[Node], dtype: str) -> Node:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 
 from cutesmith.patterns.graph.attributes import Carried, Constant
 from cutesmith.patterns.graph.builder import GraphBuilder
@@ -64,8 +64,11 @@ class _Step:
         return any(each.op == "carried" and each.attrs == state.attrs for each in factors)
 
     def gru(self, body: Node) -> Cell:
-        """(1 - z) * n + z * (state before), where n is tanh(given + sigmoid(r) * (product + bias))."""
-        update, new = self._mixed(body)
+        """(1 - z) * n + z * (state before), where n is tanh(given + sigmoid(r) * (product + bias)).
+
+        Where z says how much is new, 1 - z is the sigmoid of what z's sum is with the other sign.
+        """
+        update, new, is_of_new = self._mixed(body)
         terms = self._terms(self._inside(new, "tanh"))
         given = tuple(each for each in terms if not self.build.reaches(each.node, self.carried))
         if len(given) != len(terms) - 1:
@@ -78,24 +81,33 @@ class _Step:
         biases = [tuple(each for each in gate.others if id(each.node) in own) for gate in gates]
         others = [tuple(each for each in gate.others if id(each.node) not in own) for gate in gates]
         sums = [GateSum(gate.weights, rest) for gate, rest in zip((*gates, inside), (*others, given), strict=True)]
+        if is_of_new:
+            (weights,) = _negated([sums[1].weights])
+            sums[1] = GateSum(weights, _negated(sums[1].others))
+            biases[1] = _negated(biases[1])
         return Cell("gru", tuple(sums), biases=(*biases, inside.others))
 
-    def _mixed(self, body: Node) -> tuple[Node, Node]:
-        """z and n of n + z * (state before - n), as PyTorch has it, or of (1 - z) * n + z * (state before)."""
+    def _mixed(self, body: Node) -> tuple[Node, Node, bool]:
+        """z, n, and whether z says how much is new: of n + z * (state before - n), as PyTorch has it, or of
+        (1 - z) * n + z * (state before), or of either with n and the state in each other's place.
+        """
         try:
-            scaled, new = self._apart(body, "add", lambda node: node.op == "mul" and self._has(node, "sub"))
+            scaled, start = self._apart(body, "add", lambda node: node.op == "mul" and self._has(node, "sub"))
             update, apart = self._apart(scaled, "mul", _is_sigmoid)
-            if list(map(self.plain, apart.inputs)) == [self.carried, new]:
-                return update, new
+            end, begin = map(self.plain, apart.inputs)
+            if begin is start and self.carried in (begin, end):
+                return update, end if begin is self.carried else begin, begin is self.carried
         except Unlike:
             pass
         kept, added = self._apart(body, "add", lambda node: self.carried in map(self.plain, node.inputs))
-        update, _ = self._apart(kept, "mul", _is_sigmoid)
-        rest, new = self._apart(added, "mul", lambda node: node.op == "sub")
+        is_of_new = not any(map(_is_sigmoid, map(self.plain, kept.inputs)))
+        scaled, rested = (added, kept) if is_of_new else (kept, added)
+        update, one_part = self._apart(scaled, "mul", _is_sigmoid)
+        rest, other_part = self._apart(rested, "mul", lambda node: node.op == "sub")
         one, other = map(self.plain, rest.inputs)
         if other is not update or one.op != "constant" or Constant.of(one).value != 1:
             raise Unlike
-        return update, new
+        return update, one_part if is_of_new else other_part, is_of_new
 
     # Parts
 
@@ -136,3 +148,7 @@ def is_zero(node: Node) -> bool:
 
 def _is_sigmoid(node: Node) -> bool:
     return node.op == "sigmoid"
+
+
+def _negated(columns: Iterable[Columns]) -> tuple[Columns, ...]:
+    return tuple(replace(each, negative=not each.negative) for each in columns)
