@@ -120,7 +120,7 @@ def _taken_from_its_sums(node: Node) -> Iterator[Node]:
     """
     for at, product in enumerate(node.inputs if node.op in ("add", "sub") else ()):
         others = nodes_of((node.inputs[1 - at],)) if product.op == "mul" and is_float(product.dtype) else ()
-        summed = (child for each in others if not each.is_pointwise for child in each.inputs)
+        summed = (child for each in others if each.is_reduction or each.op == "scan" for child in each.inputs)
         own = [child for child in summed if child.op == "mul" and _factors(child) == _factors(product)]
         yield from [product, *own] if own else []
 
