@@ -166,3 +166,11 @@ def test_factors_without_columns_are_not_seen_in_other_batches():
 
     inputs = [normal(32, 17, 7), normal(32, 7, 0), normal(3, 17), normal(3)]
     assert isinstance(plan_kernel(trace_function(function, inputs), "sm_90a"), ChainPlan)
+
+
+def test_a_product_without_elements_is_reduced():
+    """Its leading dimensions are not those of a batch that was regrouped, though any have as many elements."""
+    x, w = torch.ones(4, 0, 2), torch.ones(1, 2)
+    graph = trace_function(lambda x, w: torch.count_nonzero((x @ w.t()).exp2(), 1), (x, w))
+    (count,) = interpret(graph, (x, w))
+    assert count.shape == (4, 1) and not count.any()

@@ -65,7 +65,27 @@ def remainder_of_a_fused_step(x):
     return torch.remainder(x, torch.logaddexp(x, x))
 
 
+def part_of_a_sum(x, y):
+    return (x * y + x)[:, :7].floor()
+
+
+def turned_sum(x, y):
+    return (x * y + x).t().floor()
+
+
+def two_calls_in_a_line(x):
+    return F.silu(F.silu(x)).floor()  # PyTorch rounds the result of each
+
+
+def part_of_fused_steps(x):
+    return torch.remainder(x[1:], torch.logaddexp(x, x)[1:])
+
+
 CASES = {
+    "part of a sum": (part_of_a_sum, [normal(400, 9, dtype=BRAIN) * 9, normal(400, 9, dtype=BRAIN, seed=1) * 9]),
+    "a turned sum": (turned_sum, [normal(400, 9, dtype=BRAIN) * 9, normal(400, 9, dtype=BRAIN, seed=1) * 9]),
+    "one operation twice": (two_calls_in_a_line, [normal(40000, dtype=BRAIN) * 20]),
+    "part of steps of one operation": (part_of_fused_steps, [torch.linspace(-1, 1, 257).to(BRAIN)]),
     "steps of one operation": (remainder_of_a_fused_step, [torch.linspace(-1, 1, 257).to(BRAIN)]),
     "products taken from their sums": (where_a_sum_begins, [normal(64, 300), normal(64, 300, seed=1)]),
     "slices of them": (ends_of_sums, [normal(40, 7)]),

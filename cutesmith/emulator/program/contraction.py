@@ -161,12 +161,23 @@ def _compared_with_zero(everything: list[_Placed], written: dict[str, list[int]]
     found = set[int]()
     for one in everything:
         for name in reads(one.instruction) if _tests_against_zero(one.instruction, made) else ():
-            while name in made and made[name].instruction.opcode == "neg":
-                (name,) = reads(made[name].instruction)
-            sum_ = made.get(name)
-            if sum_ and sum_.is_sum and sum_.instruction.modifiers == ("f32",) and sum_.instruction.guard is None:
-                found.add(sum_.place)
+            made_by = _without_signs(made.get(name), made)
+            if made_by and made_by.is_sum and _is_unguarded_float32(made_by.instruction):
+                found.add(made_by.place)
     return found
+
+
+def _without_signs(one: _Placed | None, made: dict[str, _Placed]) -> _Placed | None:
+    """What made a value, its sign or the other one."""
+    while one and one.instruction.opcode == "neg" and _is_unguarded_float32(one.instruction):
+        source = one.instruction.operands[1]
+        before = made.get(source.name) if isinstance(source, Register) else None
+        one = before if before and before.place < one.place else None
+    return one
+
+
+def _is_unguarded_float32(instruction: Instruction) -> bool:
+    return instruction.guard is None and instruction.modifiers == ("f32",)
 
 
 def _tests_against_zero(instruction: Instruction, made: dict[str, _Placed]) -> bool:
@@ -178,8 +189,9 @@ def _tests_against_zero(instruction: Instruction, made: dict[str, _Placed]) -> b
 
 def _is_zero(operand: Operand, made: dict[str, _Placed]) -> bool:
     """Whether an operand is 0.0 or -0.0, or a register that holds that."""
-    if isinstance(operand, Register) and operand.name in made and made[operand.name].instruction.opcode == "mov":
-        operand = made[operand.name].instruction.operands[1]
+    moved = made[operand.name].instruction if isinstance(operand, Register) and operand.name in made else None
+    if moved and moved.opcode == "mov" and moved.guard is None:
+        operand = moved.operands[1]
     return isinstance(operand, Immediate) and operand.value in (0, 1 << 31)
 
 

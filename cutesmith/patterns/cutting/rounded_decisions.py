@@ -54,7 +54,7 @@ def _within_operations(graph: Graph) -> set[int]:
     for node in reversed(list(graph.nodes())):
         is_last = id(node) in stored or id(node) not in within
         for child in node.inputs:
-            is_step = child.origin == node.origin and child.op != child.origin.operation
+            is_step = child.origin.call == node.origin.call != 0
             (within if is_step and not (is_last and node.op in EXACT) else stored).add(id(child))
     return within - stored
 

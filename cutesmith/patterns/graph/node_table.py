@@ -26,7 +26,7 @@ PRODUCTS = frozenset({"contract"})
 class NodeTable:
     """Makes nodes and rewrites nothing; equal requests return the same one (hash-consing).
 
-    `origin` is stamped on each new one for messages.
+    `origin` is stamped on each new one that says no other.
     """
 
     def __init__(self) -> None:
@@ -52,11 +52,19 @@ class NodeTable:
         """The value that another one is a transpose of, and its dimensions in that order, by the id of the other."""
         self._viewed: dict[tuple[Any, ...], tuple[Node, Node]] = {}
 
-    def node(self, op: str, inputs: Sequence[Node], shape: Shape, dtype: str, attrs: Attributes = NONE) -> Node:
+    def node(
+        self,
+        op: str,
+        inputs: Sequence[Node],
+        shape: Shape,
+        dtype: str,
+        attrs: Attributes = NONE,
+        origin: Origin | None = None,
+    ) -> Node:
         """The node itself, without any rewriting."""
         key = _node_key(op, inputs, shape, dtype, attrs)
         if key not in self._nodes:
-            self._nodes[key] = made = Node(op, tuple(inputs), shape, dtype, attrs, self.origin)
+            self._nodes[key] = made = Node(op, tuple(inputs), shape, dtype, attrs, origin or self.origin)
             self._order[id(made)] = len(self._order)
             if op == "contract":
                 self._viewed.clear()
@@ -140,7 +148,7 @@ class NodeTable:
     def with_inputs(self, node: Node, inputs: Sequence[Node], shape: Shape) -> Node:
         """The same pointwise operation on other inputs, which broadcast to the shape."""
         plain = [each.inputs[0] if each.op == "expand" else each for each in inputs]
-        return self.node(node.op, plain, shape, node.dtype, node.attrs)
+        return self.node(node.op, plain, shape, node.dtype, node.attrs, node.origin)
 
     def view_in_memory(self, node: Node, code: View, view: Callable[[torch.Tensor], torch.Tensor]) -> Node | None:
         """`node` (input or stored) seen through `view`, which `code` says; None when that would need a copy."""

@@ -48,7 +48,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from cutesmith.patterns.graph.attributes import (
@@ -77,10 +77,14 @@ REDUCTIONS = frozenset("sum mean max min prod any all argmax argmin var".split()
 
 @dataclass(frozen=True)
 class Origin:
-    """Where a node comes from: the ATen operation without its overload ("amax"), and what messages say of it."""
+    """Where a node comes from: the ATen operation without its overload ("amax"), and what messages say of it.
+
+    `call` is one number for all steps of a call of a pointwise operation, whose result alone PyTorch stores; else 0.
+    """
 
     operation: str = ""
     text: str = ""  # such as "aten.amax at problem.py:4 (`return x.amax(-1)`)"; "" where nothing is known
+    call: int = field(default=0, compare=False)
 
     def __str__(self) -> str:
         return self.text

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import linecache
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -112,6 +114,8 @@ class Recorder(LightMode):  # type: ignore[no-untyped-call,unused-ignore]
         self.most, self.operations = most, 0
         self.aliases = Aliases(build)
         self._origins: dict[tuple[str, tuple[str, int] | None], Origin] = {}
+        self._calls = itertools.count(1)
+        self._within_call = 0  # that of the pointwise operation whose steps are being recorded
         self.track = self.aliases.track
         self.complex = ComplexNumbers()
         self.refusals: list[UnmatchedError] = []
@@ -143,7 +147,7 @@ class Recorder(LightMode):  # type: ignore[no-untyped-call,unused-ignore]
         if self.most is not None and self.operations > self.most:
             raise TooManyOperations(f"more than {self.most} operations")
         name = str(func).rsplit(".", 1)[0]
-        self.build.origin = self._origin(str(func))
+        self.build.origin = self._origin_of_call(func)
         if name in _ASSERTIONS:
             return None
         if name == "aten.is_nonzero" and (refusal := only_raises(sys._getframe(1))):
@@ -269,8 +273,12 @@ class Recorder(LightMode):  # type: ignore[no-untyped-call,unused-ignore]
         if decomposition is None:
             raise self.build.unmatched(why)
         origin, before = self.build.origin, len(self.refusals)
-        with self:
-            result = decomposition(*args, **named)
+        within, self._within_call = self._within_call, self._within_call or (0 if composite else origin.call)
+        try:
+            with self:
+                result = decomposition(*args, **named)
+        finally:
+            self._within_call = within
         self.assumes += [ASSUMED[func]] if func in ASSUMED else []
         refused_inside = len(self.refusals) > before and not composite
         if result is NotImplemented or refused_inside:
@@ -341,6 +349,10 @@ class Recorder(LightMode):  # type: ignore[no-untyped-call,unused-ignore]
                 raise self.build.unmatched(f"reads a tensor of several values that is not an argument{AS_AN_INPUT}")
             number = value.flatten()[0].item()
         return self.build.expand(self.scalars.node(self.build, number, dtype_name(value.dtype)), tuple(value.shape))
+
+    def _origin_of_call(self, func: Any) -> Origin:
+        call = self._within_call or (next(self._calls) if torch.Tag.pointwise in func.tags else 0)
+        return replace(self._origin(str(func)), call=call)
 
     def _origin(self, operation: str, line: tuple[str, int] | None = None) -> Origin:
         if line is None and (frame := user_frame(self.path)) is not None:

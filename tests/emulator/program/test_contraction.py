@@ -136,6 +136,12 @@ SNIPPETS = {  # name: code, and how many fused sums, products and sums ptxas mak
     "compared, or not a number": (f"{BESIDE} setp.leu.f32 %p2, %r8, 0f00000000; {CHOSEN}", 0, 1, 2),
     "compared with a moved zero": (f"mov.b32 %r9, 0; {BESIDE} setp.lt.f32 %p2, %r8, %r9; {CHOSEN}", 0, 1, 2),
     "its negation compared": (f"{BESIDE} neg.f32 %r9, %r8; setp.gt.f32 %p2, %r9, 0f00000000; {CHOSEN}", 0, 1, 2),
+    "its guarded negation compared": (
+        f"{BESIDE} @%p1 neg.f32 %r9, %r8; setp.gt.f32 %p2, %r9, 0f00000000; {CHOSEN}", 2, 0, 0,
+    ),
+    "a negated number compared": (
+        f"{BESIDE} neg.f32 %r9, 0f3F800000; setp.gt.f32 %p2, %r9, 0f00000000; {CHOSEN}", 2, 0, 0,
+    ),
     "compared in another block": (f"{BESIDE} {BRANCH} setp.gt.f32 %p2, %r8, 0f00000000; {CHOSEN}", 0, 1, 2),
     "compared with one": (f"{BESIDE} setp.gt.f32 %p2, %r8, 0f3F800000; {CHOSEN}", 2, 0, 0),
     "equal, which infinities are": (f"{BESIDE} setp.eq.f32 %p2, %r8, 0f00000000; {CHOSEN}", 2, 0, 0),

@@ -181,8 +181,8 @@ def shared_bytes(problem: ContractionProblem, c: HopperConfiguration) -> int:
     return c.stages * stage_bytes(problem, c) + other_bytes(problem, c)
 
 
-def refusals(problem: ContractionProblem, c: HopperConfiguration, sm: SmVersion) -> Iterator[str]:
-    """A sentence for each reason why the template cannot be rendered so, or would not run."""
+def _refusals_of_windows(problem: ContractionProblem, c: HopperConfiguration) -> Iterator[str]:
+    """Of the images of convolutions, and of the order of the phases of transposed ones."""
     if isinstance(problem.b, Seen) and (not c.swapped or c.cluster_n > 1):
         yield "positions of windows are rows of tiles, which no other block shares"
     if problem.order and (c.joined or c.split > 1 or c.columns % problem.order.phases):
@@ -191,6 +191,11 @@ def refusals(problem: ContractionProblem, c: HopperConfiguration, sm: SmVersion)
         yield f"a loop that stores {c.columns} columns is too long"
     if c.joined and not can_join(problem):
         yield "positions of several images cannot follow each other"
+
+
+def refusals(problem: ContractionProblem, c: HopperConfiguration, sm: SmVersion) -> Iterator[str]:
+    """A sentence for each reason why the template cannot be rendered so, or would not run."""
+    yield from _refusals_of_windows(problem, c)
     line = 128 // factor_bytes(problem, c)
     a_contiguous_k, b_contiguous_k = k_major(problem, c)[:: -1 if c.swapped else 1]
     if c.dual != (problem.second is not None):
