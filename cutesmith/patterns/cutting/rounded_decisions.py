@@ -54,7 +54,7 @@ def _within_operations(graph: Graph) -> set[int]:
     for node in reversed(list(graph.nodes())):
         is_last = id(node) in stored or id(node) not in within
         for child in node.inputs:
-            is_step = child.origin.call == node.origin.call != 0
+            is_step = _are_of_one_call(child, node)
             (within if is_step and not (is_last and node.op in EXACT) else stored).add(id(child))
     return within - stored
 
@@ -114,19 +114,17 @@ def _has_steps(node: Node) -> bool:
 
 
 def _taken_from_its_sums(node: Node) -> Iterator[Node]:
-    """Products that are added to values of many of their own elements, or taken away, and those themselves.
-
-    A slice of a product is another product, of slices: one of as many functions is taken for it.
-    """
+    """Products that are added to values of many of their own elements, or taken away, whole or in part; and those."""
     for at, product in enumerate(node.inputs if node.op in ("add", "sub") else ()):
         others = nodes_of((node.inputs[1 - at],)) if product.op == "mul" and is_float(product.dtype) else ()
         summed = (child for each in others if each.is_reduction or each.op == "scan" for child in each.inputs)
-        own = [child for child in summed if child.op == "mul" and _factors(child) == _factors(product)]
+        own = [child for child in summed if child.op == "mul" and _are_of_one_call(child, product)]
         yield from [product, *own] if own else []
 
 
-def _factors(product: Node) -> list[str]:
-    return sorted(factor.op for factor in product.inputs if factor.is_pointwise)
+def _are_of_one_call(node: Node, other: Node) -> bool:
+    """Whether two values are steps, or parts of steps, of one call of a pointwise operation."""
+    return node.origin.call == other.origin.call != 0
 
 
 def _made_of(node: Node) -> Iterator[Node]:

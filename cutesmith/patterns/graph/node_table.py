@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -26,7 +27,7 @@ PRODUCTS = frozenset({"contract"})
 class NodeTable:
     """Makes nodes and rewrites nothing; equal requests return the same one (hash-consing).
 
-    `origin` is stamped on each new one that says no other.
+    `origin` is stamped on each new one.
     """
 
     def __init__(self) -> None:
@@ -52,19 +53,11 @@ class NodeTable:
         """The value that another one is a transpose of, and its dimensions in that order, by the id of the other."""
         self._viewed: dict[tuple[Any, ...], tuple[Node, Node]] = {}
 
-    def node(
-        self,
-        op: str,
-        inputs: Sequence[Node],
-        shape: Shape,
-        dtype: str,
-        attrs: Attributes = NONE,
-        origin: Origin | None = None,
-    ) -> Node:
+    def node(self, op: str, inputs: Sequence[Node], shape: Shape, dtype: str, attrs: Attributes = NONE) -> Node:
         """The node itself, without any rewriting."""
         key = _node_key(op, inputs, shape, dtype, attrs)
         if key not in self._nodes:
-            self._nodes[key] = made = Node(op, tuple(inputs), shape, dtype, attrs, origin or self.origin)
+            self._nodes[key] = made = Node(op, tuple(inputs), shape, dtype, attrs, self.origin)
             self._order[id(made)] = len(self._order)
             if op == "contract":
                 self._viewed.clear()
@@ -145,10 +138,20 @@ class NodeTable:
             return self.node(source.op, source.inputs, node.shape, source.dtype, source.attrs)
         return self.node("cast", (source,), node.shape, node.dtype)
 
+    @contextlib.contextmanager
+    def as_of(self, node: Node) -> Iterator[None]:
+        """Within it, new nodes come from where this one does: it seen otherwise is the same step of the function."""
+        before, self.origin = self.origin, node.origin
+        try:
+            yield
+        finally:
+            self.origin = before
+
     def with_inputs(self, node: Node, inputs: Sequence[Node], shape: Shape) -> Node:
         """The same pointwise operation on other inputs, which broadcast to the shape."""
         plain = [each.inputs[0] if each.op == "expand" else each for each in inputs]
-        return self.node(node.op, plain, shape, node.dtype, node.attrs, node.origin)
+        with self.as_of(node):
+            return self.node(node.op, plain, shape, node.dtype, node.attrs)
 
     def view_in_memory(self, node: Node, code: View, view: Callable[[torch.Tensor], torch.Tensor]) -> Node | None:
         """`node` (input or stored) seen through `view`, which `code` says; None when that would need a copy."""

@@ -69,7 +69,8 @@ class Taking:
             return indices[Iota.of(source).dim]
         if source.is_pointwise:
             inputs = [self._broadcast(each, source.shape, indices) for each in source.inputs]
-            return build(source.op, *inputs, dtype=source.dtype)
+            with build.as_of(source):
+                return build(source.op, *inputs, dtype=source.dtype)
         if source.op == "reshape" and is_squeeze(source.inputs[0].shape, source.shape):
             kept = kept_positions(source.inputs[0].shape, source.shape)
             zero = build.constant(0, "int64")
